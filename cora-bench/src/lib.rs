@@ -1,0 +1,1 @@
+//! Named workloads, length data sets, analytic formulas, peers and reports.

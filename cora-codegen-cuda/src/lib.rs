@@ -1,0 +1,1 @@
+//! Storage dialect to PTX.

@@ -1,0 +1,1 @@
+//! Storage dialect to MLIR to native CPU code.

@@ -1,0 +1,1 @@
+//! The .cora language and the Rust builder: text or calls in, annotated op graph out.

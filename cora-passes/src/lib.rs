@@ -1,0 +1,1 @@
+//! Scheduling primitives, lowering, simplification and proof passes.

@@ -1,0 +1,1 @@
+//! Ragged arrays, prelude execution, thread pool and loader; links no compiler.
