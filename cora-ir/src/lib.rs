@@ -1,1 +1,28 @@
-//! Expressions, op graph, loop and storage dialects of the CoRa ragged tensor compiler.
+//! Ids, types, hash-consed expressions, uninterpreted functions; the op graph, dimension graphs and
+//! schedules as data; the loop and storage dialects with printer, parser, verifier and interpreter
+//! for each; diagnostics as data.
+//!
+//! Absent from this crate: LLVM, solvers, equality saturation, files and other I/O, lowering.
+#![forbid(unsafe_code)]
+
+pub mod affine;
+pub mod diag;
+pub mod dimgraph;
+pub mod env;
+pub mod expr;
+pub mod graph;
+pub mod ids;
+pub mod interp;
+pub mod loops;
+pub mod schedule;
+pub mod storage;
+pub mod text;
+pub mod types;
+pub mod verify;
+
+pub use diag::Diagnostic;
+pub use env::{Dim, Env, Param, Role, Scope, Tensor, TensorDim, Uf, UfDef};
+pub use expr::{Args, Expr, ExprPool};
+pub use graph::{Graph, Op};
+pub use ids::{Arena, DimId, EntityId, ExprId, ParamId, TensorId, UfId, VarId};
+pub use types::{BinOp, Combiner, Literal, ScalarType, Type, UnOp};

@@ -1,1 +1,3 @@
 //! Ragged arrays, prelude execution, thread pool and loader; links no compiler.
+
+pub mod abi;

@@ -1,0 +1,286 @@
+//! Polynomial normal form of `Index` expressions: sums of integer multiples of monomials.
+//!
+//! `(row(b) + (f - row(b))) * 512` becomes `512 * f`; `x // c * c + x % c` becomes `x`. This is the
+//! cheap decision procedure that runs before equality saturation and before the solver.
+
+use crate::expr::{Expr, ExprPool};
+use crate::ids::ExprId;
+use crate::types::{BinOp, ScalarType, UnOp};
+use std::collections::BTreeMap;
+
+/// A product of atoms, sorted by id; empty is the constant 1.
+pub type Monomial = Vec<ExprId>;
+
+/// `constant + sum of coefficient * monomial`, no zero coefficient stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Poly {
+    /// Coefficient of each monomial; the empty monomial is the constant term.
+    pub terms: BTreeMap<Monomial, i64>,
+}
+
+const MAX_TERMS: usize = 64;
+
+impl Poly {
+    /// A constant.
+    pub fn constant(c: i64) -> Self {
+        let mut p = Self::default();
+        p.add_term(Vec::new(), c);
+        p
+    }
+
+    fn atom(e: ExprId) -> Self {
+        let mut p = Self::default();
+        p.add_term(vec![e], 1);
+        p
+    }
+
+    fn add_term(&mut self, m: Monomial, c: i64) {
+        let entry = self.terms.entry(m);
+        match entry {
+            std::collections::btree_map::Entry::Occupied(mut o) => {
+                *o.get_mut() = o.get().wrapping_add(c);
+                if *o.get() == 0 {
+                    o.remove();
+                }
+            }
+            std::collections::btree_map::Entry::Vacant(v) => {
+                if c != 0 {
+                    v.insert(c);
+                }
+            }
+        }
+    }
+
+    /// `self + k * other`
+    pub fn add_scaled(mut self, other: &Self, k: i64) -> Self {
+        for (m, c) in &other.terms {
+            self.add_term(m.clone(), c.wrapping_mul(k));
+        }
+        self
+    }
+
+    fn mul(&self, other: &Self) -> Self {
+        let mut out = Self::default();
+        for (ma, ca) in &self.terms {
+            for (mb, cb) in &other.terms {
+                let mut m = ma.clone();
+                m.extend(mb);
+                m.sort_unstable();
+                out.add_term(m, ca.wrapping_mul(*cb));
+            }
+        }
+        out
+    }
+
+    /// The value, if there is no monomial but the constant.
+    pub fn as_constant(&self) -> Option<i64> {
+        match self.terms.len() {
+            0 => Some(0),
+            1 => self.terms.get(&Vec::new()).copied(),
+            _ => None,
+        }
+    }
+}
+
+/// The polynomial of a scalar `Index` expression; what is not `+ - *` becomes an atom.
+pub fn poly(pool: &mut ExprPool, e: ExprId) -> Poly {
+    match pool.get(e).clone() {
+        Expr::Int(v) => Poly::constant(v),
+        Expr::Bin(BinOp::Add, a, b) => {
+            let pa = poly(pool, a);
+            pa.add_scaled(&poly(pool, b), 1)
+        }
+        Expr::Bin(BinOp::Sub, a, b) => {
+            let pa = poly(pool, a);
+            pa.add_scaled(&poly(pool, b), -1)
+        }
+        Expr::Un(UnOp::Neg, a) => Poly::default().add_scaled(&poly(pool, a), -1),
+        Expr::Bin(BinOp::Mul, a, b) => {
+            let (pa, pb) = (poly(pool, a), poly(pool, b));
+            if pa.terms.len() * pb.terms.len() > MAX_TERMS { Poly::atom(e) } else { pa.mul(&pb) }
+        }
+        _ => Poly::atom(e),
+    }
+}
+
+/// Joins `k*m*c*(x // c) + k*m*(x % c)` into `k*m*x`.
+fn join_div_mod(pool: &mut ExprPool, mut p: Poly) -> Poly {
+    while let Some(j) = find_div_mod(pool, &p) {
+        p.add_term(j.low, j.k.wrapping_neg());
+        p.add_term(j.high.0, j.high.1.wrapping_neg());
+        let mut scale = Poly::default();
+        scale.add_term(j.rest, j.k);
+        let px = poly(pool, j.x);
+        p = p.add_scaled(&scale.mul(&px), 1);
+    }
+    p
+}
+
+/// A pair of terms `k * low = k * rest * (x % c)` and `high = k * rest * c * (x // c)`.
+struct DivMod {
+    low: Monomial,
+    high: (Monomial, i64),
+    k: i64,
+    rest: Monomial,
+    x: ExprId,
+}
+
+fn find_div_mod(pool: &ExprPool, p: &Poly) -> Option<DivMod> {
+    for (m, &k) in &p.terms {
+        for (pos, &atom) in m.iter().enumerate() {
+            let Expr::Bin(BinOp::Mod, x, c) = *pool.get(atom) else { continue };
+            let Some(quotient) = pool.lookup(&Expr::Bin(BinOp::FloorDiv, x, c)) else { continue };
+            let mut rest = m.clone();
+            rest.remove(pos);
+            let mut high = rest.clone();
+            high.push(quotient);
+            let high_k = match pool.as_int(c) {
+                Some(value) => k.wrapping_mul(value),
+                None => {
+                    high.push(c);
+                    k
+                }
+            };
+            high.sort_unstable();
+            if p.terms.get(&high) == Some(&high_k) {
+                return Some(DivMod { low: m.clone(), high: (high, high_k), k, rest, x });
+            }
+        }
+    }
+    None
+}
+
+/// The expression of a polynomial, in canonical order.
+pub fn build(pool: &mut ExprPool, p: &Poly) -> ExprId {
+    let mut acc: Option<ExprId> = None;
+    let mut constant = 0;
+    for (m, &c) in &p.terms {
+        if m.is_empty() {
+            constant = c;
+            continue;
+        }
+        let mut prod = m[0];
+        for &a in &m[1..] {
+            prod = pool.mul(prod, a);
+        }
+        let (negative, size) = if c < 0 && c != i64::MIN { (true, -c) } else { (false, c) };
+        let k = pool.int(size);
+        let term = pool.mul(prod, k);
+        acc = Some(match (acc, negative) {
+            (None, false) => term,
+            (None, true) => {
+                let minus = pool.int(-size);
+                pool.mul(prod, minus)
+            }
+            (Some(a), false) => pool.add(a, term),
+            (Some(a), true) => pool.sub(a, term),
+        });
+    }
+    match acc {
+        None => pool.int(constant),
+        Some(a) if constant < 0 && constant != i64::MIN => {
+            let k = pool.int(-constant);
+            pool.sub(a, k)
+        }
+        Some(a) => {
+            let k = pool.int(constant);
+            pool.add(a, k)
+        }
+    }
+}
+
+/// Splits `p` into `(divisible, rest)` by the constant `c`.
+fn split_by(p: &Poly, c: i64) -> (Poly, Poly) {
+    let (mut whole, mut rest) = (Poly::default(), Poly::default());
+    for (m, &k) in &p.terms {
+        let q = crate::expr::floor_div(k, c);
+        let r = crate::expr::floor_mod(k, c);
+        if m.is_empty() {
+            whole.add_term(m.clone(), q);
+            rest.add_term(m.clone(), r);
+        } else if r == 0 {
+            whole.add_term(m.clone(), q);
+        } else {
+            rest.add_term(m.clone(), k);
+        }
+    }
+    (whole, rest)
+}
+
+/// Normalises every scalar `Index` subexpression of `e`; the value is unchanged for all inputs.
+pub fn normalize(pool: &mut ExprPool, e: ExprId) -> ExprId {
+    pool.rewrite(e, &mut |p, n| Some(normalize_node(p, n)))
+}
+
+fn is_index_scalar(pool: &ExprPool, e: ExprId) -> bool {
+    let t = pool.ty(e);
+    t.scalar == ScalarType::Index && t.lanes == 1
+}
+
+fn normalize_node(pool: &mut ExprPool, e: ExprId) -> ExprId {
+    match pool.get(e).clone() {
+        Expr::Bin(BinOp::Add | BinOp::Sub | BinOp::Mul, ..) | Expr::Un(UnOp::Neg, _) if is_index_scalar(pool, e) => {
+            let p = poly(pool, e);
+            let p = join_div_mod(pool, p);
+            build(pool, &p)
+        }
+        Expr::Bin(op @ (BinOp::FloorDiv | BinOp::Mod), a, b) if is_index_scalar(pool, e) => {
+            let Some(c) = pool.as_int(b).filter(|&c| c > 0) else { return e };
+            let p = poly(pool, a);
+            let (whole, rest) = split_by(&p, c);
+            if whole.terms.is_empty() {
+                return e;
+            }
+            let r = build(pool, &rest);
+            let low = pool.bin(op, r, b);
+            if op == BinOp::Mod {
+                return low;
+            }
+            let w = build(pool, &whole);
+            let sum = pool.add(w, low);
+            let p = poly(pool, sum);
+            build(pool, &p)
+        }
+        Expr::Bin(op, a, b) if op.is_comparison() && is_index_scalar(pool, a) => {
+            // a < b  as  (terms of a - b with positive coefficients) < (the others)
+            let pa = poly(pool, a);
+            let d = pa.add_scaled(&poly(pool, b), -1);
+            let d = join_div_mod(pool, d);
+            if let Some(c) = d.as_constant() {
+                return pool.bool(match op {
+                    BinOp::Lt => c < 0,
+                    BinOp::Le => c <= 0,
+                    BinOp::Eq => c == 0,
+                    _ => c != 0,
+                });
+            }
+            let (mut left, mut right) = (Poly::default(), Poly::default());
+            for (m, &k) in &d.terms {
+                if k > 0 { left.add_term(m.clone(), k) } else { right.add_term(m.clone(), k.wrapping_neg()) }
+            }
+            let (l, r) = (build(pool, &left), build(pool, &right));
+            pool.bin(op, l, r)
+        }
+        _ => e,
+    }
+}
+
+/// `(slope, constant)` with `e = slope * Arg(n) + constant`, both free of `Arg(n)`.
+pub fn affine_in_arg(pool: &mut ExprPool, e: ExprId, n: u32) -> Option<(ExprId, ExprId)> {
+    let p = poly(pool, e);
+    let (mut slope, mut constant) = (Poly::default(), Poly::default());
+    for (m, &c) in &p.terms {
+        let hits = m.iter().filter(|&&a| *pool.get(a) == Expr::Arg(n)).count();
+        let hidden = m.iter().any(|&a| *pool.get(a) != Expr::Arg(n) && pool.any(a, &mut |x| *x == Expr::Arg(n)));
+        if hits > 1 || hidden {
+            return None;
+        }
+        if hits == 1 {
+            let rest = m.iter().copied().filter(|&a| *pool.get(a) != Expr::Arg(n)).collect();
+            slope.add_term(rest, c);
+        } else {
+            constant.add_term(m.clone(), c);
+        }
+    }
+    Some((build(pool, &slope), build(pool, &constant)))
+}

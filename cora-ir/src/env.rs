@@ -1,0 +1,311 @@
+//! What every stage shares: parameters, uninterpreted functions, dimensions, tensors, variables.
+
+use crate::expr::{Expr, ExprPool};
+use crate::ids::{Arena, DimId, ExprId, ParamId, TensorId, UfId, VarId};
+use crate::types::{Combiner, ScalarType};
+
+/// A run-time size with its declared range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Param {
+    /// The name in text and on the command line.
+    pub name: String,
+    /// Least legal value, inclusive.
+    pub lo: i64,
+    /// Greatest legal value, inclusive.
+    pub hi: i64,
+}
+
+/// An uninterpreted function: integers to an integer. Passes know of it only what follows from
+/// its definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uf {
+    /// The name in text; unique in a module.
+    pub name: String,
+    /// The extent of each argument: argument `j` is in `0..domain[j]`, an expression over
+    /// `Arg(0..j)`. The last argument of a prefix sum may also equal its extent.
+    pub domain: Vec<ExprId>,
+    /// What it means.
+    pub def: UfDef,
+}
+
+/// The definition of an uninterpreted function; all expressions are over `Arg(n)`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum UfDef {
+    /// Given with each batch: a table with one entry for each combination of arguments.
+    Extent {
+        /// Least legal value, inclusive (over parameters only).
+        lo: ExprId,
+        /// Greatest legal value, inclusive (over parameters only).
+        hi: ExprId,
+    },
+    /// `F(a.., x) = sum over 0 <= i < x of body(a.., i)` for `0 <= x <= domain.last()`; `body >= 0`.
+    PrefixSum {
+        /// Over `Arg(0..n)`, the last being the summation index.
+        body: ExprId,
+    },
+    /// `F(a.., r)` = the x with `P(a.., x) <= r < P(a.., x + 1)`, for `0 <= r < P(a.., extent)`,
+    /// where P is a prefix sum: the row that holds flat position r, never an empty one.
+    Search {
+        /// The prefix sum P that is inverted.
+        sum: UfId,
+    },
+    /// The greatest `body` over the whole of `domain`, at least 0. Called without arguments.
+    Max {
+        /// Over `Arg(0..n)`, n = `domain.len()`.
+        body: ExprId,
+    },
+    /// `body(a..)` itself: an expression worth a table.
+    Map {
+        /// Over `Arg(0..n)`.
+        body: ExprId,
+    },
+    /// A permutation of `0..domain[0]` that sorts `key` in descending order, ties by index.
+    SortDesc {
+        /// Over `Arg(0)`.
+        key: ExprId,
+    },
+}
+
+impl UfDef {
+    /// The defining expression, for the kinds that have one.
+    pub fn body(&self) -> Option<ExprId> {
+        match *self {
+            UfDef::PrefixSum { body } | UfDef::Max { body } | UfDef::Map { body } => Some(body),
+            UfDef::SortDesc { key } => Some(key),
+            UfDef::Extent { .. } | UfDef::Search { .. } => None,
+        }
+    }
+}
+
+/// A named dimension, as the user declared it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dim {
+    /// The user's name.
+    pub name: String,
+    /// Its extent, over the variables of outer dimensions (each dimension owns one variable).
+    pub extent: ExprId,
+    /// The variable that stands for this dimension's index in inner extents.
+    pub var: VarId,
+}
+
+/// One dimension of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorDim {
+    /// Label for people: the dimension's name.
+    pub name: String,
+    /// Number of valid positions, over `Arg(0..j)` = the indices of the dimensions outside it
+    /// (and, for a tensor attached in a loop, that loop's outer variables).
+    pub extent: ExprId,
+    /// Number of stored positions, at least `extent`.
+    pub storage: ExprId,
+}
+
+/// What a tensor is to the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Given with each call.
+    Input,
+    /// Given once and kept (weights).
+    ConstInput,
+    /// A result.
+    Output,
+    /// Everything else.
+    Temp,
+}
+
+/// Where a tensor lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// One buffer for the whole program.
+    Global,
+    /// Attached in a loop: one slot for each worker.
+    Local,
+    /// Attached in a loop; every index is a constant after unrolling, so it becomes registers.
+    Reg,
+}
+
+impl Scope {
+    /// The name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Global => "global",
+            Self::Local => "local",
+            Self::Reg => "reg",
+        }
+    }
+}
+
+/// A tensor of the op graph and the loop dialect; a flat buffer in the storage dialect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// The name in text; unique in a module.
+    pub name: String,
+    /// Element type.
+    pub ty: ScalarType,
+    /// Dimensions, outermost first.
+    pub dims: Vec<TensorDim>,
+    /// Input, output or temporary.
+    pub role: Role,
+    /// Where it lives.
+    pub scope: Scope,
+    /// For an integer tensor used as an index: values lie in `0.lo ..= hi - 1` (over parameters).
+    pub range: Option<(ExprId, ExprId)>,
+}
+
+/// Name and origin of an index variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VarInfo {
+    /// Its name (`q`, `q_o`), not necessarily unique; the printer adds a suffix where needed.
+    pub name: String,
+}
+
+/// Everything that the stages of one program share.
+#[derive(Clone, Debug, Default)]
+pub struct Env {
+    /// All expressions.
+    pub pool: ExprPool,
+    /// All index variables.
+    pub vars: Arena<VarId, VarInfo>,
+    /// Size parameters.
+    pub params: Arena<ParamId, Param>,
+    /// Uninterpreted functions; a definition refers to earlier ones only.
+    pub ufs: Arena<UfId, Uf>,
+    /// Named dimensions.
+    pub dims: Arena<DimId, Dim>,
+    /// Tensors.
+    pub tensors: Arena<TensorId, Tensor>,
+}
+
+impl Env {
+    /// A new variable.
+    pub fn new_var(&mut self, name: impl Into<String>) -> VarId {
+        self.vars.push(VarInfo { name: name.into() })
+    }
+
+    /// The uninterpreted function with that meaning: an existing one if there is an equal one
+    /// (so that no table is built twice), else a new one called `name` or a variation of it.
+    pub fn uf(&mut self, name: &str, domain: Vec<ExprId>, def: UfDef) -> UfId {
+        if !matches!(def, UfDef::Extent { .. })
+            && let Some((id, _)) = self.ufs.iter().find(|(_, u)| u.def == def && u.domain == domain)
+        {
+            return id;
+        }
+        let name = self.fresh_uf_name(name);
+        self.ufs.push(Uf { name, domain, def })
+    }
+
+    fn fresh_uf_name(&self, base: &str) -> String {
+        let taken = |n: &str| self.ufs.iter().any(|(_, u)| u.name == n);
+        if !taken(base) {
+            return base.to_owned();
+        }
+        (1..).map(|i| format!("{base}.{i}")).find(|n| !taken(n)).unwrap_or_default()
+    }
+
+    /// The tensor called `name`.
+    pub fn tensor_named(&self, name: &str) -> Option<TensorId> {
+        self.tensors.iter().find(|(_, t)| t.name == name).map(|(id, _)| id)
+    }
+
+    /// A tensor name that is not taken: `base` or a variation of it.
+    pub fn fresh_tensor_name(&self, base: &str) -> String {
+        if self.tensor_named(base).is_none() {
+            return base.to_owned();
+        }
+        (1..).map(|i| format!("{base}.{i}")).find(|n| self.tensor_named(n).is_none()).unwrap_or_default()
+    }
+
+    /// The extent of dimension `d` of `tensor` at the given outer indices (all indices may be given).
+    pub fn extent_at(&mut self, tensor: TensorId, d: usize, index: &[ExprId]) -> ExprId {
+        let extent = self.tensors[tensor].dims[d].extent;
+        self.pool.instantiate(extent, &index[..d.min(index.len())])
+    }
+
+    /// A load of `tensor` at `index` with the tensor's element type.
+    pub fn load(&mut self, tensor: TensorId, index: impl IntoIterator<Item = ExprId>) -> ExprId {
+        let ty = self.tensors[tensor].ty;
+        self.pool.load(tensor, ty, index)
+    }
+
+    /// `sum over 0 <= i < x of body(outer.., i)`, as a closed form where the body is affine in i
+    /// without a function of i, else as a call of a prefix-sum function.
+    ///
+    /// `domain` gives the extents of `Arg(0..n)`, n = `outer.len() + 1`; `body` is over `Arg(0..n)`.
+    /// Paper section B.2: the sums that storage offsets and fused loops need.
+    pub fn sum_upto(&mut self, name: &str, domain: &[ExprId], body: ExprId, outer: &[ExprId], x: ExprId) -> ExprId {
+        let n = domain.len() as u32 - 1;
+        let depends = self.pool.any(body, &mut |e| *e == Expr::Arg(n));
+        if !depends {
+            let b = self.pool.instantiate(body, outer);
+            return self.pool.mul(x, b);
+        }
+        if let Some((slope, constant)) = crate::affine::affine_in_arg(&mut self.pool, body, n) {
+            // sum of slope*i + c for i < x  =  slope * x(x-1)/2 + c*x
+            let slope = self.pool.instantiate(slope, outer);
+            let constant = self.pool.instantiate(constant, outer);
+            let one = self.pool.int(1);
+            let two = self.pool.int(2);
+            let xm = self.pool.sub(x, one);
+            let xx = self.pool.mul(x, xm);
+            let tri = self.pool.floor_div(xx, two);
+            let st = self.pool.mul(slope, tri);
+            let cx = self.pool.mul(constant, x);
+            return self.pool.add(st, cx);
+        }
+        let used = self.used_args(body, n);
+        // Drop outer arguments on which neither the body nor a kept argument's extent depends.
+        let (domain, body, outer) = self.project(domain, body, outer, &used);
+        let f = self.uf(name, domain, UfDef::PrefixSum { body });
+        let args: Vec<ExprId> = outer.into_iter().chain([x]).collect();
+        self.pool.call(f, args)
+    }
+
+    fn used_args(&self, e: ExprId, below: u32) -> Vec<bool> {
+        let mut used = vec![false; below as usize];
+        self.pool.walk(e, &mut |_, n| {
+            if let Expr::Arg(a) = n
+                && *a < below
+            {
+                used[*a as usize] = true;
+            }
+        });
+        used
+    }
+
+    fn project(
+        &mut self,
+        domain: &[ExprId],
+        body: ExprId,
+        outer: &[ExprId],
+        used: &[bool],
+    ) -> (Vec<ExprId>, ExprId, Vec<ExprId>) {
+        let n = domain.len();
+        let mut keep = used.to_vec();
+        keep.push(true);
+        for j in (0..n).rev() {
+            if keep[j] {
+                let inner = self.used_args(domain[j], j as u32);
+                for (k, u) in inner.into_iter().enumerate() {
+                    keep[k] |= u;
+                }
+            }
+        }
+        let mut renumber = Vec::new();
+        let mut next = 0;
+        for &k in &keep {
+            renumber.push(self.pool.arg(next));
+            if k {
+                next += 1;
+            }
+        }
+        let kept_domain = (0..n).filter(|&j| keep[j]).map(|j| self.pool.instantiate(domain[j], &renumber)).collect();
+        let body = self.pool.instantiate(body, &renumber);
+        let outer = (0..n - 1).filter(|&j| keep[j]).map(|j| outer[j]).collect();
+        (kept_domain, body, outer)
+    }
+
+    /// The combiner's identity for elements of type `ty`.
+    pub fn identity(&mut self, combiner: Combiner, ty: ScalarType) -> ExprId {
+        self.pool.lit(combiner.identity(ty))
+    }
+}

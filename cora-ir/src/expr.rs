@@ -1,0 +1,545 @@
+//! Hash-consed expressions: one typed language for indices, extents, offsets and values.
+//!
+//! Equal expressions have equal ids within one [`ExprPool`]. `Index` expressions are mathematical
+//! integers; other types compute as the machine does. Constructors fold constants and identities
+//! (`x + 0`, `1 * x`), nothing that needs facts; that is the simplifier's work.
+
+use crate::ids::{EntityId, ExprId, ParamId, TensorId, UfId, VarId};
+use crate::types::{BinOp, Combiner, Literal, ScalarType, Type, UnOp};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Operands of a call or a load.
+pub type Args = SmallVec<[ExprId; 4]>;
+
+/// One expression node.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Expr {
+    /// An `Index` constant.
+    Int(i64),
+    /// A constant of another type.
+    Lit(Literal),
+    /// An index variable.
+    Var(VarId),
+    /// A run-time size parameter (`Index`).
+    Param(ParamId),
+    /// The n-th formal argument of the definition this expression belongs to: an uninterpreted
+    /// function's arguments, or the outer indices of a tensor dimension's extent.
+    Arg(u32),
+    /// A call of an uninterpreted function (`Index`).
+    Call(UfId, Args),
+    /// A unary operator.
+    Un(UnOp, ExprId),
+    /// A binary operator.
+    Bin(BinOp, ExprId, ExprId),
+    /// `if cond then a else b`, both evaluated.
+    Select(ExprId, ExprId, ExprId),
+    /// Conversion to a scalar type (lanes unchanged). Float to integer truncates and saturates.
+    Cast(ScalarType, ExprId),
+    /// An element of a tensor: multi-dimensional in the op graph and the loop dialect, one flat
+    /// offset in the storage dialect.
+    Load {
+        /// What is read.
+        tensor: TensorId,
+        /// The index, a position for each dimension.
+        index: Args,
+        /// `(condition, other)`: where the condition is false nothing is read and `other` is the value.
+        guard: Option<(ExprId, ExprId)>,
+    },
+    /// `base + lane * stride` for each lane (`Index`, storage dialect).
+    Ramp {
+        /// Lane 0.
+        base: ExprId,
+        /// Distance between lanes.
+        stride: i64,
+        /// How many lanes.
+        lanes: u32,
+    },
+    /// A scalar repeated in each lane (storage dialect).
+    Splat(ExprId, u32),
+    /// The greatest `x` in `0..len` with `table[base + x] <= value` (`Index`, storage dialect): the
+    /// lowered form of a search function. `table[base..=base + len]` does not decrease.
+    Search {
+        /// A table of prefix sums.
+        table: TensorId,
+        /// Where its row begins.
+        base: ExprId,
+        /// How many rows the sums are over.
+        len: ExprId,
+        /// The flat position looked for.
+        value: ExprId,
+    },
+    /// All lanes of a vector combined into a scalar, in an order fixed by the number of lanes.
+    Reduce(Combiner, ExprId),
+}
+
+/// The arena of expressions of one module.
+#[derive(Clone, Debug, Default)]
+pub struct ExprPool {
+    nodes: Vec<Expr>,
+    types: Vec<Type>,
+    index: FxHashMap<Expr, ExprId>,
+}
+
+impl ExprPool {
+    /// The node behind an id.
+    pub fn get(&self, id: ExprId) -> &Expr {
+        &self.nodes[id.index()]
+    }
+
+    /// The type of an expression.
+    pub fn ty(&self, id: ExprId) -> Type {
+        self.types[id.index()]
+    }
+
+    /// The number of distinct expressions.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    fn intern(&mut self, node: Expr, ty: Type) -> ExprId {
+        if let Some(&id) = self.index.get(&node) {
+            return id;
+        }
+        let id = ExprId::from_index(self.nodes.len());
+        self.nodes.push(node.clone());
+        self.types.push(ty);
+        self.index.insert(node, id);
+        id
+    }
+
+    /// An `Index` constant.
+    pub fn int(&mut self, value: i64) -> ExprId {
+        self.intern(Expr::Int(value), Type::scalar(ScalarType::Index))
+    }
+
+    /// A constant of another type.
+    pub fn lit(&mut self, value: Literal) -> ExprId {
+        self.intern(Expr::Lit(value), Type::scalar(value.ty))
+    }
+
+    /// A truth value.
+    pub fn bool(&mut self, value: bool) -> ExprId {
+        self.lit(Literal::int(ScalarType::Bool, value.into()))
+    }
+
+    /// An index variable.
+    pub fn var(&mut self, v: VarId) -> ExprId {
+        self.intern(Expr::Var(v), Type::scalar(ScalarType::Index))
+    }
+
+    /// A run-time size parameter.
+    pub fn param(&mut self, p: ParamId) -> ExprId {
+        self.intern(Expr::Param(p), Type::scalar(ScalarType::Index))
+    }
+
+    /// The n-th formal argument.
+    pub fn arg(&mut self, n: u32) -> ExprId {
+        self.intern(Expr::Arg(n), Type::scalar(ScalarType::Index))
+    }
+
+    /// A call of an uninterpreted function.
+    pub fn call(&mut self, f: UfId, args: impl IntoIterator<Item = ExprId>) -> ExprId {
+        let args: Args = args.into_iter().collect();
+        let lanes = args.iter().map(|&a| self.ty(a).lanes).max().unwrap_or(1);
+        self.intern(Expr::Call(f, args), Type { scalar: ScalarType::Index, lanes })
+    }
+
+    /// An unguarded element of a tensor with elements of type `ty`.
+    pub fn load(&mut self, tensor: TensorId, ty: ScalarType, index: impl IntoIterator<Item = ExprId>) -> ExprId {
+        self.load_guarded(tensor, ty, index, None)
+    }
+
+    /// An element of a tensor, or the guard's `other` where the guard's condition is false.
+    pub fn load_guarded(
+        &mut self,
+        tensor: TensorId,
+        ty: ScalarType,
+        index: impl IntoIterator<Item = ExprId>,
+        guard: Option<(ExprId, ExprId)>,
+    ) -> ExprId {
+        let guard = match guard {
+            Some((c, _)) if self.as_bool(c) == Some(true) => None,
+            Some((c, o)) if self.as_bool(c) == Some(false) => return o,
+            g => g,
+        };
+        let index: Args = index.into_iter().collect();
+        let mut lanes = index.iter().map(|&a| self.ty(a).lanes).max().unwrap_or(1);
+        if let Some((c, o)) = guard {
+            lanes = lanes.max(self.ty(c).lanes).max(self.ty(o).lanes);
+        }
+        self.intern(Expr::Load { tensor, index, guard }, Type { scalar: ty, lanes })
+    }
+
+    /// A unary operator.
+    pub fn un(&mut self, op: UnOp, a: ExprId) -> ExprId {
+        match (op, self.get(a).clone()) {
+            (UnOp::Neg, Expr::Int(v)) if v != i64::MIN => return self.int(-v),
+            (UnOp::Not, Expr::Lit(l)) => return self.bool(l.as_i64() == 0),
+            (UnOp::Not, Expr::Un(UnOp::Not, inner)) => return inner,
+            (UnOp::Neg, Expr::Lit(l)) if l.ty.is_float() => return self.lit(Literal::float(l.ty, -l.as_f64())),
+            _ => {}
+        }
+        let ty = self.ty(a);
+        self.intern(Expr::Un(op, a), ty)
+    }
+
+    /// A binary operator; folds `Index` constants and identities.
+    pub fn bin(&mut self, op: BinOp, a: ExprId, b: ExprId) -> ExprId {
+        if let Some(folded) = self.fold_bin(op, a, b) {
+            return folded;
+        }
+        let (ta, tb) = (self.ty(a), self.ty(b));
+        let lanes = ta.lanes.max(tb.lanes);
+        let scalar = if op.is_comparison() { ScalarType::Bool } else { ta.scalar };
+        self.intern(Expr::Bin(op, a, b), Type { scalar, lanes })
+    }
+
+    fn fold_bin(&mut self, op: BinOp, a: ExprId, b: ExprId) -> Option<ExprId> {
+        let (ca, cb) = (self.as_int(a), self.as_int(b));
+        if let (Some(x), Some(y)) = (ca, cb) {
+            let value = match op {
+                BinOp::Add => x.checked_add(y),
+                BinOp::Sub => x.checked_sub(y),
+                BinOp::Mul => x.checked_mul(y),
+                BinOp::FloorDiv => (y != 0).then(|| floor_div(x, y)),
+                BinOp::Mod => (y != 0).then(|| floor_mod(x, y)),
+                BinOp::Min => Some(x.min(y)),
+                BinOp::Max => Some(x.max(y)),
+                BinOp::Lt => return Some(self.bool(x < y)),
+                BinOp::Le => return Some(self.bool(x <= y)),
+                BinOp::Eq => return Some(self.bool(x == y)),
+                BinOp::Ne => return Some(self.bool(x != y)),
+                _ => None,
+            };
+            return value.map(|v| self.int(v));
+        }
+        if self.ty(a).scalar == ScalarType::Index && self.ty(a).lanes == self.ty(b).lanes {
+            match (op, ca, cb) {
+                (BinOp::Add, Some(0), _) => return Some(b),
+                (BinOp::Add | BinOp::Sub, _, Some(0)) => return Some(a),
+                (BinOp::Mul, Some(1), _) => return Some(b),
+                (BinOp::Mul | BinOp::FloorDiv, _, Some(1)) => return Some(a),
+                (BinOp::Mul, Some(0), _) | (BinOp::Mul, _, Some(0)) | (BinOp::Mod, _, Some(1)) => {
+                    return (self.ty(a).lanes == 1).then(|| self.int(0));
+                }
+                _ => {}
+            }
+            if a == b && self.ty(a).lanes == 1 {
+                match op {
+                    BinOp::Sub => return Some(self.int(0)),
+                    BinOp::Min | BinOp::Max => return Some(a),
+                    BinOp::Lt | BinOp::Ne => return Some(self.bool(false)),
+                    BinOp::Le | BinOp::Eq => return Some(self.bool(true)),
+                    _ => {}
+                }
+            }
+        }
+        let (ba, bb) = (self.as_bool(a), self.as_bool(b));
+        match (op, ba, bb) {
+            (BinOp::And, Some(true), _) | (BinOp::Or, Some(false), _) => Some(b),
+            (BinOp::And, _, Some(true)) | (BinOp::Or, _, Some(false)) => Some(a),
+            (BinOp::And, Some(false), _) | (BinOp::Or, Some(true), _) if self.ty(b).lanes == 1 => Some(a),
+            (BinOp::And, _, Some(false)) | (BinOp::Or, _, Some(true)) if self.ty(a).lanes == 1 => Some(b),
+            (BinOp::And | BinOp::Or, _, _) if a == b => Some(a),
+            _ => None,
+        }
+    }
+
+    /// `a + b`
+    pub fn add(&mut self, a: ExprId, b: ExprId) -> ExprId {
+        self.bin(BinOp::Add, a, b)
+    }
+    /// `a - b`
+    pub fn sub(&mut self, a: ExprId, b: ExprId) -> ExprId {
+        self.bin(BinOp::Sub, a, b)
+    }
+    /// `a * b`
+    pub fn mul(&mut self, a: ExprId, b: ExprId) -> ExprId {
+        self.bin(BinOp::Mul, a, b)
+    }
+    /// `floor(a / b)` of integers.
+    pub fn floor_div(&mut self, a: ExprId, b: ExprId) -> ExprId {
+        self.bin(BinOp::FloorDiv, a, b)
+    }
+    /// `a mod b` of integers, with the sign of `b`.
+    pub fn modulo(&mut self, a: ExprId, b: ExprId) -> ExprId {
+        self.bin(BinOp::Mod, a, b)
+    }
+    /// `ceil(a / c)` of integers for a constant `c > 0`.
+    pub fn ceil_div(&mut self, a: ExprId, c: i64) -> ExprId {
+        let k = self.int(c - 1);
+        let c = self.int(c);
+        let sum = self.add(a, k);
+        self.floor_div(sum, c)
+    }
+    /// `a` rounded up to a multiple of `c > 0` (the paper's bulk padding of extents).
+    pub fn round_up(&mut self, a: ExprId, c: i64) -> ExprId {
+        let q = self.ceil_div(a, c);
+        let c = self.int(c);
+        self.mul(q, c)
+    }
+    /// The smaller.
+    pub fn min(&mut self, a: ExprId, b: ExprId) -> ExprId {
+        self.bin(BinOp::Min, a, b)
+    }
+    /// The larger.
+    pub fn max(&mut self, a: ExprId, b: ExprId) -> ExprId {
+        self.bin(BinOp::Max, a, b)
+    }
+    /// `a < b`
+    pub fn lt(&mut self, a: ExprId, b: ExprId) -> ExprId {
+        self.bin(BinOp::Lt, a, b)
+    }
+    /// `a <= b`
+    pub fn le(&mut self, a: ExprId, b: ExprId) -> ExprId {
+        self.bin(BinOp::Le, a, b)
+    }
+    /// `a and b`
+    pub fn and(&mut self, a: ExprId, b: ExprId) -> ExprId {
+        self.bin(BinOp::And, a, b)
+    }
+    /// The conjunction of all; `true` of none.
+    pub fn all(&mut self, conds: impl IntoIterator<Item = ExprId>) -> ExprId {
+        let mut acc = self.bool(true);
+        for c in conds {
+            acc = self.and(acc, c);
+        }
+        acc
+    }
+
+    /// `if cond then a else b`; folds a constant condition.
+    pub fn select(&mut self, cond: ExprId, a: ExprId, b: ExprId) -> ExprId {
+        match self.as_bool(cond) {
+            Some(true) => return a,
+            Some(false) => return b,
+            None if a == b => return a,
+            None => {}
+        }
+        let lanes = self.ty(cond).lanes.max(self.ty(a).lanes).max(self.ty(b).lanes);
+        let scalar = self.ty(a).scalar;
+        self.intern(Expr::Select(cond, a, b), Type { scalar, lanes })
+    }
+
+    /// Conversion; a cast to the type it has is the operand itself.
+    pub fn cast(&mut self, to: ScalarType, a: ExprId) -> ExprId {
+        let from = self.ty(a);
+        if from.scalar == to {
+            return a;
+        }
+        if let Some(v) = self.as_int(a) {
+            return if to.is_float() { self.lit(Literal::float(to, v as f64)) } else { self.intern(Expr::Cast(to, a), Type::scalar(to)) };
+        }
+        self.intern(Expr::Cast(to, a), Type { scalar: to, lanes: from.lanes })
+    }
+
+    /// `base + lane * stride` for `lanes` lanes.
+    pub fn ramp(&mut self, base: ExprId, stride: i64, lanes: u32) -> ExprId {
+        self.intern(Expr::Ramp { base, stride, lanes }, Type { scalar: ScalarType::Index, lanes })
+    }
+
+    /// A scalar in each of `lanes` lanes.
+    pub fn splat(&mut self, a: ExprId, lanes: u32) -> ExprId {
+        if lanes == 1 || self.ty(a).lanes == lanes {
+            return a;
+        }
+        let scalar = self.ty(a).scalar;
+        self.intern(Expr::Splat(a, lanes), Type { scalar, lanes })
+    }
+
+    /// All lanes combined.
+    pub fn reduce(&mut self, combiner: Combiner, a: ExprId) -> ExprId {
+        let ty = Type::scalar(self.ty(a).scalar);
+        self.intern(Expr::Reduce(combiner, a), ty)
+    }
+
+    /// The greatest `x` in `0..len` with `table[base + x] <= value`.
+    pub fn search(&mut self, table: TensorId, base: ExprId, len: ExprId, value: ExprId) -> ExprId {
+        self.intern(Expr::Search { table, base, len, value }, Type::scalar(ScalarType::Index))
+    }
+
+    /// The value of an `Index` constant.
+    pub fn as_int(&self, id: ExprId) -> Option<i64> {
+        match self.get(id) {
+            Expr::Int(v) => Some(*v),
+            _ => None,
+        }
+    }
+
+    /// The value of a constant condition.
+    pub fn as_bool(&self, id: ExprId) -> Option<bool> {
+        match self.get(id) {
+            Expr::Lit(l) if l.ty == ScalarType::Bool => Some(l.as_i64() != 0),
+            _ => None,
+        }
+    }
+
+    /// The variable, if the expression is just one.
+    pub fn as_var(&self, id: ExprId) -> Option<VarId> {
+        match self.get(id) {
+            Expr::Var(v) => Some(*v),
+            _ => None,
+        }
+    }
+
+    /// The direct operands, in order.
+    pub fn children(&self, id: ExprId) -> Args {
+        match self.get(id) {
+            Expr::Int(_) | Expr::Lit(_) | Expr::Var(_) | Expr::Param(_) | Expr::Arg(_) => Args::new(),
+            Expr::Call(_, args) => args.clone(),
+            Expr::Un(_, a) | Expr::Cast(_, a) | Expr::Splat(a, _) | Expr::Reduce(_, a) => [*a].into_iter().collect(),
+            Expr::Ramp { base, .. } => [*base].into_iter().collect(),
+            Expr::Bin(_, a, b) => [*a, *b].into_iter().collect(),
+            Expr::Search { base, len, value, .. } => [*base, *len, *value].into_iter().collect(),
+            Expr::Select(c, a, b) => [*c, *a, *b].into_iter().collect(),
+            Expr::Load { index, guard, .. } => {
+                let mut all = index.clone();
+                if let Some((c, o)) = guard {
+                    all.push(*c);
+                    all.push(*o);
+                }
+                all
+            }
+        }
+    }
+
+    /// The same node over other operands (as many as [`ExprPool::children`] gives), folded again.
+    pub fn with_children(&mut self, id: ExprId, kids: &[ExprId]) -> ExprId {
+        match self.get(id).clone() {
+            Expr::Int(_) | Expr::Lit(_) | Expr::Var(_) | Expr::Param(_) | Expr::Arg(_) => id,
+            Expr::Call(f, _) => self.call(f, kids.iter().copied()),
+            Expr::Un(op, _) => self.un(op, kids[0]),
+            Expr::Cast(to, _) => self.cast(to, kids[0]),
+            Expr::Splat(_, n) => self.splat(kids[0], n),
+            Expr::Reduce(c, _) => self.reduce(c, kids[0]),
+            Expr::Ramp { stride, lanes, .. } => self.ramp(kids[0], stride, lanes),
+            Expr::Bin(op, _, _) => self.bin(op, kids[0], kids[1]),
+            Expr::Search { table, .. } => self.search(table, kids[0], kids[1], kids[2]),
+            Expr::Select(..) => self.select(kids[0], kids[1], kids[2]),
+            Expr::Load { tensor, index, guard } => {
+                let n = index.len();
+                let guard = guard.map(|_| (kids[n], kids[n + 1]));
+                let ty = self.ty(id).scalar;
+                self.load_guarded(tensor, ty, kids[..n].iter().copied(), guard)
+            }
+        }
+    }
+
+    /// Rewrites bottom-up: `f` sees each node after its operands were rewritten, and gives its
+    /// replacement or nothing to keep it. Shared nodes are visited once.
+    pub fn rewrite(&mut self, id: ExprId, f: &mut dyn FnMut(&mut Self, ExprId) -> Option<ExprId>) -> ExprId {
+        let mut memo = FxHashMap::default();
+        self.rewrite_memo(id, &mut memo, f)
+    }
+
+    /// [`ExprPool::rewrite`] with a memo that the caller keeps between calls with the same `f`.
+    pub fn rewrite_memo(
+        &mut self,
+        id: ExprId,
+        memo: &mut FxHashMap<ExprId, ExprId>,
+        f: &mut dyn FnMut(&mut Self, ExprId) -> Option<ExprId>,
+    ) -> ExprId {
+        if let Some(&done) = memo.get(&id) {
+            return done;
+        }
+        let kids = self.children(id);
+        let new: Args = kids.iter().map(|&k| self.rewrite_memo(k, memo, f)).collect();
+        let rebuilt = if new == kids { id } else { self.with_children(id, &new) };
+        let out = f(self, rebuilt).unwrap_or(rebuilt);
+        memo.insert(id, out);
+        out
+    }
+
+    /// Replaces variables.
+    pub fn substitute(&mut self, id: ExprId, map: &FxHashMap<VarId, ExprId>) -> ExprId {
+        if map.is_empty() {
+            return id;
+        }
+        self.rewrite(id, &mut |p, e| p.as_var(e).and_then(|v| map.get(&v).copied()))
+    }
+
+    /// Replaces the formal arguments `Arg(0)`, `Arg(1)`, ... by `actuals`.
+    pub fn instantiate(&mut self, id: ExprId, actuals: &[ExprId]) -> ExprId {
+        self.rewrite(id, &mut |p, e| match p.get(e) {
+            Expr::Arg(n) => actuals.get(*n as usize).copied(),
+            _ => None,
+        })
+    }
+
+    /// Visits each distinct node below `id` once, operands first.
+    pub fn walk(&self, id: ExprId, f: &mut dyn FnMut(ExprId, &Expr)) {
+        let mut seen = rustc_hash::FxHashSet::default();
+        self.walk_seen(id, &mut seen, f);
+    }
+
+    /// [`ExprPool::walk`] with a set of already visited nodes that the caller keeps.
+    pub fn walk_seen(
+        &self,
+        id: ExprId,
+        seen: &mut rustc_hash::FxHashSet<ExprId>,
+        f: &mut dyn FnMut(ExprId, &Expr),
+    ) {
+        if !seen.insert(id) {
+            return;
+        }
+        for k in self.children(id) {
+            self.walk_seen(k, seen, f);
+        }
+        f(id, self.get(id));
+    }
+
+    /// Whether any node below `id` satisfies `pred`.
+    pub fn any(&self, id: ExprId, pred: &mut dyn FnMut(&Expr) -> bool) -> bool {
+        let mut found = false;
+        self.walk(id, &mut |_, e| found = found || pred(e));
+        found
+    }
+
+    /// Whether the expression mentions variable `v`.
+    pub fn uses_var(&self, id: ExprId, v: VarId) -> bool {
+        self.any(id, &mut |e| *e == Expr::Var(v))
+    }
+
+    /// The variables mentioned, in order of first visit.
+    pub fn vars_of(&self, id: ExprId) -> Vec<VarId> {
+        let mut out = Vec::new();
+        self.walk(id, &mut |_, e| {
+            if let Expr::Var(v) = e
+                && !out.contains(v)
+            {
+                out.push(*v);
+            }
+        });
+        out
+    }
+}
+
+/// Quotient rounded to minus infinity; 0 when `b` is 0 or the quotient overflows.
+pub fn floor_div(a: i64, b: i64) -> i64 {
+    match (a.checked_div(b), a.checked_rem(b)) {
+        (Some(q), Some(r)) if r != 0 && (r < 0) != (b < 0) => q - 1,
+        (Some(q), _) => q,
+        _ => 0,
+    }
+}
+
+/// Remainder with the sign of `b`; 0 when `b` is 0.
+pub fn floor_mod(a: i64, b: i64) -> i64 {
+    match a.checked_rem(b) {
+        Some(r) if r != 0 && (r < 0) != (b < 0) => r + b,
+        Some(r) => r,
+        None => 0,
+    }
+}
+
+impl ExprPool {
+    /// The id of a node that already exists.
+    pub fn lookup(&self, node: &Expr) -> Option<ExprId> {
+        self.index.get(node).copied()
+    }
+}

@@ -1,0 +1,48 @@
+//! The op graph: the meaning of a program, without a schedule.
+
+use crate::env::Env;
+use crate::ids::{DimId, ExprId, TensorId};
+use crate::schedule::Schedule;
+use crate::types::Combiner;
+
+/// A program: tensors and the operators that define them, in order of definition.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    /// The program's name (a file stem).
+    pub name: String,
+    /// Parameters, functions, dimensions, tensors, expressions.
+    pub env: Env,
+    /// Operators; each reads inputs and results of earlier operators only.
+    pub ops: Vec<Op>,
+    /// The results, in the order of their `output` statements. Their role is `Output`.
+    pub outputs: Vec<TensorId>,
+    /// Named schedules, not applied.
+    pub schedules: Vec<Schedule>,
+}
+
+/// One operator: `tensor[spatial] = combiner over reduce of value`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Op {
+    /// The tensor that it defines; also the name of its stage in schedules.
+    pub tensor: TensorId,
+    /// The tensor's dimensions, in order; each dimension's own variable is the index.
+    pub spatial: Vec<DimId>,
+    /// Dimensions reduced over; their extents may use spatial and earlier reduced dimensions.
+    pub reduce: Vec<DimId>,
+    /// How terms are combined; present exactly when the operator is a reduction.
+    pub combiner: Option<Combiner>,
+    /// The element, or the term: over the variables of `spatial` and `reduce`.
+    pub value: ExprId,
+}
+
+impl Graph {
+    /// The operator that defines `tensor`, if it is not an input.
+    pub fn op_of(&self, tensor: TensorId) -> Option<&Op> {
+        self.ops.iter().find(|o| o.tensor == tensor)
+    }
+
+    /// The schedule with that name, or for that target.
+    pub fn schedule(&self, name: &str) -> Option<&Schedule> {
+        self.schedules.iter().find(|s| s.name == name)
+    }
+}

@@ -1,0 +1,158 @@
+//! The loop dialect: structured loops around blocks, multi-dimensional accesses, uninterpreted
+//! functions. Executable from the first lowering on; scheduling primitives rewrite it.
+
+use crate::env::Env;
+use crate::ids::{ExprId, TensorId, VarId};
+use crate::types::Combiner;
+
+/// A program in the loop dialect. `body` is a sequence of nests, each one kernel.
+#[derive(Clone, Debug, Default)]
+pub struct LoopModule {
+    /// The program's name.
+    pub name: String,
+    /// Parameters, functions, tensors, expressions.
+    pub env: Env,
+    /// Top-level nests, in execution order.
+    pub body: Vec<Stmt>,
+}
+
+/// A statement of the loop dialect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stmt {
+    /// A loop from 0.
+    For(For),
+    /// A leaf.
+    Block(Block),
+}
+
+/// How a loop runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LoopKind {
+    /// In order.
+    Serial,
+    /// Spread over workers; iterations are independent.
+    Parallel,
+    /// As the lanes of vectors; the extent's greatest value is a constant.
+    Vector,
+    /// Replicated; the extent's greatest value is a constant.
+    Unroll,
+}
+
+impl LoopKind {
+    /// Every kind.
+    pub const ALL: [LoopKind; 4] = [Self::Serial, Self::Parallel, Self::Vector, Self::Unroll];
+
+    /// The name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Serial => "serial",
+            Self::Parallel => "parallel",
+            Self::Vector => "vector",
+            Self::Unroll => "unroll",
+        }
+    }
+}
+
+/// `for var in 0..extent`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct For {
+    /// The loop variable; its name is the loop's name in schedules.
+    pub var: VarId,
+    /// The stage this loop belongs to, for schedules to find it.
+    pub stage: TensorId,
+    /// Trip count, over enclosing loop variables; negative counts as 0.
+    pub extent: ExprId,
+    /// How it runs.
+    pub kind: LoopKind,
+    /// Whether it is one of the loops around a reduction's `init` block (derived from the update's).
+    pub init: bool,
+    /// What it runs.
+    pub body: Vec<Stmt>,
+}
+
+/// What a block does to its element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BlockRole {
+    /// `tensor[index] = value`
+    Compute,
+    /// `tensor[index] = identity`, before the first update
+    Init,
+    /// `tensor[index] = combine(tensor[index], value)`
+    Update(Combiner),
+}
+
+/// Whether a block dimension indexes the result or is reduced over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IterKind {
+    /// Distinct values write distinct elements.
+    Spatial,
+    /// Different values combine into one element.
+    Reduce,
+}
+
+/// A dimension of a block: its own variable, its domain, and what it is bound to outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Iter {
+    /// The variable that the block's body uses.
+    pub var: VarId,
+    /// Spatial or reduced.
+    pub kind: IterKind,
+    /// Size of the domain `0..extent`, over earlier iterators' variables.
+    pub extent: ExprId,
+    /// Its value, over enclosing loop variables.
+    pub binding: ExprId,
+}
+
+/// A leaf: one element is written for each execution in which all predicates hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The stage this block belongs to.
+    pub stage: TensorId,
+    /// What it does.
+    pub role: BlockRole,
+    /// Typed dimensions and their bindings.
+    pub iters: Vec<Iter>,
+    /// Conjuncts over enclosing loop variables; nothing happens unless all hold.
+    pub predicate: Vec<ExprId>,
+    /// The tensor written.
+    pub tensor: TensorId,
+    /// Its index, over `iters`' variables.
+    pub index: Vec<ExprId>,
+    /// The value, over `iters`' variables.
+    pub value: ExprId,
+}
+
+impl Stmt {
+    /// Visits this statement and all below it, outermost first.
+    pub fn walk<'a>(&'a self, f: &mut dyn FnMut(&'a Stmt)) {
+        f(self);
+        if let Stmt::For(l) = self {
+            for s in &l.body {
+                s.walk(f);
+            }
+        }
+    }
+
+    /// Visits every block below, mutably.
+    pub fn blocks_mut(&mut self, f: &mut dyn FnMut(&mut Block)) {
+        match self {
+            Stmt::Block(b) => f(b),
+            Stmt::For(l) => l.body.iter_mut().for_each(|s| s.blocks_mut(f)),
+        }
+    }
+}
+
+impl LoopModule {
+    /// Every block, in execution order.
+    pub fn blocks(&self) -> Vec<&Block> {
+        let mut out = Vec::new();
+        for s in &self.body {
+            s.walk(&mut |s| {
+                if let Stmt::Block(b) = s {
+                    out.push(b);
+                }
+            });
+        }
+        out
+    }
+}

@@ -1,0 +1,161 @@
+//! Schedules as data: steps that name stages and loops in text, since steps create loops.
+
+/// Bytes `start..end` of the source text; `0..0` for steps that come from the builder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub struct Span {
+    /// First byte.
+    pub start: usize,
+    /// One past the last byte.
+    pub end: usize,
+}
+
+/// A named list of steps.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Schedule {
+    /// Its name; `cpu` and `cuda` are the defaults of those targets.
+    pub name: String,
+    /// What to do, in order.
+    pub steps: Vec<Step>,
+}
+
+/// One step and where it was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// What to do.
+    pub kind: StepKind,
+    /// Where it was written.
+    pub span: Span,
+}
+
+/// A loop: `stage.loop`.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub struct LoopRef {
+    /// The stage's (tensor's) name; may itself contain dots (`P.sum`).
+    pub stage: String,
+    /// The loop's name within the stage.
+    pub name: String,
+}
+
+/// What happens to the iterations that do not fill a tile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum Tail {
+    /// The inner loop ends early: its extent is `min(factor, extent - outer * factor)`.
+    #[default]
+    Exact,
+    /// The inner loop always runs `factor` times; a predicate masks the surplus.
+    Mask,
+}
+
+/// Where a padded position count is rounded to.
+pub type Multiple = i64;
+
+/// The scheduling primitives (paper section 4.1; each is one rewrite of the loop dialect).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StepKind {
+    /// `split S.i 14 -> o, i tail(mask)`: one loop into two.
+    Split {
+        /// The loop to split.
+        target: LoopRef,
+        /// Trip count of the inner loop.
+        factor: i64,
+        /// Name of the outer loop.
+        outer: String,
+        /// Name of the inner loop.
+        inner: String,
+        /// What happens to the last, partial tile.
+        tail: Tail,
+    },
+    /// `fuse S.b S.i -> f pad 14`: perfectly nested loops into one, of any raggedness.
+    Fuse {
+        /// The loops, outermost first.
+        loops: Vec<LoopRef>,
+        /// Name of the fused loop.
+        name: String,
+        /// Bulk padding: the fused extent is rounded up to a multiple of this (1 = none).
+        pad: Multiple,
+    },
+    /// `reorder S: a b c`: permutes the named loops of one perfect nest.
+    Reorder {
+        /// The stage.
+        stage: String,
+        /// The named loops in their new order.
+        order: Vec<String>,
+    },
+    /// `vectorize S.i 16`: an innermost loop becomes vector code (split by the width first if needed).
+    Vectorize {
+        /// The loop.
+        target: LoopRef,
+        /// Lanes; nothing = the loop's constant extent.
+        width: Option<i64>,
+    },
+    /// `unroll S.i`: a loop of constant (greatest) extent is unrolled.
+    Unroll {
+        /// The loop.
+        target: LoopRef,
+    },
+    /// `parallel S.i`: iterations are spread over the workers.
+    Parallel {
+        /// The loop.
+        target: LoopRef,
+    },
+    /// `pad_loop S.i 2`: rounds a loop's extent up (paper: loop padding).
+    PadLoop {
+        /// The loop.
+        target: LoopRef,
+        /// What the extent is rounded to a multiple of.
+        multiple: Multiple,
+    },
+    /// `pad_dim T.i 4`: rounds a tensor dimension's storage up (paper: storage padding).
+    PadDim {
+        /// The tensor.
+        tensor: String,
+        /// The dimension's name.
+        dim: String,
+        /// What the storage extent is rounded to a multiple of.
+        multiple: Multiple,
+    },
+    /// `compute_at P at S.i`: computes just the region that one iteration of a loop reads, there.
+    ComputeAt {
+        /// The producer stage.
+        stage: String,
+        /// The consumer's loop.
+        at: LoopRef,
+    },
+    /// `compute_inline P`: the element's expression replaces every read of it.
+    ComputeInline {
+        /// The producer stage.
+        stage: String,
+    },
+    /// `cache_write S -> Sr reg at S.ko`: S is computed into a local buffer and copied out.
+    CacheWrite {
+        /// The stage.
+        stage: String,
+        /// Name of the new stage, which does the computing.
+        name: String,
+        /// Where the buffer lives.
+        scope: crate::env::Scope,
+        /// The loop of `stage` whose each iteration computes and copies one region.
+        at: LoopRef,
+    },
+    /// `cache_read S.T -> Tl at S.i layout(d, k)`: reads of T in stage S go through a local copy.
+    CacheRead {
+        /// The reading stage.
+        stage: String,
+        /// The tensor read.
+        tensor: String,
+        /// Name of the new copying stage.
+        name: String,
+        /// Where the buffer lives.
+        scope: crate::env::Scope,
+        /// The loop of `stage` whose each iteration copies one region.
+        at: LoopRef,
+        /// Dimension order of the copy, as positions in the tensor's dimensions; empty = unchanged.
+        layout: Vec<usize>,
+    },
+    /// `relax S.i`: drops the tail predicate of a local stage's loop; surplus iterations read
+    /// clamped, valid positions and write elements that nobody reads.
+    Relax {
+        /// The loop.
+        target: LoopRef,
+    },
+}

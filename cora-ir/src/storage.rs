@@ -1,0 +1,125 @@
+//! The storage dialect: flat buffers, explicit offsets, vectors, tables.
+
+use crate::env::Env;
+use crate::ids::{ExprId, TensorId, UfId, VarId};
+use crate::loops::LoopKind;
+
+/// A program in the storage dialect. Every tensor of `env` that is used is a flat buffer here, and
+/// every load has exactly one index.
+#[derive(Clone, Debug, Default)]
+pub struct StorageModule {
+    /// The program's name.
+    pub name: String,
+    /// Parameters, functions, tensors, expressions.
+    pub env: Env,
+    /// Size and layout of each tensor.
+    pub buffers: Vec<Buffer>,
+    /// The prelude: tables in the order in which they are built.
+    pub tables: Vec<Table>,
+    /// Kernels in execution order.
+    pub kernels: Vec<Kernel>,
+}
+
+/// How a tensor is laid out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// The tensor.
+    pub tensor: TensorId,
+    /// Number of elements (of one worker's slot for scope `Local`, a constant for `Reg`), over
+    /// parameters and table reads.
+    pub elems: ExprId,
+    /// Flat offset of the element at `Arg(0..rank)`: what the host uses to place inputs and find
+    /// outputs. Tables are read by load. Only for tensors with role input or output.
+    pub offset: Option<ExprId>,
+}
+
+/// One table of the prelude: the values of an uninterpreted function, exact size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// The function whose values it holds (its kind says how it is built).
+    pub uf: UfId,
+    /// The buffer: one-dimensional, `i32` or `i64`.
+    pub tensor: TensorId,
+    /// Number of entries.
+    pub entries: ExprId,
+    /// The function's domain with calls replaced by reads of earlier tables.
+    pub domain: Vec<ExprId>,
+    /// The defining body with calls replaced by reads of earlier tables (nothing for `Extent`).
+    pub body: Option<ExprId>,
+}
+
+/// One nest, one fork and join at most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Its symbol, unique in the module.
+    pub name: String,
+    /// Statements; a parallel loop, if there is one, is the last statement, preceded by `Let`s only.
+    pub body: Vec<Stmt>,
+}
+
+/// A statement of the storage dialect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stmt {
+    /// `for var in 0..extent`.
+    For {
+        /// The loop variable.
+        var: VarId,
+        /// Trip count; negative counts as 0.
+        extent: ExprId,
+        /// How it runs. `Vector` and `Unroll` disappear in legalisation.
+        kind: LoopKind,
+        /// What it runs.
+        body: Vec<Stmt>,
+    },
+    /// Runs `then` or `other`.
+    If {
+        /// A scalar condition.
+        cond: ExprId,
+        /// Where it holds.
+        then: Vec<Stmt>,
+        /// Where it does not.
+        other: Vec<Stmt>,
+    },
+    /// Names an `Index` value for the statements after it in the same body.
+    Let {
+        /// The name.
+        var: VarId,
+        /// The value.
+        value: ExprId,
+    },
+    /// `tensor[index] = value`, lane by lane where the index is a vector.
+    Store {
+        /// The buffer.
+        tensor: TensorId,
+        /// Flat offset.
+        index: ExprId,
+        /// The value.
+        value: ExprId,
+        /// Lanes (or the one element) to write; nothing = all.
+        mask: Option<ExprId>,
+    },
+}
+
+impl Stmt {
+    /// Visits this statement and all below it, outermost first.
+    pub fn walk<'a>(&'a self, f: &mut dyn FnMut(&'a Stmt)) {
+        f(self);
+        match self {
+            Stmt::For { body, .. } => body.iter().for_each(|s| s.walk(f)),
+            Stmt::If { then, other, .. } => then.iter().chain(other).for_each(|s| s.walk(f)),
+            Stmt::Let { .. } | Stmt::Store { .. } => {}
+        }
+    }
+}
+
+impl StorageModule {
+    /// The layout of `tensor`.
+    pub fn buffer(&self, tensor: TensorId) -> Option<&Buffer> {
+        self.buffers.iter().find(|b| b.tensor == tensor)
+    }
+
+    /// The table that holds the values of `uf`.
+    pub fn table(&self, uf: UfId) -> Option<&Table> {
+        self.tables.iter().find(|t| t.uf == uf)
+    }
+}

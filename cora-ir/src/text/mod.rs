@@ -1,0 +1,1 @@
+//! Printers and parsers of the loop and storage dialects.

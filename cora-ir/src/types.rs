@@ -1,0 +1,386 @@
+//! Scalar types, expression types and operators.
+
+use std::fmt;
+
+/// The type of one element, or of one lane of an expression.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum ScalarType {
+    /// A truth value.
+    Bool,
+    /// Two's complement, 8 bits; arithmetic wraps.
+    I8,
+    /// Two's complement, 16 bits; arithmetic wraps.
+    I16,
+    /// Two's complement, 32 bits; arithmetic wraps.
+    I32,
+    /// Two's complement, 64 bits; arithmetic wraps.
+    I64,
+    /// IEEE half precision.
+    F16,
+    /// bfloat16.
+    BF16,
+    /// IEEE single precision.
+    F32,
+    /// IEEE double precision.
+    F64,
+    /// A mathematical integer: loop variables, extents, offsets. Never the type of a stored element.
+    Index,
+}
+
+impl ScalarType {
+    /// Every type that a tensor element may have.
+    pub const ELEMENTS: [ScalarType; 9] = [
+        Self::Bool,
+        Self::I8,
+        Self::I16,
+        Self::I32,
+        Self::I64,
+        Self::F16,
+        Self::BF16,
+        Self::F32,
+        Self::F64,
+    ];
+
+    /// The name in text, such as `f32`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bool => "bool",
+            Self::I8 => "i8",
+            Self::I16 => "i16",
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+            Self::F16 => "f16",
+            Self::BF16 => "bf16",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::Index => "index",
+        }
+    }
+
+    /// The type with that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ELEMENTS
+            .into_iter()
+            .chain([Self::Index])
+            .find(|t| t.name() == name)
+    }
+
+    /// Bytes of one stored element (`Index` counts as 8).
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::Bool | Self::I8 => 1,
+            Self::I16 | Self::F16 | Self::BF16 => 2,
+            Self::I32 | Self::F32 => 4,
+            Self::I64 | Self::F64 | Self::Index => 8,
+        }
+    }
+
+    /// Whether it is a floating-point type.
+    pub fn is_float(self) -> bool {
+        matches!(self, Self::F16 | Self::BF16 | Self::F32 | Self::F64)
+    }
+
+    /// Whether it is an integer type of limited width.
+    pub fn is_int(self) -> bool {
+        matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
+    }
+
+    /// The smallest value of an integer type.
+    pub fn int_min(self) -> i64 {
+        match self {
+            Self::Bool => 0,
+            Self::I8 => i8::MIN.into(),
+            Self::I16 => i16::MIN.into(),
+            Self::I32 => i32::MIN.into(),
+            _ => i64::MIN,
+        }
+    }
+
+    /// The largest value of an integer type.
+    pub fn int_max(self) -> i64 {
+        match self {
+            Self::Bool => 1,
+            Self::I8 => i8::MAX.into(),
+            Self::I16 => i16::MAX.into(),
+            Self::I32 => i32::MAX.into(),
+            _ => i64::MAX,
+        }
+    }
+}
+
+impl fmt::Display for ScalarType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The type of an expression: a scalar type and a number of lanes (1 = scalar).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Type {
+    /// The type of each lane.
+    pub scalar: ScalarType,
+    /// How many lanes; 1 is a scalar.
+    pub lanes: u32,
+}
+
+impl Type {
+    /// A scalar of type `scalar`.
+    pub fn scalar(scalar: ScalarType) -> Self {
+        Self { scalar, lanes: 1 }
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.lanes == 1 {
+            write!(f, "{}", self.scalar)
+        } else {
+            write!(f, "vec<{} x {}>", self.lanes, self.scalar)
+        }
+    }
+}
+
+/// Binary operators. Comparisons give `Bool`; the others the type of their operands.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum BinOp {
+    /// `a + b`
+    Add,
+    /// `a - b`
+    Sub,
+    /// `a * b`
+    Mul,
+    /// Floating-point `a / b`.
+    Div,
+    /// Integer quotient rounded to minus infinity; 0 when `b` is 0.
+    FloorDiv,
+    /// Integer remainder with the sign of `b`; 0 when `b` is 0.
+    Mod,
+    /// The smaller; NaN if either is.
+    Min,
+    /// The larger; NaN if either is.
+    Max,
+    /// `a` to the power `b` (floating point).
+    Pow,
+    /// Logical and.
+    And,
+    /// Logical or.
+    Or,
+    /// `a < b`
+    Lt,
+    /// `a <= b`
+    Le,
+    /// `a == b`
+    Eq,
+    /// `a != b`
+    Ne,
+}
+
+impl BinOp {
+    /// Every operator.
+    pub const ALL: [BinOp; 15] = [
+        Self::Add,
+        Self::Sub,
+        Self::Mul,
+        Self::Div,
+        Self::FloorDiv,
+        Self::Mod,
+        Self::Min,
+        Self::Max,
+        Self::Pow,
+        Self::And,
+        Self::Or,
+        Self::Lt,
+        Self::Le,
+        Self::Eq,
+        Self::Ne,
+    ];
+
+    /// Whether the result is `Bool` whatever the operands.
+    pub fn is_comparison(self) -> bool {
+        matches!(self, Self::Lt | Self::Le | Self::Eq | Self::Ne)
+    }
+
+    /// The text form: an infix symbol, or a function's name.
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Self::Add => "+",
+            Self::Sub => "-",
+            Self::Mul => "*",
+            Self::Div => "/",
+            Self::FloorDiv => "//",
+            Self::Mod => "%",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::Pow => "pow",
+            Self::And => "and",
+            Self::Or => "or",
+            Self::Lt => "<",
+            Self::Le => "<=",
+            Self::Eq => "==",
+            Self::Ne => "!=",
+        }
+    }
+}
+
+/// Unary operators and math functions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum UnOp {
+    /// `-a`
+    Neg,
+    /// Logical not.
+    Not,
+    /// Magnitude.
+    Abs,
+    /// e to the power a.
+    Exp,
+    /// Natural logarithm.
+    Log,
+    /// Square root.
+    Sqrt,
+    /// `1 / sqrt(a)`
+    Rsqrt,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// Error function.
+    Erf,
+    /// Sine (radians).
+    Sin,
+    /// Cosine (radians).
+    Cos,
+    /// Rounded to minus infinity.
+    Floor,
+    /// Rounded to plus infinity.
+    Ceil,
+    /// Rounded to the nearest integer, ties to even.
+    Round,
+}
+
+impl UnOp {
+    /// Every operator.
+    pub const ALL: [UnOp; 14] = [
+        Self::Neg,
+        Self::Not,
+        Self::Abs,
+        Self::Exp,
+        Self::Log,
+        Self::Sqrt,
+        Self::Rsqrt,
+        Self::Tanh,
+        Self::Erf,
+        Self::Sin,
+        Self::Cos,
+        Self::Floor,
+        Self::Ceil,
+        Self::Round,
+    ];
+
+    /// The function's name in text (`neg` and `not` print as prefixes `-` and `not`).
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Neg => "neg",
+            Self::Not => "not",
+            Self::Abs => "abs",
+            Self::Exp => "exp",
+            Self::Log => "log",
+            Self::Sqrt => "sqrt",
+            Self::Rsqrt => "rsqrt",
+            Self::Tanh => "tanh",
+            Self::Erf => "erf",
+            Self::Sin => "sin",
+            Self::Cos => "cos",
+            Self::Floor => "floor",
+            Self::Ceil => "ceil",
+            Self::Round => "round",
+        }
+    }
+}
+
+/// The associative and commutative operator of a reduction.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Combiner {
+    /// Over nothing: 0.
+    Sum,
+    /// Over nothing: 1.
+    Prod,
+    /// Over nothing: minus infinity, or the type's least value.
+    Max,
+    /// Over nothing: plus infinity, or the type's greatest value.
+    Min,
+}
+
+impl Combiner {
+    /// Every combiner.
+    pub const ALL: [Combiner; 4] = [Self::Sum, Self::Prod, Self::Max, Self::Min];
+
+    /// The name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Prod => "prod",
+            Self::Max => "max",
+            Self::Min => "min",
+        }
+    }
+
+    /// The binary operator that combines two partial results.
+    pub fn op(self) -> BinOp {
+        match self {
+            Self::Sum => BinOp::Add,
+            Self::Prod => BinOp::Mul,
+            Self::Max => BinOp::Max,
+            Self::Min => BinOp::Min,
+        }
+    }
+
+    /// The identity as a literal of type `ty`.
+    pub fn identity(self, ty: ScalarType) -> Literal {
+        match (self, ty.is_float()) {
+            (Self::Sum, true) => Literal::float(ty, 0.0),
+            (Self::Prod, true) => Literal::float(ty, 1.0),
+            (Self::Max, true) => Literal::float(ty, f64::NEG_INFINITY),
+            (Self::Min, true) => Literal::float(ty, f64::INFINITY),
+            (Self::Sum, false) => Literal::int(ty, 0),
+            (Self::Prod, false) => Literal::int(ty, 1),
+            (Self::Max, false) => Literal::int(ty, ty.int_min()),
+            (Self::Min, false) => Literal::int(ty, ty.int_max()),
+        }
+    }
+}
+
+/// A typed constant that is not an `Index`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Literal {
+    /// The constant's type.
+    pub ty: ScalarType,
+    /// The bits of an `f64` for a floating-point type, else of an `i64`.
+    bits: u64,
+}
+
+impl Literal {
+    /// A floating-point constant, rounded to `ty`.
+    pub fn float(ty: ScalarType, value: f64) -> Self {
+        Self { ty, bits: round_float(ty, value).to_bits() }
+    }
+    /// An integer or truth-value constant.
+    pub fn int(ty: ScalarType, value: i64) -> Self {
+        Self { ty, bits: value as u64 }
+    }
+    /// The value as a float (integers are converted).
+    pub fn as_f64(self) -> f64 {
+        if self.ty.is_float() { f64::from_bits(self.bits) } else { self.bits as i64 as f64 }
+    }
+    /// The value as an integer (floats are truncated).
+    pub fn as_i64(self) -> i64 {
+        if self.ty.is_float() { f64::from_bits(self.bits) as i64 } else { self.bits as i64 }
+    }
+}
+
+/// `value` rounded to the nearest value of the floating-point type `ty` (unchanged for other types).
+pub fn round_float(ty: ScalarType, value: f64) -> f64 {
+    match ty {
+        ScalarType::F32 => f64::from(value as f32),
+        ScalarType::F16 => half::f16::from_f64(value).to_f64(),
+        ScalarType::BF16 => half::bf16::from_f64(value).to_f64(),
+        _ => value,
+    }
+}

@@ -1,0 +1,1 @@
+//! Simplification and proof of index expressions.
