@@ -19,14 +19,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rustc-env=CORA_LLVM_PREFIX={prefix}");
 
     let libraries = Path::new(&prefix).join("lib");
-    println!("cargo:rerun-if-changed={}", libraries.display());
+    println!("cargo:rerun-if-changed={}", libraries.join("libMLIR.so").display());
     let mut members = capi_archives(&libraries)?;
     if members.is_empty() {
-        return Err(format!(
-            "no libMLIRCAPI*.a in {}; run scripts/setup.sh (or `make setup`)",
-            libraries.display()
-        )
-        .into());
+        return Err(
+            format!("no libMLIRCAPI*.a in {}; run scripts/setup.sh (or `make setup`)", libraries.display()).into()
+        );
     }
     members.push(libraries.join("libMLIR.so"));
     members.push(libraries.join("libLLVM-22.so"));

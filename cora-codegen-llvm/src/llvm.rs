@@ -1,4 +1,4 @@
-//! Safe driver for MLIR 22 and LLVM 22: MLIR text in; LLVM IR, assembly, objects, shared libraries or callable code out.
+//! Safe driver for MLIR and LLVM 22: MLIR text in; LLVM IR, assembly, objects, shared libraries or callable code out.
 //!
 //! The stages follow each other by value:
 //!
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Errors are values: MLIR and LLVM diagnostics are captured into [`CodegenError`] and never printed. The exception is
-//! an LLVM fatal error ("Cannot select", unsupported PTX version), from which LLVM cannot return: the process then writes
-//! a reproducer, prints one line and exits with [`FATAL_EXIT_CODE`].
+//! an LLVM fatal error ("Cannot select", unsupported PTX version), from which LLVM cannot return: the process then
+//! writes a reproducer, prints one line and exits with [`FATAL_EXIT_CODE`].
 //!
 //! Nothing here is shared between threads except [`Jit`], so kernels may be compiled on several threads at once.
 //!

@@ -260,6 +260,20 @@ impl Env {
         self.pool.call(f, args)
     }
 
+    /// The row that holds flat position `r` of rows whose sizes are `body`: the inverse of
+    /// [`Env::sum_upto`] in its last argument (the paper's `f_fo`), as a call of a search function.
+    pub fn search_row(&mut self, name: &str, domain: &[ExprId], body: ExprId, outer: &[ExprId], r: ExprId) -> ExprId {
+        let used = self.used_args(body, domain.len() as u32 - 1);
+        let (mut domain, body, outer) = self.project(domain, body, outer, &used);
+        let sum = self.uf(name, domain.clone(), UfDef::PrefixSum { body });
+        let Some(extent) = domain.pop() else { return r };
+        let args: Vec<ExprId> = (0..domain.len() as u32).map(|a| self.pool.arg(a)).chain([extent]).collect();
+        let total = self.pool.call(sum, args);
+        domain.push(total);
+        let f = self.uf(&format!("{name}.at"), domain, UfDef::Search { sum });
+        self.pool.call(f, outer.into_iter().chain([r]))
+    }
+
     fn used_args(&self, e: ExprId, below: u32) -> Vec<bool> {
         let mut used = vec![false; below as usize];
         self.pool.walk(e, &mut |_, n| {

@@ -152,6 +152,13 @@ pub enum StepKind {
         /// Dimension order of the copy, as positions in the tensor's dimensions; empty = unchanged.
         layout: Vec<usize>,
     },
+    /// `set_scope P reg`: where an attached stage's buffer lives.
+    SetScope {
+        /// The stage.
+        stage: String,
+        /// The new scope.
+        scope: crate::env::Scope,
+    },
     /// `relax S.i`: drops the tail predicate of a local stage's loop; surplus iterations read
     /// clamped, valid positions and write elements that nobody reads.
     Relax {

@@ -4,5 +4,6 @@
 //! Absent from this crate: LLVM and MLIR, the `.cora` language.
 #![forbid(unsafe_code)]
 
+pub mod lower;
 pub mod schedule;
 pub mod simplify;

@@ -5,22 +5,52 @@
 //! instructions a point whatever the shape.
 
 use crate::abi::Ix;
+use crate::error::Error;
 use crate::eval::{Env, IxFault, eval};
+use crate::limits::Limits;
 use crate::strip::{LANES, Program, Regs};
 
 /// Why a walk stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WalkFault {
     Ix(IxFault),
-    NegativeExtent { dim: usize, extent: i64 },
+    NegativeExtent {
+        dim: usize,
+        extent: i64,
+    },
     Steps,
-    /// The sink refused; it knows why.
-    Sink,
+    /// A table entry does not fit its width.
+    Narrow {
+        entry: u64,
+        value: i64,
+    },
+    /// More memory than is allowed.
+    Memory {
+        need: u64,
+    },
+    /// Memory that the system does not give.
+    Alloc {
+        bytes: u64,
+    },
 }
 
 impl From<IxFault> for WalkFault {
     fn from(fault: IxFault) -> WalkFault {
         WalkFault::Ix(fault)
+    }
+}
+
+impl WalkFault {
+    /// The error of a fault at a named place, where `bytes` was the bound on memory.
+    pub(crate) fn at(self, at: String, bytes: u64, limits: &Limits) -> Error {
+        match self {
+            WalkFault::Ix(fault) => Error::Index { at, fault },
+            WalkFault::NegativeExtent { dim, extent } => Error::NegativeExtent { at, dim, extent },
+            WalkFault::Steps => Error::Steps { at, limit: limits.steps },
+            WalkFault::Memory { need } => Error::Memory { at, need, limit: bytes },
+            WalkFault::Alloc { bytes } => Error::Alloc { at, bytes },
+            WalkFault::Narrow { entry, value } => Error::Narrow { table: at, entry, value },
+        }
     }
 }
 
@@ -131,13 +161,7 @@ struct Walk<'a, S> {
 
 impl<S: Sink> Walk<'_, S> {
     /// Appends the points `outer × 0..extent` to the strip of `levels[0]`.
-    fn row(
-        &mut self,
-        programs: &[Program],
-        levels: &mut [Level],
-        outer: &[i64],
-        extent: i64,
-    ) -> Result<(), WalkFault> {
+    fn row(&mut self, programs: &[Program], levels: &mut [Level], outer: &[i64], extent: i64) -> Result<(), WalkFault> {
         if extent < 0 {
             return Err(WalkFault::NegativeExtent { dim: self.dims - levels.len(), extent });
         }
@@ -151,7 +175,7 @@ impl<S: Sink> Walk<'_, S> {
                 regs.arg_mut(arg)[*len..*len + take].fill(v);
             }
             let inner = &mut regs.arg_mut(outer.len())[*len..*len + take];
-            inner.iter_mut().zip(next..).for_each(|(lane, v)| *lane = v);
+            inner.iter_mut().enumerate().for_each(|(i, lane)| *lane = next + i as i64);
             *len += take;
             next += take as i64;
             if *len == LANES {
@@ -167,9 +191,7 @@ impl<S: Sink> Walk<'_, S> {
 
     /// Deals with the points that wait in the strip of `levels[0]`.
     fn flush(&mut self, programs: &[Program], levels: &mut [Level]) -> Result<(), WalkFault> {
-        let (Some((program, inner)), Some((level, deeper))) =
-            (programs.split_first(), levels.split_first_mut())
-        else {
+        let (Some((program, inner)), Some((level, deeper))) = (programs.split_first(), levels.split_first_mut()) else {
             return Ok(());
         };
         let len = std::mem::take(&mut level.len);
@@ -192,6 +214,24 @@ impl<S: Sink> Walk<'_, S> {
                 *slot = level.regs.arg(arg)[lane];
             }
             self.row(inner, deeper, &outer[..dim], extent)?;
+        }
+        Ok(())
+    }
+}
+
+/// The number of points of a domain, from the extents of its last dim.
+pub(crate) struct Count {
+    /// Dims of the domain.
+    pub(crate) dims: usize,
+    pub(crate) total: u64,
+}
+
+impl Sink for Count {
+    fn strip(&mut self, strip: Strip<'_>) -> Result<(), WalkFault> {
+        for &extent in strip.value(0)? {
+            let dim = self.dims.saturating_sub(1);
+            let add = u64::try_from(extent).map_err(|_| WalkFault::NegativeExtent { dim, extent })?;
+            self.total = self.total.checked_add(add).ok_or(IxFault::Overflow)?;
         }
         Ok(())
     }
@@ -254,9 +294,7 @@ mod tests {
         let refs: Vec<&Ix> = domain.iter().collect();
         let mut got = Collect::default();
         let mut scratch = Scratch::default();
-        DomainProgram::new(&refs, &[&value])
-            .walk(env, &mut scratch, &mut Budget(1 << 20), &mut got)
-            .unwrap();
+        DomainProgram::new(&refs, &[&value]).walk(env, &mut scratch, &mut Budget(1 << 20), &mut got).unwrap();
         let mut want = Vec::new();
         for a in 0..6 {
             for b in 0..tables[0].get(a).unwrap() {
@@ -280,9 +318,7 @@ mod tests {
     fn a_domain_of_no_dims_has_one_point() {
         let env = Env { params: &[], tables: &[] };
         let mut got = Collect::default();
-        DomainProgram::new(&[], &[&Ix::Const(7)])
-            .walk(env, &mut Scratch::default(), &mut Budget(9), &mut got)
-            .unwrap();
+        DomainProgram::new(&[], &[&Ix::Const(7)]).walk(env, &mut Scratch::default(), &mut Budget(9), &mut got).unwrap();
         assert_eq!(got.0, [7]);
     }
 

@@ -56,6 +56,8 @@ pub enum Error {
     Role { tensor: String, wanted: &'static str },
     #[error("no batch has been bound")]
     Unbound,
+    #[error("the program has not been run for this batch")]
+    NotRun,
     #[error("kernel `{symbol}` is not in the program's code")]
     Kernel { symbol: String },
     #[error("{path}: not a .npy file: {why}")]
@@ -66,8 +68,8 @@ pub enum Error {
     NpyFortran { path: String },
     #[error("{path}, line {line}: `{text}` is not an integer")]
     LengthSyntax { path: String, line: usize, text: String },
-    #[error("{path}, line {line}: length {value} is negative")]
-    LengthNegative { path: String, line: usize, value: i64 },
+    #[error("{path}, {at}: length {value} is negative")]
+    LengthNegative { path: String, at: String, value: i64 },
     #[error("{path}: {need} lengths are needed after skipping {skip}, it has {have}")]
     LengthsTooFew { path: String, need: u64, skip: u64, have: u64 },
     #[error("{path}: {source}")]
@@ -106,6 +108,7 @@ impl Error {
             Error::InputMissing { .. } => "E0320",
             Error::Role { .. } => "E0321",
             Error::Unbound => "E0322",
+            Error::NotRun => "E0332",
             Error::Kernel { .. } => "E0323",
             Error::Npy { .. } => "E0324",
             Error::NpyTruncated { .. } => "E0325",
@@ -136,24 +139,19 @@ impl Error {
             Error::Index { .. } | Error::Narrow { .. } => {
                 "tighten the declared ranges, so that the compiler chooses wider arithmetic or refuses"
             }
-            Error::Steps { .. } | Error::Memory { .. } => {
-                "use a smaller batch, or raise the limit in the run options"
-            }
+            Error::Steps { .. } | Error::Memory { .. } => "use a smaller batch, or raise the limit in the run options",
             Error::Alloc { .. } => "use a smaller batch, or free memory",
             Error::Storage { .. } | Error::Offset { .. } => {
                 "the program's storage is too small for this batch; this is a fault of its compiler"
             }
-            Error::Elements { .. } => {
-                "give the elements in row-major ragged order, without padding"
-            }
+            Error::Elements { .. } => "give the elements in row-major ragged order, without padding",
             Error::DType { .. } => "convert the data first; nothing is converted silently",
-            Error::Value { .. } => {
-                "correct the index tensor, or widen its declared range and compile again"
-            }
+            Error::Value { .. } => "correct the index tensor, or widen its declared range and compile again",
             Error::Bool { .. } => "write booleans as bytes 0 and 1",
             Error::InputMissing { .. } => "set every input after binding a batch",
             Error::Role { .. } => "inputs are set, outputs are read",
             Error::Unbound => "bind parameters and lengths first",
+            Error::NotRun => "run it, then read the outputs",
             Error::Kernel { .. } => "the code and the description do not belong together",
             Error::Npy { .. } => "write the file with numpy.save",
             Error::NpyTruncated { .. } => "the file is incomplete; write it again",

@@ -1,3 +1,36 @@
-//! Ragged arrays, prelude execution, thread pool and loader; links no compiler.
+//! Runs compiled ragged programs.
+//!
+//! This crate owns what happens after compilation:
+//!
+//! - [`abi`]: the data that describes a compiled program, the contract with the code generators;
+//! - [`prelude`]: checks a batch's parameters and lengths, builds the tables that kernels read, and keeps them while
+//!   the batch stays the same; [`eval`] holds tables and evaluates one index expression;
+//! - [`mod@array`]: arrays in row-major ragged order, and their packing into storage layouts;
+//! - [`exec`]: memory, setup, kernels and outputs; [`pool`]: the threads they run on;
+//! - [`npy`] and [`lengths`]: the files that tensors and lengths come in.
+//!
+//! What must be absent: any compiler crate of this workspace, LLVM, MLIR and solvers; any decision that a pass could
+//! have made. Whatever a description, a batch or a file holds, the answer is a typed [`Error`] with a stable code, not
+//! a panic; native kernels are trusted.
+//!
+//! Multi-byte elements are in the machine's byte order, which is taken to be little-endian in files.
 
 pub mod abi;
+pub mod array;
+mod domain;
+mod error;
+pub mod eval;
+pub mod exec;
+pub mod lengths;
+mod limits;
+pub mod npy;
+mod plan;
+pub mod pool;
+pub mod prelude;
+mod strip;
+
+pub use error::{Error, Result};
+pub use limits::Limits;
+
+#[cfg(target_endian = "big")]
+compile_error!("cora-runtime reads and writes little-endian files without conversion");

@@ -11,7 +11,8 @@ pub enum CodegenError {
     Mlir {
         /// What was being done: `parse`, the text of the pass, or `translate to LLVM IR`.
         stage: String,
-        /// Captured diagnostics, each `LINE:COLUMN: error: MESSAGE` where the position is known, with notes on lines below.
+        /// Captured diagnostics, each `LINE:COLUMN: error: MESSAGE` where the position is known, with notes on lines
+        /// below.
         diagnostics: Vec<String>,
     },
     /// LLVM reported an error.

@@ -1,46 +1,57 @@
 //! LLVM fatal errors: one line on stderr, a reproducer file, exit code 70.
 //!
-//! LLVM reports some failures through `report_fatal_error`, which must not return. The handler cannot unwind through C++
-//! either, so the best it can do is to leave everything needed to repeat the failure and end the process.
+//! LLVM reports some failures through `report_fatal_error`, which must not return. The handler cannot unwind through
+//! C++ either, so the best it can do is to leave everything needed to repeat the failure and end the process.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process;
+use std::sync::Arc;
 
 use mlir_sys::LLVMInstallFatalErrorHandler;
 
 /// Exit code after an LLVM fatal error: a bug of ours, not of the user.
 pub const FATAL_EXIT_CODE: i32 = 70;
 
-/// What this thread last asked MLIR and LLVM to do.
-#[derive(Default)]
-struct Work {
-    /// MLIR text as it was parsed.
-    mlir: String,
-    /// The steps done with it since, in order.
+/// The MLIR text that a module came from and the steps done with it since: what it takes to repeat them.
+#[derive(Clone)]
+pub(super) struct Trace {
+    source: Arc<str>,
     steps: Vec<String>,
 }
 
 thread_local! {
-    // The C handler gets no user data, and LLVM calls it on the thread that runs the failing pass: thread-local state is
-    // the only channel, and it is the right one because each thread compiles one module at a time.
-    static WORK: RefCell<Work> = RefCell::default();
+    // The C handler gets no user data, and LLVM calls it on the thread that runs the failing pass: thread-local state
+    // is the only channel to it. It is written before every step and read by nothing else.
+    static CURRENT: RefCell<Option<Trace>> = const { RefCell::new(None) };
 }
 
-/// Notes the MLIR text that the following steps of this thread work on.
-pub(super) fn begin(mlir: &str) {
-    WORK.with_borrow_mut(|work| {
-        work.mlir.clear();
-        work.mlir.push_str(mlir);
-        work.steps.clear();
-    });
-}
+impl Trace {
+    /// The trace of a module about to be parsed from `source`.
+    pub(super) fn new(source: &str) -> Self {
+        let trace = Self { source: source.into(), steps: Vec::new() };
+        trace.clone().publish();
+        trace
+    }
 
-/// Notes a step, such as a pass or an emission, before it runs.
-pub(super) fn step(description: impl Into<String>) {
-    WORK.with_borrow_mut(|work| work.steps.push(description.into()));
+    /// Adds a step that changes the module, before it runs.
+    pub(super) fn step(&mut self, description: impl Into<String>) {
+        self.steps.push(description.into());
+        self.clone().publish();
+    }
+
+    /// Announces a step that leaves the module as it is, before it runs.
+    pub(super) fn side_step(&self, description: impl Into<String>) {
+        let mut trace = self.clone();
+        trace.steps.push(description.into());
+        trace.publish();
+    }
+
+    fn publish(self) {
+        CURRENT.set(Some(self));
+    }
 }
 
 /// Makes LLVM call [`on_fatal_error`] in place of aborting. LLVM allows one installation a process.
@@ -69,13 +80,13 @@ extern "C" fn on_fatal_error(reason: *const c_char) {
 /// Writes the last MLIR text with the steps as comments, so that the file is itself valid MLIR.
 fn write_reproducer(reason: &str) -> std::io::Result<PathBuf> {
     let mut text = format!("// LLVM fatal error: {reason}\n");
-    // A failure inside `begin` or `step` holds the borrow; the reproducer is then only the reason.
-    let _ = WORK.try_with(|work| {
-        if let Ok(work) = work.try_borrow() {
-            for step in &work.steps {
+    // Both lookups can fail only while the thread ends or publishes; the reproducer is then only the reason.
+    let _ = CURRENT.try_with(|current| {
+        if let Ok(Some(trace)) = current.try_borrow().as_deref() {
+            for step in &trace.steps {
                 let _ = writeln!(text, "// step: {}", step.replace('\n', " "));
             }
-            text.push_str(&work.mlir);
+            text.push_str(&trace.source);
         }
     });
     let path = std::env::temp_dir().join(format!("cora-{}.mlir.reproducer", process::id()));
@@ -106,6 +117,7 @@ llvm.func @bad(%a: vector<4xi32>) -> vector<4xi32> {
         if std::env::var_os(CHILD).is_some() {
             let mut module = MlirModule::parse(UNSELECTABLE).unwrap();
             module.run_pipeline(CPU_PIPELINE).unwrap();
+            // Asking LLVM about a CPU works on a module of its own; the reproducer is still of this one.
             let target = TargetSpec::new("haswell").unwrap();
             let _ = LlvmModule::from_mlir(&module, &target).unwrap().emit_object();
             unreachable!("LLVM accepted an intrinsic of another architecture");

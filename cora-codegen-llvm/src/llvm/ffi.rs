@@ -101,18 +101,14 @@ unsafe extern "C" {
 
     fn LLVMGetErrorMessage(error: ErrorRef) -> *mut c_char;
     fn LLVMDisposeErrorMessage(message: *mut c_char);
-    pub(super) fn LLVMConsumeError(error: ErrorRef);
 
     pub(super) fn LLVMOrcCreateLLJIT(result: *mut LlJitRef, builder: LlJitBuilderRef) -> ErrorRef;
     pub(super) fn LLVMOrcDisposeLLJIT(jit: LlJitRef) -> ErrorRef;
     pub(super) fn LLVMOrcLLJITGetExecutionSession(jit: LlJitRef) -> ExecutionSessionRef;
     pub(super) fn LLVMOrcLLJITGetMainJITDylib(jit: LlJitRef) -> JitDylibRef;
     pub(super) fn LLVMOrcLLJITGetGlobalPrefix(jit: LlJitRef) -> c_char;
-    pub(super) fn LLVMOrcLLJITAddObjectFile(
-        jit: LlJitRef,
-        dylib: JitDylibRef,
-        object: LLVMMemoryBufferRef,
-    ) -> ErrorRef;
+    pub(super) fn LLVMOrcLLJITAddObjectFile(jit: LlJitRef, dylib: JitDylibRef, object: LLVMMemoryBufferRef)
+    -> ErrorRef;
     pub(super) fn LLVMOrcLLJITLookup(jit: LlJitRef, address: *mut u64, name: *const c_char) -> ErrorRef;
     pub(super) fn LLVMOrcExecutionSessionSetErrorReporter(
         session: ExecutionSessionRef,

@@ -8,15 +8,18 @@ use std::sync::{Mutex, PoisonError};
 use mlir_sys::LLVMCreateMemoryBufferWithMemoryRangeCopy;
 
 use super::error::CodegenError;
-use super::{fatal, ffi};
+use super::ffi;
+
+/// `e_machine` of the architecture that this process runs on: `EM_AARCH64` or `EM_X86_64`.
+const HOST_ELF_MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
 /// Symbols and messages that ORC reports while it links, beside the return value.
 type Reports = Mutex<Vec<String>>;
 
 /// A loaded object file: code that this process can call.
 ///
-/// Functions the object calls (`expf`, `memcpy`) are looked up in the process as `dlsym` does: in the executable's exported
-/// symbols and in every shared library it loaded. Linking happens at the first [`lookup`](Self::lookup).
+/// Functions the object calls (`expf`, `memcpy`) are looked up in the process as `dlsym` does: in the executable's
+/// exported symbols and in every shared library it loaded. Linking happens at the first [`lookup`](Self::lookup).
 pub struct Jit {
     raw: ffi::LlJitRef,
     /// Boxed because LLVM holds its address.
@@ -33,20 +36,29 @@ impl Jit {
     ///
     /// # Errors
     ///
-    /// [`CodegenError::Llvm`] when the bytes are not an object file that ORC can read.
+    /// [`CodegenError::Llvm`] when the bytes are not an object file for this machine.
     pub fn load(object: &[u8]) -> Result<Self, CodegenError> {
         let stage = "load object";
         let error = |message| CodegenError::Llvm { stage: stage.to_owned(), message };
+        // ORC would load an object of another architecture without complaint, and the first call would crash.
+        match elf_machine(object) {
+            Some(HOST_ELF_MACHINE) => {}
+            Some(other) => {
+                return Err(error(format!(
+                    "the object is for ELF machine {other}, not {HOST_ELF_MACHINE} as this process"
+                )));
+            }
+            None => return Err(error("not a 64-bit little-endian ELF file".to_owned())),
+        }
         ffi::initialize();
-        fatal::step(stage);
         let mut raw = ptr::null_mut();
-        // SAFETY: a null builder asks for the defaults of this machine; the out pointer is a local, and `check` consumes
-        // the error.
+        // SAFETY: a null builder asks for the defaults of this machine; the out pointer is a local, and `check`
+        // consumes the error.
         unsafe { ffi::check(ffi::LLVMOrcCreateLLJIT(&mut raw, ptr::null_mut())) }.map_err(error)?;
         let jit = Self { raw, reports: Box::default() };
-        // SAFETY: the JIT is live. The reporter's data is the box's address, which stays the same while `Self` moves and
-        // lives until after the JIT is disposed of in `drop`. Session, dylib and prefix belong to the JIT. The generator
-        // is handed over to the dylib, the buffer (a copy of `object`) to the JIT, also on failure.
+        // SAFETY: the JIT is live. The reporter's data is the box's address, which stays the same while `Self` moves
+        // and lives until after the JIT is disposed of in `drop`. Session, dylib and prefix belong to the JIT. The
+        // generator is handed over to the dylib, the buffer (a copy of `object`) to the JIT, also on failure.
         unsafe {
             ffi::LLVMOrcExecutionSessionSetErrorReporter(
                 ffi::LLVMOrcLLJITGetExecutionSession(jit.raw),
@@ -76,13 +88,15 @@ impl Jit {
     ///
     /// # Errors
     ///
-    /// [`CodegenError::MissingSymbol`] when the object does not define `name`, [`CodegenError::UnresolvedSymbols`] when the
-    /// object needs functions that this process lacks, [`CodegenError::Llvm`] when it does not link for another reason.
+    /// [`CodegenError::MissingSymbol`] when the object does not define `name`, [`CodegenError::UnresolvedSymbols`] when
+    /// the object needs functions that this process lacks, [`CodegenError::Llvm`] when it does not link for another
+    /// reason.
     pub fn lookup(&self, name: &str) -> Result<*const (), CodegenError> {
         let stage = "look up symbol";
         let symbol = ffi::c_string(stage, name)?;
         let mut address = 0_u64;
-        // SAFETY: the JIT is live, the name is NUL-terminated and the out pointer is a local; `check` consumes the error.
+        // SAFETY: the JIT is live, the name is NUL-terminated and the out pointer is a local; `check` consumes the
+        // error.
         let result = unsafe { ffi::check(ffi::LLVMOrcLLJITLookup(self.raw, &mut address, symbol.as_ptr())) };
         let reports = std::mem::take(&mut *self.reports.lock().unwrap_or_else(PoisonError::into_inner));
         let Err(message) = result else {
@@ -115,7 +129,8 @@ impl fmt::Debug for Jit {
 }
 
 extern "C" fn keep_report(data: *mut c_void, error: ffi::ErrorRef) {
-    // SAFETY: ORC passes the pointer given at registration, which is a live `Reports`, and an error that is ours to consume.
+    // SAFETY: ORC passes the pointer given at registration, which is a live `Reports`, and an error that is ours to
+    // consume.
     let (reports, message) = unsafe { (&*data.cast::<Reports>(), ffi::check(error)) };
     if let Err(message) = message {
         reports.lock().unwrap_or_else(PoisonError::into_inner).push(message);
@@ -126,4 +141,10 @@ extern "C" fn keep_report(data: *mut c_void, error: ffi::ErrorRef) {
 fn missing_symbols(message: &str) -> Option<Vec<String>> {
     let list = message.split_once("Symbols not found: [")?.1.split_once(']')?.0;
     Some(list.split(',').map(|name| name.trim().to_owned()).collect())
+}
+
+/// `e_machine` of a 64-bit little-endian ELF file.
+fn elf_machine(object: &[u8]) -> Option<u16> {
+    let header = object.get(..20)?;
+    header.starts_with(b"\x7fELF\x02\x01").then(|| u16::from_le_bytes([header[18], header[19]]))
 }

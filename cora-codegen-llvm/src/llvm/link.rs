@@ -14,15 +14,16 @@ use super::error::CodegenError;
 ///
 /// # Errors
 ///
-/// [`CodegenError::Link`] when no lld is found or it fails, [`CodegenError::Io`] when its temporary files cannot be used.
+/// [`CodegenError::Link`] when no lld is found or it fails, [`CodegenError::Io`] when its temporary files cannot be
+/// used.
 pub fn link_shared(object: &[u8]) -> Result<Vec<u8>, CodegenError> {
     let folder = TemporaryFolder::new()?;
     let input = folder.0.join("kernel.o");
     let libm = folder.0.join("libm.so.6");
     let output = folder.0.join("kernel.so");
     fs::write(&input, object).map_err(at(&input))?;
-    // The loader finds `expf` and friends only if the library asks for libm. A stand-in with libm's name gives that entry
-    // without the target's real library; its content does not matter, so it is made from the same object.
+    // The loader finds `expf` and friends only if the library asks for libm. A stand-in with libm's name gives that
+    // entry without the target's real library; its content does not matter, so it is made from the same object.
     lld(&["-shared", "-soname", "libm.so.6", "-o"], &[&libm, &input])?;
     // No build id and no path of ours in the output: the same object gives the same bytes.
     lld(
@@ -49,7 +50,9 @@ fn lld(flags: &[&str], files: &[&Path]) -> Result<(), CodegenError> {
         let message = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
         return Err(CodegenError::Link { message });
     }
-    Err(CodegenError::Link { message: "no lld found; install the package lld-22 or put `ld.lld` on the PATH".to_owned() })
+    Err(CodegenError::Link {
+        message: "no lld found; install the package lld-22 or put `ld.lld` on the PATH".to_owned(),
+    })
 }
 
 /// A folder of our own that goes away with the value.

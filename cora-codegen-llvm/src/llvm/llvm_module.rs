@@ -11,12 +11,12 @@ use mlir_sys::{
     LLVMGetDiagInfoDescription, LLVMGetDiagInfoSeverity, LLVMMemoryBufferRef, LLVMModuleRef, LLVMPrintModuleToString,
     LLVMSetTarget, mlirTranslateModuleToLLVMIR,
 };
-use melior::ir::operation::OperationLike;
 
 use super::error::CodegenError;
+use super::fatal::Trace;
+use super::ffi;
 use super::mlir_module::MlirModule;
 use super::target::TargetSpec;
-use super::{fatal, ffi};
 
 /// LLVM IR for one target.
 pub struct LlvmModule {
@@ -25,6 +25,7 @@ pub struct LlvmModule {
     machine: TargetMachine,
     context: LlvmContext,
     target: TargetSpec,
+    trace: Trace,
 }
 
 impl LlvmModule {
@@ -35,7 +36,8 @@ impl LlvmModule {
     /// [`CodegenError::Mlir`] when an op has no translation, [`CodegenError::Llvm`] when LLVM lacks the target.
     pub fn from_mlir(module: &MlirModule, target: &TargetSpec) -> Result<Self, CodegenError> {
         ffi::initialize();
-        fatal::step(format!("translate to LLVM IR for {target}"));
+        let mut trace = module.trace().clone();
+        trace.step(format!("translate to LLVM IR for {target}"));
         let machine = TargetMachine::new(target)?;
         let context = LlvmContext::new();
         let (raw, diagnostics) = module.with_diagnostics(|module| {
@@ -47,15 +49,15 @@ impl LlvmModule {
         }
         let module = OwnedModule(raw);
         let triple = ffi::c_string("create target machine", target.triple())?;
-        // SAFETY: module and machine are live, the triple is a NUL-terminated string, and the layout is freed once, after
-        // the module has copied it.
+        // SAFETY: module and machine are live, the triple is a NUL-terminated string, and the layout is freed once,
+        // after the module has copied it.
         unsafe {
             LLVMSetTarget(module.0, triple.as_ptr());
             let layout = ffi::LLVMCreateTargetDataLayout(machine.0);
             ffi::LLVMSetModuleDataLayout(module.0, layout);
             ffi::LLVMDisposeTargetData(layout);
         }
-        Ok(Self { module, machine, context, target: target.clone() })
+        Ok(Self { module, machine, context, target: target.clone(), trace })
     }
 
     /// Runs an LLVM pass pipeline given as text, such as `default<O3>`.
@@ -65,10 +67,10 @@ impl LlvmModule {
     /// [`CodegenError::Llvm`] when the text names no pipeline or a pass reports an error.
     pub fn optimize(&mut self, pipeline: &str) -> Result<(), CodegenError> {
         let stage = "optimize";
-        fatal::step(format!("{stage} with {pipeline}"));
+        self.trace.step(format!("{stage} with {pipeline}"));
         let passes = ffi::c_string(stage, pipeline)?;
-        // SAFETY: module, machine and options are live for the call; the error is consumed by `check` and the options are
-        // freed once.
+        // SAFETY: module, machine and options are live for the call; the error is consumed by `check` and the options
+        // are freed once.
         let result = unsafe {
             let options = ffi::LLVMCreatePassBuilderOptions();
             let result = ffi::check(ffi::LLVMRunPasses(self.module.0, passes.as_ptr(), self.machine.0, options));
@@ -110,7 +112,7 @@ impl LlvmModule {
     }
 
     fn emit(&self, stage: &str, file_type: i32) -> Result<Vec<u8>, CodegenError> {
-        fatal::step(format!("{stage} for {}", self.target));
+        self.trace.side_step(format!("{stage} for {}", self.target));
         // Code generation rewrites the IR it reads, so it works on a copy and any emission may follow any other.
         // SAFETY: the module is live; the copy lives in the same context, which outlives this call.
         let copy = OwnedModule(unsafe { LLVMCloneModule(self.module.0) });
@@ -193,8 +195,8 @@ impl Drop for LlvmContext {
 
 /// Keeps errors; warnings and remarks (missed optimisations and the like) are dropped.
 unsafe extern "C" fn keep_diagnostic(info: LLVMDiagnosticInfoRef, data: *mut c_void) {
-    // SAFETY: LLVM passes a live diagnostic and the pointer given at registration, which is the context's error list; the
-    // list is shared only within this thread, and no borrow of it is held while LLVM runs.
+    // SAFETY: LLVM passes a live diagnostic and the pointer given at registration, which is the context's error list;
+    // the list is shared only within this thread, and no borrow of it is held while LLVM runs.
     unsafe {
         if LLVMGetDiagInfoSeverity(info) == ffi::DIAGNOSTIC_ERROR {
             let text = ffi::take_message(LLVMGetDiagInfoDescription(info));
@@ -214,8 +216,8 @@ impl TargetMachine {
         let features = ffi::c_string(stage, spec.features())?;
         let mut target = ptr::null_mut();
         let mut message = ptr::null_mut();
-        // SAFETY: the strings are NUL-terminated and outlive the calls, the out pointers are locals, and on failure LLVM
-        // stores a fresh string in `message`; `target` is a static object of LLVM.
+        // SAFETY: the strings are NUL-terminated and outlive the calls, the out pointers are locals, and on failure
+        // LLVM stores a fresh string in `message`; `target` is a static object of LLVM.
         unsafe {
             if ffi::LLVMGetTargetFromTriple(triple.as_ptr(), &mut target, &mut message) != 0 {
                 let message = ffi::take_message(message);

@@ -7,16 +7,16 @@ use melior::Context;
 use melior::diagnostic::{Diagnostic, DiagnosticHandlerId, DiagnosticSeverity};
 use melior::dialect::DialectRegistry;
 use melior::ir::Module;
-use melior::ir::operation::OperationLike;
 use melior::pass::PassManager;
 use melior::utility::{
     parse_pass_pipeline, register_all_dialects, register_all_llvm_translations, register_all_passes,
 };
 
 use super::error::CodegenError;
-use super::{fatal, ffi};
+use super::fatal::Trace;
+use super::ffi;
 
-/// Lowers `func`, `scf`, `arith`, `math`, `vector`, `memref`, `affine`, `index` and `ub` to the `llvm` dialect for a CPU.
+/// Lowers `func`, `scf`, `arith`, `math`, `vector`, `memref`, `affine`, `index` and `ub` to `llvm` ops for a CPU.
 ///
 /// Functions may be `func.func` or `llvm.func`; both take bare `!llvm.ptr` arguments. Ops of the `llvm` dialect pass
 /// through. What LLVM has no intrinsic for (`math.erf`) becomes a call of libm. `convert-ub-to-llvm` is needed because
@@ -45,6 +45,7 @@ pub struct MlirModule {
     // and no method hands it out.
     module: Module<'static>,
     context: Context,
+    trace: Trace,
 }
 
 impl MlirModule {
@@ -56,7 +57,7 @@ impl MlirModule {
     pub fn parse(text: &str) -> Result<Self, CodegenError> {
         ffi::initialize();
         register_all_passes();
-        fatal::begin(text);
+        let trace = Trace::new(text);
         if let Some(position) = text.find('\0') {
             let line = text[..position].matches('\n').count() + 1;
             return Err(CodegenError::Mlir {
@@ -73,19 +74,19 @@ impl MlirModule {
         let Some(module) = module else {
             return Err(CodegenError::Mlir { stage: "parse".to_owned(), diagnostics });
         };
-        // SAFETY: only the lifetime changes, from a borrow of `context` to `'static`. MLIR contexts are heap objects that
-        // `Context` points to, so moving `context` into the struct keeps the module valid, and field order drops the
-        // module before the context.
+        // SAFETY: only the lifetime changes, from a borrow of `context` to `'static`. MLIR contexts are heap objects
+        // that `Context` points to, so moving `context` into the struct keeps the module valid, and field order drops
+        // the module before the context.
         let module = unsafe { std::mem::transmute::<Module<'_>, Module<'static>>(module) };
-        Ok(Self { module, context })
+        Ok(Self { module, context, trace })
     }
 
     /// Runs a pipeline given as text, such as [`CPU_PIPELINE`] or `builtin.module(canonicalize,cse)`.
     ///
     /// # Errors
     ///
-    /// [`CodegenError::Mlir`] whose stage is the text of the failing pass. The module is then half lowered and only good
-    /// for printing.
+    /// [`CodegenError::Mlir`] whose stage is the text of the failing pass. The module is then half lowered and only
+    /// good for printing.
     pub fn run_pipeline(&mut self, pipeline: &str) -> Result<(), CodegenError> {
         self.run_pipeline_with(pipeline, |_, _| {})
     }
@@ -100,14 +101,14 @@ impl MlirModule {
         pipeline: &str,
         mut observe: impl FnMut(&str, &Self),
     ) -> Result<(), CodegenError> {
-        // One pass manager a pass: an error then names its pass, and the IR between passes can be seen. The pass manager
-        // verifies after every pass in either case.
+        // One pass manager a pass: an error then names its pass, and the IR between passes can be seen. The pass
+        // manager verifies after every pass in either case.
         let (anchor, passes) = split_pipeline(pipeline).ok_or_else(|| CodegenError::Mlir {
             stage: pipeline.to_owned(),
             diagnostics: vec!["error: a pipeline reads `builtin.module(pass,pass{option=value},...)`".to_owned()],
         })?;
         for pass in passes {
-            fatal::step(pass);
+            self.trace.step(pass);
             self.run_pass(anchor, pass)?;
             observe(pass, self);
         }
@@ -129,8 +130,13 @@ impl MlirModule {
         capture(&self.context, || action(&self.module))
     }
 
+    /// How the module came to be.
+    pub(super) fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
     fn run_pass(&mut self, anchor: &str, pass: &str) -> Result<(), CodegenError> {
-        let Self { module, context } = self;
+        let Self { module, context, .. } = self;
         let (result, mut diagnostics) = capture(context, || {
             let manager = PassManager::new(context);
             parse_pass_pipeline(manager.as_operation_pass_manager(), &format!("{anchor}({pass})"))?;
@@ -179,7 +185,8 @@ fn split_pipeline(pipeline: &str) -> Option<(&str, Vec<&str>)> {
     (depth == 0).then_some((anchor, passes))
 }
 
-/// Runs `action` with a handler on `context` that keeps errors and warnings from being printed and returns them as text.
+/// Runs `action` with a handler on `context` that keeps errors and warnings from being printed and returns them as
+/// text.
 fn capture<T>(context: &Context, action: impl FnOnce() -> T) -> (T, Vec<String>) {
     /// Detaches on unwinding as well, because the handler borrows `sink`.
     struct Attached<'a> {
@@ -232,7 +239,7 @@ fn render(diagnostic: &Diagnostic<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{CPU_PIPELINE, MlirModule, split_pipeline};
+    use super::{MlirModule, split_pipeline};
     use crate::llvm::CodegenError;
 
     fn diagnostics(error: CodegenError) -> (String, Vec<String>) {
@@ -273,13 +280,13 @@ mod tests {
 
     #[test]
     fn failing_pass_is_an_error_that_names_it() {
-        let text = "func.func @f(%a: vector<2xf32>) -> vector<2xf32> {\n\
-                    %0 = builtin.unrealized_conversion_cast %a : vector<2xf32> to !llvm.ptr\n\
-                    %1 = llvm.load %0 : !llvm.ptr -> vector<2xf32>\nreturn %1 : vector<2xf32>\n}";
+        let text = "\nmodule attributes {llvm.target = #llvm.target<triple = \"no-such-triple\", chip = \"\">} {}";
         let mut module = MlirModule::parse(text).unwrap();
-        let (stage, diagnostics) = diagnostics(module.run_pipeline(CPU_PIPELINE).unwrap_err());
-        assert_eq!(stage, "reconcile-unrealized-casts");
-        assert!(diagnostics[0].starts_with("2:"), "{diagnostics:?}");
+        let pass = "llvm-target-to-target-features";
+        let (stage, diagnostics) =
+            diagnostics(module.run_pipeline(&format!("builtin.module(cse,{pass},cse)")).unwrap_err());
+        assert_eq!(stage, pass);
+        assert!(diagnostics[0].starts_with("2:1: error: "), "{diagnostics:?}");
     }
 
     #[test]

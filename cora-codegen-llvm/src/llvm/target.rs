@@ -25,10 +25,10 @@ impl TargetSpec {
     /// The machine this process runs on, with exactly the features that the system lets it use.
     pub fn host() -> Self {
         ffi::initialize();
-        // SAFETY: both functions return fresh strings that `LLVMDisposeMessage` frees, and `take_message` is their only user.
-        let (cpu, features) = unsafe {
-            (ffi::take_message(ffi::LLVMGetHostCPUName()), ffi::take_message(ffi::LLVMGetHostCPUFeatures()))
-        };
+        // SAFETY: both functions return fresh strings that `LLVMDisposeMessage` frees, and `take_message` is their only
+        // user.
+        let (cpu, features) =
+            unsafe { (ffi::take_message(ffi::LLVMGetHostCPUName()), ffi::take_message(ffi::LLVMGetHostCPUFeatures())) };
         let enabled = enabled_features(features.split(','));
         let triple = if cfg!(target_arch = "aarch64") { AARCH64_TRIPLE } else { X86_64_TRIPLE };
         Self { triple: triple.to_owned(), cpu, features, enabled }
@@ -38,8 +38,8 @@ impl TargetSpec {
     ///
     /// # Errors
     ///
-    /// [`CodegenError::UnknownTarget`] when LLVM has no 64-bit CPU of this name. LLVM itself would compile for a baseline
-    /// CPU and say nothing.
+    /// [`CodegenError::UnknownTarget`] when LLVM has no 64-bit CPU of this name. LLVM itself would compile for a
+    /// baseline CPU and say nothing.
     pub fn new(name: &str) -> Result<Self, CodegenError> {
         if matches!(name, "host" | "native") {
             return Ok(Self::host());
@@ -97,13 +97,6 @@ impl TargetSpec {
             16
         }
     }
-
-    /// Whether this process can run code for the target.
-    pub fn runs_here(&self) -> bool {
-        let host = Self::host();
-        self.triple == host.triple
-            && self.enabled.iter().all(|feature| !is_instruction_set(feature) || host.enabled.contains(feature))
-    }
 }
 
 impl fmt::Display for TargetSpec {
@@ -119,8 +112,8 @@ fn enabled_features<'a>(features: impl Iterator<Item = &'a str>) -> BTreeSet<Str
 
 /// Asks LLVM for all features of a CPU.
 ///
-/// The LLVM C API cannot list what a CPU implies, but MLIR's `llvm-target-to-target-features` pass writes the subtarget's
-/// features onto the module.
+/// The LLVM C API cannot list what a CPU implies, but MLIR's `llvm-target-to-target-features` pass writes the
+/// subtarget's features onto the module.
 fn features_of_cpu(triple: &str, cpu: &str) -> Result<BTreeSet<String>, CodegenError> {
     let mut module = MlirModule::parse(&format!(
         "module attributes {{llvm.target = #llvm.target<triple = \"{triple}\", chip = \"{cpu}\">}} {{}}"
@@ -128,16 +121,6 @@ fn features_of_cpu(triple: &str, cpu: &str) -> Result<BTreeSet<String>, CodegenE
     module.run_pipeline("builtin.module(llvm-target-to-target-features)")?;
     // The features are the quoted strings of the printed attribute that start with `+`.
     Ok(enabled_features(module.to_string().split('"')))
-}
-
-/// Whether a feature stands for instructions a program may use, and not for the tuning or the mode of a CPU.
-///
-/// LLVM lists both kinds together; only instructions decide whether code runs.
-fn is_instruction_set(feature: &str) -> bool {
-    const PREFIXES: [&str; 9] = ["avx", "sse", "ssse", "fma", "bmi", "amx-", "sve", "sme", "f16c"];
-    const NAMES: [&str; 11] =
-        ["popcnt", "lzcnt", "movbe", "adx", "gfni", "vaes", "neon", "fp-armv8", "fullfp16", "bf16", "i8mm"];
-    PREFIXES.iter().any(|prefix| feature.starts_with(prefix)) || NAMES.contains(&feature)
 }
 
 /// The names nearest to a wrong one, then a few common ones.
@@ -218,16 +201,15 @@ mod tests {
     }
 
     #[test]
-    fn host_runs_here_and_other_architectures_do_not() {
-        assert!(TargetSpec::host().runs_here());
+    fn host_is_a_name_too() {
         assert_eq!(TargetSpec::new("host").unwrap(), TargetSpec::host());
-        let other = if cfg!(target_arch = "x86_64") { "neoverse-n1" } else { "haswell" };
-        assert!(!TargetSpec::new(other).unwrap().runs_here());
     }
 
     #[test]
     fn edit_distances() {
-        for (left, right, distance) in [("", "abc", 3), ("abc", "abc", 0), ("znvr4", "znver4", 1), ("kitten", "sitting", 3)] {
+        for (left, right, distance) in
+            [("", "abc", 3), ("abc", "abc", 0), ("znvr4", "znver4", 1), ("kitten", "sitting", 3)]
+        {
             assert_eq!(edit_distance(left, right), distance, "{left} {right}");
         }
     }

@@ -2,7 +2,8 @@
 
 use super::{CPU_PIPELINE, CodegenError, Jit, LlvmModule, MlirModule, TargetSpec, link_shared};
 
-/// `y[i] = sqrt(sum of x * x over all vectors + expf(scale)) * x[i]`, with a masked tail: every dialect the pipeline serves.
+/// `y[i] = sqrt(sum of x * x over all vectors + expf(scale)) * x[i]`, with a masked tail: every dialect the pipeline
+/// serves.
 const KERNEL: &str = r#"
 llvm.func @kernel(%x: !llvm.ptr {llvm.noalias}, %y: !llvm.ptr {llvm.noalias}, %n: i64, %scale: f32) {
   %c0 = arith.constant 0 : index
@@ -126,11 +127,7 @@ fn bytes_that_are_no_object_are_an_error() {
 
 #[test]
 fn one_process_compiles_for_every_target() {
-    let cases = [
-        ("znver4", "%zmm", 62),
-        ("haswell", "%ymm", 62),
-        ("neoverse-n1", "fmla\tv", 183),
-    ];
+    let cases = [("znver4", "%zmm", 62), ("haswell", "%ymm", 62), ("neoverse-n1", "fmla\tv", 183)];
     for (cpu, expected, elf_machine) in cases {
         let llvm = compile(KERNEL, &TargetSpec::new(cpu).unwrap());
         let assembly = llvm.emit_asm().unwrap();

@@ -1,1 +1,77 @@
-//! Scheduling primitives.
+//! Scheduling primitives: each a check of facts, then a rewrite of the loop dialect.
+
+pub mod annotate;
+pub mod cache_read;
+pub mod cache_write;
+pub mod compute_at;
+pub mod compute_inline;
+pub mod fuse;
+pub mod pad;
+pub mod region;
+pub mod relax;
+pub mod reorder;
+pub mod split;
+pub mod tree;
+
+use cora_ir::Diagnostic;
+use cora_ir::loops::LoopModule;
+use cora_ir::schedule::{Schedule, Step, StepKind};
+
+/// Applies one step. On an error the module is unchanged.
+///
+/// # Errors
+/// The primitive's own, with the step's span.
+pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
+    match &step.kind {
+        StepKind::Split { target, factor, outer, inner, tail } => {
+            split::split(m, target, *factor, (outer, inner), *tail)
+        }
+        StepKind::Fuse { loops, name, pad } => fuse::fuse(m, loops, name, *pad),
+        StepKind::Reorder { stage, order } => reorder::reorder(m, stage, order),
+        StepKind::Vectorize { target, width } => annotate::vectorize(m, target, *width),
+        StepKind::Unroll { target } => annotate::unroll(m, target),
+        StepKind::Parallel { target } => annotate::parallel(m, target),
+        StepKind::PadLoop { target, multiple } => pad::pad_loop(m, target, *multiple),
+        StepKind::PadDim { tensor, dim, multiple } => pad::pad_dim(m, tensor, dim, *multiple),
+        StepKind::ComputeAt { stage, at } => compute_at::compute_at(m, stage, at),
+        StepKind::ComputeInline { stage } => compute_inline::compute_inline(m, stage),
+        StepKind::CacheWrite { stage, name, scope, at } => cache_write::cache_write(m, stage, name, *scope, at),
+        StepKind::CacheRead { stage, tensor, name, scope, at, layout } => cache_read::cache_read(
+            m,
+            &cache_read::CacheRead { stage, tensor, name, scope: *scope, at, layout },
+        ),
+        StepKind::SetScope { stage, scope } => set_scope(m, stage, *scope),
+        StepKind::Relax { target } => relax::relax(m, target),
+    }
+    .map_err(|d| d.at(step.span))
+}
+
+/// Applies every step of a schedule; `observe` sees the module after each.
+///
+/// # Errors
+/// The first step's that is refused.
+pub fn apply_schedule(
+    m: &mut LoopModule,
+    schedule: &Schedule,
+    observe: &mut dyn FnMut(usize, &Step, &LoopModule),
+) -> Result<(), Diagnostic> {
+    for (n, step) in schedule.steps.iter().enumerate() {
+        apply_step(m, step)?;
+        observe(n, step, m);
+    }
+    Ok(())
+}
+
+/// `set_scope P reg`: moves an attached stage's buffer.
+///
+/// # Errors
+/// `E0401` unknown stage, `E0481` a stage that is not attached, or a global scope.
+pub fn set_scope(m: &mut LoopModule, stage: &str, scope: cora_ir::Scope) -> Result<(), Diagnostic> {
+    let t = tree::find_stage(m, stage)?;
+    if m.env.tensors[t].scope == cora_ir::Scope::Global || scope == cora_ir::Scope::Global {
+        return Err(Diagnostic::new("E0481", format!("the scope of `{stage}` can change only once it is attached in a loop"))
+            .hint("compute_at or cache_write first; then choose `local` or `reg`"));
+    }
+    m.env.tensors[t].scope = scope;
+    Ok(())
+}

@@ -113,11 +113,7 @@ impl Ix {
 
     /// `then` where `cond` is nonzero, else `other`.
     pub fn select(cond: Ix, then: impl Into<Ix>, other: impl Into<Ix>) -> Ix {
-        Ix::Select(
-            Box::new(cond),
-            Box::new(then.into()),
-            Box::new(other.into()),
-        )
+        Ix::Select(Box::new(cond), Box::new(then.into()), Box::new(other.into()))
     }
 
     /// The operands, first to last.
@@ -263,9 +259,7 @@ impl<R: Into<Ix>> std::ops::Mul<R> for Ix {
 
 impl Serialize for Ix {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let ops = self
-            .to_postfix()
-            .ok_or_else(|| ser::Error::custom("index expression too deep or too large"))?;
+        let ops = self.to_postfix().ok_or_else(|| ser::Error::custom("index expression too deep or too large"))?;
         ops.serialize(s)
     }
 }
@@ -273,8 +267,7 @@ impl Serialize for Ix {
 impl<'de> Deserialize<'de> for Ix {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Ix, D::Error> {
         let ops = Vec::<IxOp>::deserialize(d)?;
-        Ix::from_postfix(&ops)
-            .ok_or_else(|| de::Error::custom("malformed, too deep or too large index expression"))
+        Ix::from_postfix(&ops).ok_or_else(|| de::Error::custom("malformed, too deep or too large index expression"))
     }
 }
 

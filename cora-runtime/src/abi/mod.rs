@@ -10,10 +10,9 @@ mod ix;
 mod validate;
 
 pub use ix::{Ix, IxOp};
-pub use validate::{
-    DescError, DescFault, MAX_ALIGN, MAX_DIMS, MAX_ITEMS, MAX_IX_DEPTH, MAX_IX_NODES, MAX_NAME,
-};
+pub use validate::{DescError, DescFault, MAX_ALIGN, MAX_DIMS, MAX_ITEMS, MAX_IX_DEPTH, MAX_IX_NODES, MAX_NAME};
 
+use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// The version of this contract; [`ProgramDesc::version`] must equal it.
@@ -306,4 +305,28 @@ pub struct ProgramDesc {
     pub kernels: Vec<KernelDesc>,
     /// Kernels run once the const inputs are there, before the first run.
     pub setup_kernels: Vec<KernelDesc>,
+}
+
+impl ProgramDesc {
+    /// The bytes of an artifact's description.
+    ///
+    /// # Errors
+    /// [`Error::Decode`] where an expression is beyond the ABI's bounds.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        postcard::to_allocvec(self).map_err(|e| Error::Decode(e.to_string()))
+    }
+
+    /// Decodes and validates a description.
+    ///
+    /// # Errors
+    /// [`Error::Decode`], [`Error::Desc`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<ProgramDesc> {
+        let (desc, rest): (ProgramDesc, _) =
+            postcard::take_from_bytes(bytes).map_err(|e| Error::Decode(e.to_string()))?;
+        if !rest.is_empty() {
+            return Err(Error::Decode(format!("{} bytes too many", rest.len())));
+        }
+        desc.validate()?;
+        Ok(desc)
+    }
 }

@@ -107,10 +107,7 @@ fn check_ix(ix: &Ix, scope: Scope) -> Result<(), DescFault> {
         match *ix {
             Ix::Param(p) => index("parameter", p, scope.params)?,
             Ix::Arg(arg) if arg as usize >= scope.args => {
-                return Err(DescFault::Arg {
-                    arg,
-                    arity: scope.args,
-                });
+                return Err(DescFault::Arg { arg, arity: scope.args });
             }
             Ix::Table(t, _) => {
                 index("table", t, scope.n_tables)?;
@@ -121,63 +118,35 @@ fn check_ix(ix: &Ix, scope: Scope) -> Result<(), DescFault> {
             }
             _ => {}
         }
-        ix.operands()
-            .try_for_each(|operand| go(operand, scope, depth + 1, nodes))
+        ix.operands().try_for_each(|operand| go(operand, scope, depth + 1, nodes))
     }
     go(ix, scope, 1, &mut 0)
 }
 
 fn index(what: &'static str, index: u32, len: usize) -> Result<(), DescFault> {
-    if (index as usize) < len {
-        Ok(())
-    } else {
-        Err(DescFault::Index { what, index, len })
-    }
+    if (index as usize) < len { Ok(()) } else { Err(DescFault::Index { what, index, len }) }
 }
 
 fn at_most(what: &'static str, len: usize, max: usize) -> Result<(), DescFault> {
-    if len <= max {
-        Ok(())
-    } else {
-        Err(DescFault::TooMany { what, len, max })
-    }
+    if len <= max { Ok(()) } else { Err(DescFault::TooMany { what, len, max }) }
 }
 
 fn require(holds: bool, otherwise: &'static str) -> Result<(), DescFault> {
-    if holds {
-        Ok(())
-    } else {
-        Err(DescFault::Disagree(otherwise))
-    }
+    if holds { Ok(()) } else { Err(DescFault::Disagree(otherwise)) }
 }
 
 /// Names the item that a fault was found in.
-fn locate(
-    result: Result<(), DescFault>,
-    what: &str,
-    i: usize,
-    name: &str,
-) -> Result<(), DescError> {
+fn locate(result: Result<(), DescFault>, what: &str, i: usize, name: &str) -> Result<(), DescError> {
     result.map_err(|fault| {
         let name: String = name.chars().take(80).collect();
-        DescError {
-            at: format!("{what} {i} `{name}`"),
-            fault,
-        }
+        DescError { at: format!("{what} {i} `{name}`"), fault }
     })
 }
 
-fn check_names<'a>(
-    what: &'static str,
-    names: impl Iterator<Item = &'a str> + Clone,
-) -> Result<(), DescError> {
+fn check_names<'a>(what: &'static str, names: impl Iterator<Item = &'a str> + Clone) -> Result<(), DescError> {
     let mut seen = std::collections::HashSet::new();
     for (i, name) in names.enumerate() {
-        let fresh = if seen.insert(name) {
-            Ok(())
-        } else {
-            Err(DescFault::DuplicateName)
-        };
+        let fresh = if seen.insert(name) { Ok(()) } else { Err(DescFault::DuplicateName) };
         locate(fresh, what, i, name)?;
     }
     Ok(())
@@ -191,9 +160,7 @@ impl ProgramDesc {
     pub fn validate(&self) -> Result<(), DescError> {
         let program = |result| locate(result, "program", 0, &self.name);
         if self.version != ABI_VERSION {
-            return program(Err(DescFault::Version {
-                found: self.version,
-            }));
+            return program(Err(DescFault::Version { found: self.version }));
         }
         for (what, len) in [
             ("parameters", self.params.len()),
@@ -211,29 +178,16 @@ impl ProgramDesc {
             .chain(self.tables.iter().map(|x| &x.name))
             .chain(self.tensors.iter().map(|x| &x.name))
             .chain(self.buffers.iter().map(|x| &x.name))
-            .chain(
-                self.kernels
-                    .iter()
-                    .chain(&self.setup_kernels)
-                    .flat_map(|x| [&x.name, &x.symbol]),
-            );
+            .chain(self.kernels.iter().chain(&self.setup_kernels).flat_map(|x| [&x.name, &x.symbol]));
         for name in names.chain([&self.name]) {
             program(at_most("bytes of a name", name.len(), MAX_NAME))?;
         }
         check_names("parameter", self.params.iter().map(|p| p.name.as_str()))?;
-        check_names(
-            "extent function",
-            self.extents.iter().map(|e| e.name.as_str()),
-        )?;
+        check_names("extent function", self.extents.iter().map(|e| e.name.as_str()))?;
         check_names("tensor", self.tensors.iter().map(|t| t.name.as_str()))?;
 
         for (i, p) in self.params.iter().enumerate() {
-            locate(
-                require(p.lo <= p.hi, "its range is empty"),
-                "parameter",
-                i,
-                &p.name,
-            )?;
+            locate(require(p.lo <= p.hi, "its range is empty"), "parameter", i, &p.name)?;
         }
         self.check_extents()?;
         for (i, t) in self.tables.iter().enumerate() {
@@ -245,10 +199,7 @@ impl ProgramDesc {
         for (i, b) in self.buffers.iter().enumerate() {
             locate(self.check_buffer(i), "buffer", i, &b.name)?;
         }
-        for (what, kernels) in [
-            ("kernel", &self.kernels),
-            ("setup kernel", &self.setup_kernels),
-        ] {
+        for (what, kernels) in [("kernel", &self.kernels), ("setup kernel", &self.setup_kernels)] {
             for (i, k) in kernels.iter().enumerate() {
                 locate(self.check_kernel(k), what, i, &k.name)?;
             }
@@ -257,18 +208,12 @@ impl ProgramDesc {
     }
 
     fn scope(&self, args: usize, tables: Option<usize>) -> Scope {
-        Scope {
-            params: self.params.len(),
-            args,
-            tables,
-            n_tables: self.tables.len(),
-        }
+        Scope { params: self.params.len(), args, tables, n_tables: self.tables.len() }
     }
 
     fn check_domain(&self, domain: &[Ix], tables: usize) -> Result<(), DescFault> {
         at_most("dims", domain.len(), MAX_DIMS)?;
-        (domain.iter().enumerate())
-            .try_for_each(|(j, ix)| check_ix(ix, self.scope(j, Some(tables))))
+        (domain.iter().enumerate()).try_for_each(|(j, ix)| check_ix(ix, self.scope(j, Some(tables))))
     }
 
     fn check_extents(&self) -> Result<(), DescError> {
@@ -279,10 +224,7 @@ impl ProgramDesc {
                 let table = e.table as usize;
                 let is_input = self.tables[table].kind == TableKind::Input;
                 require(is_input, "the table that it fills is not an input table")?;
-                require(
-                    !filled[table],
-                    "the table that it fills is filled by another one",
-                )?;
+                require(!filled[table], "the table that it fills is filled by another one")?;
                 check_ix(&e.lo, self.scope(0, None))?;
                 check_ix(&e.hi, self.scope(0, None))?;
                 self.check_domain(&e.domain, table)
@@ -292,12 +234,7 @@ impl ProgramDesc {
         }
         for (i, t) in self.tables.iter().enumerate() {
             let ok = t.kind != TableKind::Input || filled[i];
-            locate(
-                require(ok, "no extent function fills this input table"),
-                "table",
-                i,
-                &t.name,
-            )?;
+            locate(require(ok, "no extent function fills this input table"), "table", i, &t.name)?;
         }
         Ok(())
     }
@@ -310,10 +247,7 @@ impl ProgramDesc {
             | TableKind::ReduceMax { domain, value }
             | TableKind::ReduceSum { domain, value } => {
                 let is_scan = matches!(self.tables[i].kind, TableKind::PrefixSum { .. });
-                require(
-                    !is_scan || !domain.is_empty(),
-                    "a prefix sum needs at least one dim",
-                )?;
+                require(!is_scan || !domain.is_empty(), "a prefix sum needs at least one dim")?;
                 self.check_domain(domain, i)?;
                 check_ix(value, self.scope(domain.len(), Some(i)))
             }
@@ -333,27 +267,18 @@ impl ProgramDesc {
         }
         check_ix(&t.offset, self.scope(t.dims.len(), all))?;
         if let Some((lo, hi)) = &t.value_range {
-            require(
-                t.dtype.is_integer(),
-                "only an integer tensor can have a value range",
-            )?;
+            require(t.dtype.is_integer(), "only an integer tensor can have a value range")?;
             check_ix(lo, self.scope(0, all))?;
             check_ix(hi, self.scope(0, all))?;
         }
         index("buffer", t.buffer, self.buffers.len())?;
         let buffer = &self.buffers[t.buffer as usize];
-        require(
-            buffer.dtype == t.dtype,
-            "its buffer has another element type",
-        )?;
+        require(buffer.dtype == t.dtype, "its buffer has another element type")?;
         let wanted = match t.role {
             Role::Input | Role::ConstInput => BufferKind::Input(i as u32),
             Role::Output => BufferKind::Output(i as u32),
         };
-        require(
-            buffer.kind == wanted,
-            "its buffer is not declared to hold it",
-        )
+        require(buffer.kind == wanted, "its buffer is not declared to hold it")
     }
 
     fn check_buffer(&self, i: usize) -> Result<(), DescFault> {
@@ -376,11 +301,7 @@ impl ProgramDesc {
         for ix in k.trip.iter().chain(&k.stage_flops) {
             check_ix(ix, scope)?;
         }
-        at_most(
-            "buffers of a kernel",
-            k.reads.len().max(k.writes.len()),
-            MAX_ITEMS,
-        )?;
+        at_most("buffers of a kernel", k.reads.len().max(k.writes.len()), MAX_ITEMS)?;
         (k.reads.iter().chain(&k.writes)).try_for_each(|&b| index("buffer", b, self.buffers.len()))
     }
 }

@@ -7,7 +7,7 @@
 mod sinks;
 
 use crate::abi::{Ix, ProgramDesc, TableKind};
-use crate::domain::{Budget, DomainProgram, Scratch, WalkFault, unflatten};
+use crate::domain::{Budget, Count, DomainProgram, Scratch, WalkFault, unflatten};
 use crate::error::{Error, Result};
 use crate::eval::{Env, TableData, eval};
 use crate::limits::Limits;
@@ -15,7 +15,7 @@ use sinks::{Keys, Map, Max, Scan, Sum, Writer};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What comes with a batch: one value a parameter, one list a extent function, both in declaration order.
+/// What comes with a batch: one value a parameter, one list an extent function, both in declaration order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// Parameter values.
@@ -45,9 +45,8 @@ impl Batch {
             let i = desc.extents.iter().position(|e| e.name == name);
             got_lengths[i.ok_or_else(|| unknown("extent function", name))?] = Some(values);
         }
-        let value = |(v, p): (Option<i64>, &crate::abi::ParamDesc)| {
-            v.ok_or_else(|| unknown("value for parameter", &p.name))
-        };
+        let value =
+            |(v, p): (Option<i64>, &crate::abi::ParamDesc)| v.ok_or_else(|| unknown("value for parameter", &p.name));
         let values = |(v, e): (Option<Vec<i64>>, &crate::abi::ExtentFn)| {
             v.ok_or_else(|| unknown("list of lengths for extent function", &e.name))
         };
@@ -118,18 +117,19 @@ impl Prelude {
             TableKind::Input => {
                 // `validate` has seen that there is one.
                 let e = desc.extents.iter().position(|e| e.table as usize == i).unwrap_or(0);
-                Builder::Input(e, match desc.extents[e].domain.split_last() {
-                    Some((last, outer)) => program(outer, last),
-                    None => program(&[], &Ix::Const(1)),
-                })
+                Builder::Input(
+                    e,
+                    match desc.extents[e].domain.split_last() {
+                        Some((last, outer)) => program(outer, last),
+                        None => program(&[], &Ix::Const(1)),
+                    },
+                )
             }
             TableKind::Map { domain, value } => Builder::Map(program(domain, value)),
             TableKind::PrefixSum { domain, value } => Builder::Scan(program(domain, value)),
             TableKind::ReduceMax { domain, value } => Builder::Max(program(domain, value)),
             TableKind::ReduceSum { domain, value } => Builder::Sum(program(domain, value)),
-            TableKind::SortDesc { extent, key } => {
-                Builder::Sort(program(std::slice::from_ref(extent), key))
-            }
+            TableKind::SortDesc { extent, key } => Builder::Sort(program(std::slice::from_ref(extent), key)),
         };
         let builders = desc.tables.iter().enumerate().map(builder).collect();
         Ok(Prelude { desc, builders })
@@ -150,13 +150,7 @@ impl Prelude {
         Ok(tables)
     }
 
-    fn rebuild(
-        &self,
-        batch: &Batch,
-        limits: &Limits,
-        tables: &mut Tables,
-        scratch: &mut Scratch,
-    ) -> Result<()> {
+    fn rebuild(&self, batch: &Batch, limits: &Limits, tables: &mut Tables, scratch: &mut Scratch) -> Result<()> {
         self.check_params(&batch.params)?;
         let want = self.desc.extents.len();
         if batch.lengths.len() != want {
@@ -164,64 +158,173 @@ impl Prelude {
             return Err(Error::Count { what, want, got: batch.lengths.len() });
         }
         tables.params.clone_from(&batch.params);
-        let widths = self.desc.tables.iter().map(|t| t.width);
         if tables.data.len() != self.builders.len() {
-            tables.data = widths.map(TableData::new).collect();
+            tables.data = self.desc.tables.iter().map(|t| TableData::new(t.width)).collect();
         }
-        let mut bytes = limits.table_bytes;
+        let mut free = limits.table_bytes;
         let mut budget = Budget(limits.steps);
         for (i, builder) in self.builders.iter().enumerate() {
             let (earlier, rest) = tables.data.split_at_mut(i);
             let env = Env { params: &tables.params, tables: earlier };
-            let Some(out) = rest.first_mut() else { break };
-            out.clear();
-            let mut out = Writer::new(out, bytes);
-            let done = match builder {
-                Builder::Input(e, count) => {
-                    let lengths = &batch.lengths[*e];
-                    let mut total = Sum::default();
-                    count.walk(env, scratch, &mut budget, &mut total).and_then(|()| {
-                        if total.overflow || total.negative.is_some() {
-                            return Err(WalkFault::Sink);
-                        }
-                        Ok(total.sum as u64)
-                    })
-                    .map_err(|fault| match total.negative {
-                        Some(extent) if fault == WalkFault::Sink => {
-                            let dim = self.desc.extents[*e].domain.len().saturating_sub(1);
-                            WalkFault::NegativeExtent { dim, extent }
-                        }
-                        _ => fault,
-                    })
-                    .map(|want| (want, lengths))
-                    .map_err(|fault| self.fault(i, fault, &out, limits))
-                    .and_then(|(want, lengths)| self.check_lengths(*e, lengths, want, env))?;
-                    out.push(lengths)
-                }
-                Builder::Map(p) => p.walk(env, scratch, &mut budget, &mut Map(&mut out)),
-                Builder::Scan(p) => {
-                    p.walk(env, scratch, &mut budget, &mut Scan { out: &mut out, sum: 0, open: false })
-                }
-                Builder::Max(p) => {
-                    let mut max = Max::default();
-                    let walked = p.walk(env, scratch, &mut budget, &mut max);
-                    walked.and_then(|()| out.push(&[max.0.unwrap_or(0)]))
-                }
-                Builder::Sum(p) => {
-                    let mut sum = Sum::default();
-                    let walked = p.walk(env, scratch, &mut budget, &mut sum);
-                    out.overflow = sum.overflow;
-                    walked.and_then(|()| out.push(&[sum.sum]))
-                }
-                Builder::Sort(p) => {
-                    let mut keys = Keys::default();
-                    let walked = p.walk(env, scratch, &mut budget, &mut keys);
-                    walked.and_then(|()| out.push(&keys.into_permutation()))
-                }
-            };
-            done.map_err(|fault| self.fault(i, fault, &out, limits))?;
-            bytes = out.bytes_left;
+            let Some(table) = rest.first_mut() else { break };
+            let mut out = Writer::new(table, free);
+            if let Builder::Input(e, count) = builder {
+                let mut total = Count { dims: self.desc.extents[*e].domain.len(), total: 0 };
+                count.walk(env, scratch, &mut budget, &mut total).map_err(|fault| self.explain(i, fault, limits))?;
+                self.check_lengths(*e, &batch.lengths[*e], total.total, env)?;
+                out.push(&batch.lengths[*e])
+            } else {
+                compute(builder, env, scratch, &mut budget, &mut out)
+            }
+            .map_err(|fault| self.explain(i, fault, limits))?;
+            free = out.free();
         }
         Ok(())
     }
+
+    fn check_params(&self, values: &[i64]) -> Result<()> {
+        let (want, got) = (self.desc.params.len(), values.len());
+        if want != got {
+            return Err(Error::Count { what: "parameters", want, got });
+        }
+        for (p, &value) in self.desc.params.iter().zip(values) {
+            if !(p.lo..=p.hi).contains(&value) {
+                let (lo, hi) = (p.lo, p.hi);
+                return Err(Error::ParamRange { name: p.name.clone(), value, lo, hi });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_lengths(&self, e: usize, lengths: &[i64], want: u64, env: Env<'_>) -> Result<()> {
+        let f = &self.desc.extents[e];
+        let function = || f.name.clone();
+        let got = lengths.len() as u64;
+        if got != want {
+            return Err(Error::LengthCount { function: function(), want, got });
+        }
+        let bound = |ix, end: &str| {
+            eval(ix, env, &[])
+                .map_err(|fault| Error::Index { at: format!("extent function `{}`, {end} bound", f.name), fault })
+        };
+        let (lo, hi) = (bound(&f.lo, "lower")?, bound(&f.hi, "upper")?);
+        let outside = |&v: &i64| (v < lo) | (v > hi);
+        if lengths.iter().fold(false, |any, v| any | outside(v)) {
+            let at = lengths.iter().position(outside).unwrap_or(0);
+            let index = unflatten(&f.domain, env, at as u64).unwrap_or_default();
+            let value = lengths[at];
+            return Err(Error::LengthRange { function: function(), index, value, lo, hi });
+        }
+        Ok(())
+    }
+
+    fn explain(&self, table: usize, fault: WalkFault, limits: &Limits) -> Error {
+        let name = &self.desc.tables[table].name;
+        match fault {
+            WalkFault::Narrow { entry, value } => Error::Narrow { table: name.clone(), entry, value },
+            other => other.at(format!("table `{name}`"), limits.table_bytes, limits),
+        }
+    }
 }
+
+/// Computes a table that is not an input.
+fn compute(
+    builder: &Builder,
+    env: Env<'_>,
+    scratch: &mut Scratch,
+    budget: &mut Budget,
+    out: &mut Writer<'_>,
+) -> std::result::Result<(), WalkFault> {
+    match builder {
+        Builder::Input(..) => Ok(()),
+        Builder::Map(p) => p.walk(env, scratch, budget, &mut Map(out)),
+        Builder::Scan(p) => p.walk(env, scratch, budget, &mut Scan::new(out)),
+        Builder::Max(p) => {
+            let mut max = Max::default();
+            p.walk(env, scratch, budget, &mut max)?;
+            out.push(&[max.0.unwrap_or(0)])
+        }
+        Builder::Sum(p) => {
+            let mut sum = Sum::default();
+            p.walk(env, scratch, budget, &mut sum)?;
+            out.push(&[sum.0])
+        }
+        Builder::Sort(p) => {
+            let mut keys = Keys::new(out.free());
+            p.walk(env, scratch, budget, &mut keys)?;
+            out.push(&keys.into_permutation()?)
+        }
+    }
+}
+
+/// The tables of the last batch, and what they were built from.
+pub struct PreludeCache {
+    prelude: Arc<Prelude>,
+    batch: Batch,
+    valid: bool,
+    tables: Tables,
+    scratch: Scratch,
+    build_time: Duration,
+}
+
+impl PreludeCache {
+    /// A cache that holds no batch yet.
+    pub fn new(prelude: Arc<Prelude>) -> PreludeCache {
+        PreludeCache {
+            prelude,
+            batch: Batch::default(),
+            valid: false,
+            tables: Tables::default(),
+            scratch: Scratch::default(),
+            build_time: Duration::ZERO,
+        }
+    }
+
+    /// Makes the tables those of `batch`; true where they already were, and nothing was built. Tables
+    /// keep their memory from one batch to the next.
+    ///
+    /// # Errors
+    /// As [`Prelude::build`]; the cache then holds no batch.
+    pub fn update(&mut self, batch: &Batch, limits: &Limits) -> Result<bool> {
+        if self.valid && self.batch == *batch {
+            return Ok(true);
+        }
+        self.valid = false;
+        let start = Instant::now();
+        self.prelude.rebuild(batch, limits, &mut self.tables, &mut self.scratch)?;
+        self.build_time = start.elapsed();
+        self.batch.params.clone_from(&batch.params);
+        self.batch.lengths.clone_from(&batch.lengths);
+        self.valid = true;
+        Ok(false)
+    }
+
+    /// The tables; `None` before the first batch and after an error.
+    pub fn tables(&self) -> Option<&Tables> {
+        self.valid.then_some(&self.tables)
+    }
+
+    /// The batch that the tables are of.
+    pub fn batch(&self) -> Option<&Batch> {
+        self.valid.then_some(&self.batch)
+    }
+
+    /// How long the last build took, checks of the batch included.
+    pub fn build_time(&self) -> Duration {
+        self.build_time
+    }
+
+    /// Name and bytes of each table.
+    pub fn sizes(&self) -> impl Iterator<Item = (&str, u64)> {
+        let names = self.prelude.desc.tables.iter().map(|t| t.name.as_str());
+        names.zip(self.tables.data.iter().map(|t| t.bytes() as u64))
+    }
+
+    /// The program.
+    pub fn prelude(&self) -> &Arc<Prelude> {
+        &self.prelude
+    }
+}
+
+#[cfg(test)]
+mod tests;

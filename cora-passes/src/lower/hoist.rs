@@ -1,0 +1,184 @@
+//! Load hoisting (paper section 5.3): table reads and searches move to the outermost loop where
+//! their operands are known.
+//!
+//! ```text
+//! for %b { for %i { B[row[%b] + %i] = .. } }  =>  for %b { let %r = row[%b]; for %i { B[%r + %i] = .. } }
+//! ```
+//!
+//! Requires: functions lowered to tables. Ensures: an index expression that reads a table is a
+//! `let` in the body of the loop that binds its innermost variable. Tables never change while
+//! kernels run, so any read of one may move. Runs last before code generation.
+
+use cora_ir::storage::{StorageModule, Stmt};
+use cora_ir::{Env, Expr, ExprId, ScalarType, TensorId, VarId};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Hoists in every kernel.
+pub fn hoist_loads(m: &mut StorageModule) {
+    let tables: FxHashSet<TensorId> = m.tables.iter().map(|t| t.tensor).collect();
+    let env = &mut m.env;
+    for k in &mut m.kernels {
+        let mut cx = Hoist { env, tables: &tables, bound: Vec::new() };
+        let body = std::mem::take(&mut k.body);
+        k.body = cx.body(body);
+    }
+}
+
+struct Hoist<'a> {
+    env: &'a mut Env,
+    tables: &'a FxHashSet<TensorId>,
+    bound: Vec<VarId>,
+}
+
+impl Hoist<'_> {
+    /// Puts `let`s at the head of a body for what can be computed here but not further out.
+    fn body(&mut self, mut stmts: Vec<Stmt>) -> Vec<Stmt> {
+        let mut found = Vec::new();
+        let mut seen = FxHashSet::default();
+        for s in &stmts {
+            self.collect(s, &mut found, &mut seen);
+        }
+        let mut lets = Vec::new();
+        let mut map: FxHashMap<ExprId, ExprId> = FxHashMap::default();
+        for e in found {
+            let var = self.env.new_var("t");
+            lets.push(Stmt::Let { var, value: e });
+            let v = self.env.pool.var(var);
+            map.insert(e, v);
+            self.bound.push(var);
+        }
+        if !map.is_empty() {
+            let mut memo = FxHashMap::default();
+            for s in &mut stmts {
+                replace(self.env, s, &map, &mut memo);
+            }
+        }
+        let mut own = Vec::new();
+        for s in stmts {
+            let s = match s {
+                Stmt::For { var, extent, kind, body } => {
+                    let depth = self.bound.len();
+                    self.bound.push(var);
+                    let body = self.body(body);
+                    self.bound.truncate(depth);
+                    Stmt::For { var, extent, kind, body }
+                }
+                Stmt::If { cond, then, other } => {
+                    let depth = self.bound.len();
+                    let then = self.body(then);
+                    self.bound.truncate(depth);
+                    let other = self.body(other);
+                    self.bound.truncate(depth);
+                    Stmt::If { cond, then, other }
+                }
+                Stmt::Let { var, value } => {
+                    self.bound.push(var);
+                    Stmt::Let { var, value }
+                }
+                s => s,
+            };
+            own.push(s);
+        }
+        lets.extend(own);
+        lets
+    }
+
+    /// The greatest subexpressions below `s` that read a table and whose variables are all bound here.
+    fn collect(&self, s: &Stmt, out: &mut Vec<ExprId>, seen: &mut FxHashSet<ExprId>) {
+        match s {
+            Stmt::For { extent, body, .. } => {
+                self.collect_expr(*extent, out, seen);
+                body.iter().for_each(|s| self.collect(s, out, seen));
+            }
+            Stmt::If { cond, then, other } => {
+                self.collect_expr(*cond, out, seen);
+                then.iter().chain(other).for_each(|s| self.collect(s, out, seen));
+            }
+            Stmt::Let { value, .. } => self.collect_expr(*value, out, seen),
+            Stmt::Store { index, value, mask, .. } => {
+                self.collect_expr(*index, out, seen);
+                self.collect_expr(*value, out, seen);
+                if let Some(m) = mask {
+                    self.collect_expr(*m, out, seen);
+                }
+            }
+        }
+    }
+
+    fn collect_expr(&self, e: ExprId, out: &mut Vec<ExprId>, seen: &mut FxHashSet<ExprId>) {
+        if !seen.insert(e) {
+            return;
+        }
+        if self.reads_table(e) {
+            if self.hoistable(e) {
+                out.push(e);
+                return;
+            }
+            for k in self.env.pool.children(e) {
+                self.collect_expr(k, out, seen);
+            }
+        }
+    }
+
+    fn reads_table(&self, e: ExprId) -> bool {
+        self.env.pool.any(e, &mut |x| match x {
+            Expr::Load { tensor, .. } => self.tables.contains(tensor),
+            Expr::Search { .. } => true,
+            _ => false,
+        })
+    }
+
+    /// A scalar index of bound variables that reads nothing but tables.
+    fn hoistable(&self, e: ExprId) -> bool {
+        let ty = self.env.pool.ty(e);
+        ty.scalar == ScalarType::Index
+            && ty.lanes == 1
+            && !self.env.pool.any(e, &mut |x| match x {
+                Expr::Var(v) => !self.bound.contains(v),
+                Expr::Load { tensor, guard, .. } => !self.tables.contains(tensor) || guard.is_some(),
+                _ => false,
+            })
+    }
+}
+
+fn replace(env: &mut Env, s: &mut Stmt, map: &FxHashMap<ExprId, ExprId>, memo: &mut FxHashMap<ExprId, ExprId>) {
+    let mut on = |env: &mut Env, e: &mut ExprId| *e = replace_expr(env, *e, map, memo);
+    match s {
+        Stmt::For { extent, body, .. } => {
+            on(env, extent);
+            body.iter_mut().for_each(|s| replace(env, s, map, memo));
+        }
+        Stmt::If { cond, then, other } => {
+            on(env, cond);
+            then.iter_mut().chain(other).for_each(|s| replace(env, s, map, memo));
+        }
+        Stmt::Let { value, .. } => on(env, value),
+        Stmt::Store { index, value, mask, .. } => {
+            on(env, index);
+            on(env, value);
+            if let Some(m) = mask {
+                on(env, m);
+            }
+        }
+    }
+}
+
+/// Replaces top-down, since the keys are whole subexpressions.
+fn replace_expr(
+    env: &mut Env,
+    e: ExprId,
+    map: &FxHashMap<ExprId, ExprId>,
+    memo: &mut FxHashMap<ExprId, ExprId>,
+) -> ExprId {
+    if let Some(&v) = map.get(&e) {
+        return v;
+    }
+    if let Some(&done) = memo.get(&e) {
+        return done;
+    }
+    let kids = env.pool.children(e);
+    let new: Vec<ExprId> = kids.iter().map(|&k| replace_expr(env, k, map, memo)).collect();
+    let out = if new[..] == kids[..] { e } else { env.pool.with_children(e, &new) };
+    memo.insert(e, out);
+    out
+}

@@ -1,0 +1,76 @@
+//! Last checks and rewrites before code generation.
+//!
+//! Ensures: a parallel loop is the last statement of its kernel, preceded by `let`s only; register
+//! buffers are indexed by constants only.
+
+use cora_ir::loops::LoopKind;
+use cora_ir::storage::{StorageModule, Stmt};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, Scope};
+
+/// Moves register buffers that are indexed by variables to worker-local memory, so that no kernel
+/// depends on registers that cannot be.
+pub fn demote_registers(m: &mut StorageModule) {
+    let mut demoted = Vec::new();
+    for k in &m.kernels {
+        for s in &k.body {
+            s.walk(&mut |s| {
+                let mut check = |e: ExprId| {
+                    m.env.pool.walk(e, &mut |_, n| {
+                        if let Expr::Load { tensor, index, .. } = n
+                            && m.env.tensors[*tensor].scope == Scope::Reg
+                            && !constant_index(&m.env, index[0])
+                        {
+                            demoted.push(*tensor);
+                        }
+                    });
+                };
+                match s {
+                    Stmt::Store { tensor, index, value, .. } => {
+                        check(*value);
+                        if m.env.tensors[*tensor].scope == Scope::Reg && !constant_index(&m.env, *index) {
+                            demoted.push(*tensor);
+                        }
+                    }
+                    Stmt::If { cond, .. } => check(*cond),
+                    _ => {}
+                }
+            });
+        }
+    }
+    for t in demoted {
+        m.env.tensors[t].scope = Scope::Local;
+    }
+}
+
+fn constant_index(env: &Env, e: ExprId) -> bool {
+    match env.pool.get(e) {
+        Expr::Int(_) => true,
+        Expr::Ramp { base, stride: 1, .. } => env.pool.as_int(*base).is_some(),
+        _ => false,
+    }
+}
+
+/// Checks the shape of kernels that code generation relies on.
+///
+/// # Errors
+/// `E0492` a parallel loop that is not the kernel's last, outermost statement.
+pub fn check_kernels(m: &StorageModule) -> Result<(), Diagnostic> {
+    for k in &m.kernels {
+        let last = k.body.len().saturating_sub(1);
+        for (i, s) in k.body.iter().enumerate() {
+            let allowed = i == last;
+            let mut nested = 0;
+            s.walk(&mut |s| {
+                if let Stmt::For { kind: LoopKind::Parallel, .. } = s {
+                    nested += 1;
+                }
+            });
+            let top = matches!(s, Stmt::For { kind: LoopKind::Parallel, .. });
+            if nested > usize::from(top) || (top && !allowed) {
+                return Err(Diagnostic::new("E0492", format!("kernel `{}` has a parallel loop that is not outermost", k.name))
+                    .hint("make only the outermost loop of a nest parallel"));
+            }
+        }
+    }
+    Ok(())
+}

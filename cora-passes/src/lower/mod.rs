@@ -1,0 +1,27 @@
+//! Lowering between stages.
+
+pub mod functions;
+pub mod hoist;
+pub mod layout;
+pub mod legalize;
+pub mod to_loops;
+pub mod to_storage;
+pub mod vectorize;
+
+use cora_ir::{Env, ExprId, VarId};
+
+/// What simplifies an index expression; `loops` are the enclosing loops, outermost first, each
+/// variable in `0..extent`.
+pub trait Simplifier {
+    /// An expression with the same value wherever the loops' ranges hold.
+    fn simplify(&mut self, env: &mut Env, loops: &[(VarId, ExprId)], e: ExprId) -> ExprId;
+}
+
+/// Polynomial normal form only.
+pub struct AffineSimplifier;
+
+impl Simplifier for AffineSimplifier {
+    fn simplify(&mut self, env: &mut Env, _loops: &[(VarId, ExprId)], e: ExprId) -> ExprId {
+        cora_ir::affine::normalize(&mut env.pool, e)
+    }
+}

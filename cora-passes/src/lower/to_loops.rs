@@ -1,0 +1,84 @@
+//! Lowers the op graph to the loop dialect: each operator becomes its naive nest.
+//!
+//! ```text
+//! S[b, q] = sum(d) A[b, q, d]   =>   for b { for q { S[b,q] = 0; for d { S[b,q] += A[b,q,d] } } }
+//! ```
+//!
+//! Requires: a verified graph. Ensures: executable loops; a reduction is two blocks, `init` and
+//! `update`. Runs first: everything after it is a rewrite of loops.
+
+use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::{Env, ExprId, Graph, Op, VarId};
+use rustc_hash::FxHashMap;
+
+/// The naive loop nests of `graph`, in the order of its operators.
+pub fn lower_to_loops(graph: &Graph) -> LoopModule {
+    let mut env = graph.env.clone();
+    let body = graph.ops.iter().map(|op| lower_op(&mut env, op)).collect();
+    LoopModule { name: graph.name.clone(), env, body }
+}
+
+fn lower_op(env: &mut Env, op: &Op) -> Stmt {
+    let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
+    let mut loops: Vec<(VarId, ExprId)> = Vec::new();
+    for &dim in op.spatial.iter().chain(&op.reduce) {
+        let (name, extent, dim_var) = (env.dims[dim].name.clone(), env.dims[dim].extent, env.dims[dim].var);
+        let extent = env.pool.substitute(extent, &map);
+        let var = env.new_var(name);
+        let e = env.pool.var(var);
+        map.insert(dim_var, e);
+        loops.push((var, extent));
+    }
+    let spatial = op.spatial.len();
+    let role = match op.combiner {
+        Some(c) => BlockRole::Update(c),
+        None => BlockRole::Compute,
+    };
+    let main = make_block(env, op, &loops, loops.len(), role);
+    let wrap = |stmts: Vec<Stmt>, (var, extent): (VarId, ExprId)| {
+        vec![Stmt::For(For { var, stage: op.tensor, extent, kind: LoopKind::Serial, init: false, body: stmts })]
+    };
+    let mut body = vec![Stmt::Block(main)];
+    for &l in loops[spatial..].iter().rev() {
+        body = wrap(body, l);
+    }
+    if op.combiner.is_some() {
+        let init = make_block(env, op, &loops, spatial, BlockRole::Init);
+        body.insert(0, Stmt::Block(init));
+    }
+    for &l in loops[..spatial].iter().rev() {
+        body = wrap(body, l);
+    }
+    // A scalar result with an initialiser is two statements without a loop; a loop of one holds them.
+    if body.len() == 1 { body.remove(0) } else { one_trip(env, op, body) }
+}
+
+fn one_trip(env: &mut Env, op: &Op, body: Vec<Stmt>) -> Stmt {
+    let var = env.new_var("once");
+    let extent = env.pool.int(1);
+    Stmt::For(For { var, stage: op.tensor, extent, kind: LoopKind::Serial, init: false, body })
+}
+
+fn make_block(env: &mut Env, op: &Op, loops: &[(VarId, ExprId)], count: usize, role: BlockRole) -> Block {
+    let dims: Vec<_> = op.spatial.iter().chain(&op.reduce).copied().take(count).collect();
+    let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
+    let mut iters = Vec::new();
+    for (j, dim) in dims.into_iter().enumerate() {
+        let (name, extent, dim_var) = (env.dims[dim].name.clone(), env.dims[dim].extent, env.dims[dim].var);
+        let extent = env.pool.substitute(extent, &map);
+        let var = env.new_var(name);
+        let e = env.pool.var(var);
+        map.insert(dim_var, e);
+        let kind = if j < op.spatial.len() { IterKind::Spatial } else { IterKind::Reduce };
+        iters.push(Iter { var, kind, extent, binding: env.pool.var(loops[j].0) });
+    }
+    let index = iters[..op.spatial.len()].iter().map(|i| env.pool.var(i.var)).collect();
+    let value = match (role, op.combiner) {
+        (BlockRole::Init, Some(c)) => {
+            let ty = env.tensors[op.tensor].ty;
+            env.identity(c, ty)
+        }
+        _ => env.pool.substitute(op.value, &map),
+    };
+    Block { stage: op.tensor, role, iters, predicate: Vec::new(), tensor: op.tensor, index, value }
+}

@@ -1,0 +1,305 @@
+//! Lowers the loop dialect to the storage dialect: accesses become flat offsets, blocks become
+//! stores, predicates become `if`s.
+//!
+//! ```text
+//! block @B { %x = %b, %y = %i; @B[%x, %y] = .. }  =>  @B[row(%b) + %i] = ..
+//! ```
+//!
+//! Global tensors are laid out by their storage extents (see `layout`). A local tensor is a dense
+//! box: the region that its writers cover in one iteration of the loop around all its uses, sized
+//! for the largest iteration of this batch (or by a constant where the form gives one).
+//!
+//! Requires: verified loops. Ensures: every load has one index; functions are still calls. Runs
+//! after scheduling; `lower_functions` runs after it, once simplification has had its chance to
+//! make calls disappear.
+
+use super::Simplifier;
+use super::layout::Layout;
+use crate::schedule::region::{bound_above, range_over};
+use cora_ir::affine::normalize;
+use cora_ir::loops::{Block, BlockRole, For, LoopModule, Stmt as LoopStmt};
+use cora_ir::storage::{Buffer, Kernel, StorageModule, Stmt};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
+use rustc_hash::FxHashMap;
+
+/// The storage form of `m`, one kernel for each top-level nest.
+///
+/// # Errors
+/// `E0490` a local buffer whose size no rule bounds; `E0491` a register buffer of variable size.
+pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Result<StorageModule, Diagnostic> {
+    let mut cx = Lowering {
+        env: m.env.clone(),
+        simplifier,
+        offsets: FxHashMap::default(),
+        boxes: FxHashMap::default(),
+        loops: Vec::new(),
+    };
+    for t in m.env.tensors.ids() {
+        if m.env.tensors[t].scope != Scope::Global {
+            cx.infer_box(m, t)?;
+        }
+    }
+    let mut kernels: Vec<Kernel> = Vec::new();
+    for s in &m.body {
+        let base = kernel_name(m, s);
+        let taken = |n: &str| kernels.iter().any(|k| k.name == n);
+        let name = if taken(&base) {
+            (1..).map(|i| format!("{base}.{i}")).find(|n| !taken(n)).unwrap_or_default()
+        } else {
+            base
+        };
+        let mut body = Vec::new();
+        cx.stmt(s, &mut body);
+        kernels.push(Kernel { name, body });
+    }
+    let used = used_tensors(m);
+    let mut buffers = Vec::new();
+    for t in m.env.tensors.ids().filter(|t| used.contains(t)) {
+        let buffer = cx.buffer(t);
+        buffers.push(buffer);
+    }
+    Ok(StorageModule { name: m.name.clone(), env: cx.env, buffers, tables: Vec::new(), kernels })
+}
+
+fn kernel_name(m: &LoopModule, s: &LoopStmt) -> String {
+    let stage = match s {
+        LoopStmt::For(l) => l.stage,
+        LoopStmt::Block(b) => b.stage,
+    };
+    m.env.tensors[stage].name.clone()
+}
+
+fn used_tensors(m: &LoopModule) -> Vec<TensorId> {
+    let mut used: Vec<TensorId> =
+        m.env.tensors.iter().filter(|(_, t)| t.role != Role::Temp).map(|(id, _)| id).collect();
+    used.extend(crate::schedule::tree::reads_below(&m.env.pool, &m.body));
+    used.extend(m.blocks().iter().map(|b| b.tensor));
+    used
+}
+
+struct DenseBox {
+    lo: Vec<ExprId>,
+    size: Vec<ExprId>,
+}
+
+struct Lowering<'a> {
+    env: Env,
+    simplifier: &'a mut dyn Simplifier,
+    offsets: FxHashMap<TensorId, ExprId>,
+    boxes: FxHashMap<TensorId, DenseBox>,
+    loops: Vec<(VarId, ExprId)>,
+}
+
+/// A block and the loops around it.
+struct Use<'a> {
+    block: &'a Block,
+    loops: Vec<&'a For>,
+    path: Vec<usize>,
+}
+
+fn uses<'a>(m: &'a LoopModule, tensor: TensorId) -> Vec<Use<'a>> {
+    fn go<'a>(
+        m: &'a LoopModule,
+        body: &'a [LoopStmt],
+        tensor: TensorId,
+        path: &mut Vec<usize>,
+        loops: &mut Vec<&'a For>,
+        out: &mut Vec<Use<'a>>,
+    ) {
+        for (i, s) in body.iter().enumerate() {
+            path.push(i);
+            match s {
+                LoopStmt::For(l) => {
+                    loops.push(l);
+                    go(m, &l.body, tensor, path, loops, out);
+                    loops.pop();
+                }
+                LoopStmt::Block(b) => {
+                    let reads = crate::schedule::tree::reads_below(&m.env.pool, std::slice::from_ref(s));
+                    if b.tensor == tensor || reads.contains(&tensor) {
+                        out.push(Use { block: b, loops: loops.clone(), path: path.clone() });
+                    }
+                }
+            }
+            path.pop();
+        }
+    }
+    let mut out = Vec::new();
+    go(m, &m.body, tensor, &mut Vec::new(), &mut Vec::new(), &mut out);
+    out
+}
+
+impl Lowering<'_> {
+    /// The region of a local tensor: what its writers cover inside the innermost loop around all uses.
+    fn infer_box(&mut self, m: &LoopModule, tensor: TensorId) -> Result<(), Diagnostic> {
+        let all = uses(m, tensor);
+        let Some(first) = all.first() else { return Ok(()) };
+        let common = all.iter().fold(first.path.len() - 1, |n, u| {
+            let limit = n.min(u.path.len() - 1);
+            (0..limit).position(|i| u.path[i] != first.path[i]).unwrap_or(limit)
+        });
+        let rank = self.env.tensors[tensor].dims.len();
+        let mut lo: Vec<Option<ExprId>> = vec![None; rank];
+        let mut hi: Vec<Option<ExprId>> = vec![None; rank];
+        let mut outer: Vec<(VarId, ExprId)> = Vec::new();
+        for u in all.iter().filter(|u| u.block.tensor == tensor && u.block.role != BlockRole::Init) {
+            let loops: Vec<(VarId, ExprId)> = u.loops.iter().map(|l| (l.var, l.extent)).collect();
+            let map: FxHashMap<VarId, ExprId> = u.block.iters.iter().map(|i| (i.var, i.binding)).collect();
+            let mut index = Vec::new();
+            for d in 0..rank {
+                let e = self.env.pool.substitute(u.block.index[d], &map);
+                let one = self.env.pool.int(1);
+                let (l, h) = range_over(&mut self.env, e, &loops[common..]).unwrap_or_else(|| {
+                    let extent = self.env.extent_at(tensor, d, &index);
+                    (self.env.pool.int(0), self.env.pool.sub(extent, one))
+                });
+                index.push(l);
+                lo[d] = Some(lo[d].map_or(l, |x| self.env.pool.min(x, l)));
+                hi[d] = Some(hi[d].map_or(h, |x| self.env.pool.max(x, h)));
+            }
+            outer = loops;
+        }
+        let (mut los, mut sizes) = (Vec::new(), Vec::new());
+        for d in 0..rank {
+            let (Some(l), Some(h)) = (lo[d], hi[d]) else { continue };
+            let one = self.env.pool.int(1);
+            let size = self.env.pool.sub(h, l);
+            let size = self.env.pool.add(size, one);
+            let size = normalize(&mut self.env.pool, size);
+            let dim = self.env.tensors[tensor].dims[d].name.clone();
+            let name = self.env.tensors[tensor].name.clone();
+            let Some(bound) = bound_above(&mut self.env, size, &outer) else {
+                return Err(Diagnostic::new("E0490", format!("no bound is known for dimension `{dim}` of buffer `{name}`"))
+                    .hint("attach the stage at a loop where its region has a bound, or keep it global"));
+            };
+            let bound = normalize(&mut self.env.pool, bound);
+            if self.env.tensors[tensor].scope == Scope::Reg && self.env.pool.as_int(bound).is_none() {
+                return Err(Diagnostic::new("E0491", format!("register buffer `{name}` has variable size in dimension `{dim}`"))
+                    .hint("attach it inside loops that leave constant tiles, or use scope `local`"));
+            }
+            los.push(l);
+            sizes.push(bound);
+        }
+        self.boxes.insert(tensor, DenseBox { lo: los, size: sizes });
+        Ok(())
+    }
+
+    fn buffer(&mut self, tensor: TensorId) -> Buffer {
+        if let Some(b) = self.boxes.get(&tensor) {
+            let sizes = b.size.clone();
+            let mut elems = self.env.pool.int(1);
+            for s in sizes {
+                elems = self.env.pool.mul(elems, s);
+            }
+            let elems = self.simplifier.simplify(&mut self.env, &[], elems);
+            return Buffer { tensor, elems, offset: None };
+        }
+        let t = self.env.tensors[tensor].clone();
+        let extents: Vec<ExprId> = t.dims.iter().map(|d| d.storage).collect();
+        let name = format!("{}.row", t.name);
+        let elems = Layout { extents: &extents, name: &name }.volume(&mut self.env, 0);
+        let offset = (t.role != Role::Temp).then(|| self.global_offset(tensor));
+        Buffer { tensor, elems, offset }
+    }
+
+    fn global_offset(&mut self, tensor: TensorId) -> ExprId {
+        if let Some(&o) = self.offsets.get(&tensor) {
+            return o;
+        }
+        let t = &self.env.tensors[tensor];
+        let extents: Vec<ExprId> = t.dims.iter().map(|d| d.storage).collect();
+        let name = format!("{}.row", t.name);
+        let o = Layout { extents: &extents, name: &name }.offset(&mut self.env);
+        self.offsets.insert(tensor, o);
+        o
+    }
+
+    fn flat(&mut self, tensor: TensorId, index: &[ExprId]) -> ExprId {
+        let e = if let Some(b) = self.boxes.get(&tensor) {
+            let (lo, size) = (b.lo.clone(), b.size.clone());
+            let mut sum = self.env.pool.int(0);
+            for d in 0..index.len() {
+                let rel = self.env.pool.sub(index[d], lo[d]);
+                sum = self.env.pool.mul(sum, size[d]);
+                sum = self.env.pool.add(sum, rel);
+            }
+            sum
+        } else {
+            let offset = self.global_offset(tensor);
+            self.env.pool.instantiate(offset, index)
+        };
+        self.simplifier.simplify(&mut self.env, &self.loops, e)
+    }
+
+    fn stmt(&mut self, s: &LoopStmt, out: &mut Vec<Stmt>) {
+        match s {
+            LoopStmt::For(l) => {
+                let extent = self.simplifier.simplify(&mut self.env, &self.loops, l.extent);
+                self.loops.push((l.var, extent));
+                let mut body = Vec::new();
+                for s in &l.body {
+                    self.stmt(s, &mut body);
+                }
+                self.loops.pop();
+                out.push(Stmt::For { var: l.var, extent, kind: l.kind, body });
+            }
+            LoopStmt::Block(b) => self.block(b, out),
+        }
+    }
+
+    fn block(&mut self, b: &Block, out: &mut Vec<Stmt>) {
+        let map: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
+        let mut conds = Vec::new();
+        for &p in &b.predicate {
+            let p = self.simplifier.simplify(&mut self.env, &self.loops, p);
+            if self.env.pool.as_bool(p) != Some(true) {
+                conds.push(p);
+            }
+        }
+        let index: Vec<ExprId> = b.index.iter().map(|&e| self.env.pool.substitute(e, &map)).collect();
+        let at = self.flat(b.tensor, &index);
+        let value = self.env.pool.substitute(b.value, &map);
+        let mut memo = FxHashMap::default();
+        let value = self.value(value, &mut memo);
+        let value = match b.role {
+            BlockRole::Update(c) => {
+                let old = self.env.load(b.tensor, [at]);
+                self.env.pool.bin(c.op(), old, value)
+            }
+            BlockRole::Compute | BlockRole::Init => value,
+        };
+        let store = Stmt::Store { tensor: b.tensor, index: at, value, mask: None };
+        if conds.is_empty() {
+            out.push(store);
+        } else {
+            let cond = self.env.pool.all(conds);
+            out.push(Stmt::If { cond, then: vec![store], other: Vec::new() });
+        }
+    }
+
+    /// Flattens the loads of a value, innermost first (an index may itself be loaded).
+    fn value(&mut self, e: ExprId, memo: &mut FxHashMap<ExprId, ExprId>) -> ExprId {
+        if let Some(&done) = memo.get(&e) {
+            return done;
+        }
+        let kids: Vec<ExprId> = self.env.pool.children(e).iter().map(|&k| self.value(k, memo)).collect();
+        let out = match self.env.pool.get(e).clone() {
+            Expr::Load { tensor, index, guard } => {
+                let at = self.flat(tensor, &kids[..index.len()]);
+                let guard = guard.map(|_| {
+                    let c = self.simplifier.simplify(&mut self.env, &self.loops, kids[index.len()]);
+                    (c, kids[index.len() + 1])
+                });
+                let ty = self.env.tensors[tensor].ty;
+                self.env.pool.load_guarded(tensor, ty, [at], guard)
+            }
+            Expr::Select(..) => {
+                let c = self.simplifier.simplify(&mut self.env, &self.loops, kids[0]);
+                self.env.pool.select(c, kids[1], kids[2])
+            }
+            _ => self.env.pool.with_children(e, &kids),
+        };
+        memo.insert(e, out);
+        out
+    }
+}

@@ -1,0 +1,313 @@
+//! Turns vector loops into vector statements, and unrolled loops into copies.
+//!
+//! ```text
+//! for %i in 0..16 vector { C[o + %i] = A[p + %i] * B[q] }
+//!   =>  C[ramp(o, 1, 16)] = A[ramp(p, 1, 16)] * splat(B[q], 16)
+//! ```
+//!
+//! An extent that is not constant becomes a mask. A store to one place from all lanes is a
+//! reduction: the lanes are combined first. A loop that has no vector form (an inner loop whose
+//! extent depends on the lane) runs serially.
+//!
+//! Requires: storage dialect, simplified. Ensures: serial and parallel loops only. Runs before
+//! hoisting, so that what is uniform over the lanes is hoisted once.
+
+use crate::schedule::annotate::constant_bound;
+use cora_ir::affine::{build, poly};
+use cora_ir::loops::LoopKind;
+use cora_ir::storage::{StorageModule, Stmt};
+use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, ScalarType, VarId};
+use rustc_hash::FxHashMap;
+
+/// Removes vector and unrolled loops from every kernel.
+pub fn vectorize_and_unroll(m: &mut StorageModule) {
+    let env = &mut m.env;
+    for k in &mut m.kernels {
+        let body = std::mem::take(&mut k.body);
+        k.body = lower(env, body);
+    }
+}
+
+fn lower(env: &mut Env, body: Vec<Stmt>) -> Vec<Stmt> {
+    let mut out = Vec::new();
+    for s in body {
+        match s {
+            Stmt::For { var, extent, kind: LoopKind::Unroll, body } => unroll(env, var, extent, body, &mut out),
+            Stmt::For { var, extent, kind: LoopKind::Vector, body } => {
+                let body = lower(env, body);
+                match lanes_of(env, var, extent, &body) {
+                    Some(stmts) => out.extend(stmts),
+                    None => out.push(Stmt::For { var, extent, kind: LoopKind::Serial, body }),
+                }
+            }
+            Stmt::For { var, extent, kind, body } => {
+                let body = lower(env, body);
+                out.push(Stmt::For { var, extent, kind, body });
+            }
+            Stmt::If { cond, then, other } => {
+                let (then, other) = (lower(env, then), lower(env, other));
+                out.push(Stmt::If { cond, then, other });
+            }
+            s => out.push(s),
+        }
+    }
+    out
+}
+
+fn unroll(env: &mut Env, var: VarId, extent: ExprId, body: Vec<Stmt>, out: &mut Vec<Stmt>) {
+    let Some(count) = constant_bound(&env.pool, extent) else {
+        let body = lower(env, body);
+        out.push(Stmt::For { var, extent, kind: LoopKind::Serial, body });
+        return;
+    };
+    let exact = env.pool.as_int(extent).is_some();
+    for i in 0..count {
+        let value = env.pool.int(i);
+        let map: FxHashMap<VarId, ExprId> = [(var, value)].into_iter().collect();
+        let copy: Vec<Stmt> = body.iter().map(|s| substitute(env, s, &map)).collect();
+        let copy = lower(env, copy);
+        let cond = env.pool.lt(value, extent);
+        if exact || env.pool.as_bool(cond) == Some(true) {
+            out.extend(copy);
+        } else {
+            out.push(Stmt::If { cond, then: copy, other: Vec::new() });
+        }
+    }
+}
+
+/// Replaces variables; loops and lets below get fresh variables, so copies stay independent.
+fn substitute(env: &mut Env, s: &Stmt, map: &FxHashMap<VarId, ExprId>) -> Stmt {
+    let sub = |env: &mut Env, e: ExprId| {
+        let e = env.pool.substitute(e, map);
+        cora_ir::affine::normalize(&mut env.pool, e)
+    };
+    match s {
+        Stmt::For { var, extent, kind, body } => {
+            let extent = sub(env, *extent);
+            let (fresh, map) = renamed(env, *var, map);
+            Stmt::For { var: fresh, extent, kind: *kind, body: body.iter().map(|s| substitute(env, s, &map)).collect() }
+        }
+        Stmt::If { cond, then, other } => Stmt::If {
+            cond: sub(env, *cond),
+            then: then.iter().map(|s| substitute(env, s, map)).collect(),
+            other: other.iter().map(|s| substitute(env, s, map)).collect(),
+        },
+        Stmt::Let { var, value } => Stmt::Let { var: *var, value: sub(env, *value) },
+        Stmt::Store { tensor, index, value, mask } => Stmt::Store {
+            tensor: *tensor,
+            index: sub(env, *index),
+            value: sub(env, *value),
+            mask: mask.map(|e| sub(env, e)),
+        },
+    }
+}
+
+fn renamed(env: &mut Env, var: VarId, map: &FxHashMap<VarId, ExprId>) -> (VarId, FxHashMap<VarId, ExprId>) {
+    let name = env.vars[var].name.clone();
+    let fresh = env.new_var(name);
+    let mut map = map.clone();
+    let e = env.pool.var(fresh);
+    map.insert(var, e);
+    (fresh, map)
+}
+
+struct Lanes {
+    var: VarId,
+    count: u32,
+    /// Lanes that run, if not all.
+    mask: Option<ExprId>,
+}
+
+fn lanes_of(env: &mut Env, var: VarId, extent: ExprId, body: &[Stmt]) -> Option<Vec<Stmt>> {
+    let count = constant_bound(&env.pool, extent)?;
+    if count < 1 {
+        return Some(Vec::new());
+    }
+    if count == 1 {
+        let zero = env.pool.int(0);
+        let map: FxHashMap<VarId, ExprId> = [(var, zero)].into_iter().collect();
+        let stmts: Vec<Stmt> = body.iter().map(|s| substitute(env, s, &map)).collect();
+        let cond = env.pool.lt(zero, extent);
+        return Some(match env.pool.as_bool(cond) {
+            Some(true) => stmts,
+            _ => vec![Stmt::If { cond, then: stmts, other: Vec::new() }],
+        });
+    }
+    let lanes = u32::try_from(count).ok()?;
+    let mask = env.pool.as_int(extent).is_none().then(|| {
+        let zero = env.pool.int(0);
+        let iota = env.pool.ramp(zero, 1, lanes);
+        let e = env.pool.splat(extent, lanes);
+        env.pool.lt(iota, e)
+    });
+    let l = Lanes { var, count: lanes, mask };
+    let mut out = Vec::new();
+    for s in body {
+        vector_stmt(env, &l, s, l.mask, &mut out)?;
+    }
+    Some(out)
+}
+
+fn vector_stmt(env: &mut Env, l: &Lanes, s: &Stmt, mask: Option<ExprId>, out: &mut Vec<Stmt>) -> Option<()> {
+    match s {
+        Stmt::For { var, extent, kind, body } => {
+            if env.pool.uses_var(*extent, l.var) {
+                return None;
+            }
+            let mut inner = Vec::new();
+            for s in body {
+                vector_stmt(env, l, s, mask, &mut inner)?;
+            }
+            out.push(Stmt::For { var: *var, extent: *extent, kind: *kind, body: inner });
+        }
+        Stmt::If { cond, then, other } => {
+            if env.pool.uses_var(*cond, l.var) {
+                if !other.is_empty() {
+                    return None;
+                }
+                let c = vector_expr(env, l, *cond)?;
+                let both = match mask {
+                    Some(m) => env.pool.bin(BinOp::And, m, c),
+                    None => c,
+                };
+                for s in then {
+                    vector_stmt(env, l, s, Some(both), out)?;
+                }
+            } else {
+                let (mut t, mut o) = (Vec::new(), Vec::new());
+                for s in then {
+                    vector_stmt(env, l, s, mask, &mut t)?;
+                }
+                for s in other {
+                    vector_stmt(env, l, s, mask, &mut o)?;
+                }
+                out.push(Stmt::If { cond: *cond, then: t, other: o });
+            }
+        }
+        Stmt::Let { var, value } => {
+            if env.pool.uses_var(*value, l.var) {
+                return None;
+            }
+            out.push(Stmt::Let { var: *var, value: *value });
+        }
+        Stmt::Store { tensor, index, value, mask: own } => {
+            if own.is_some() || env.pool.ty(*value).lanes != 1 || env.pool.ty(*index).lanes != 1 {
+                return None;
+            }
+            if env.pool.uses_var(*index, l.var) {
+                let at = vector_expr(env, l, *index)?;
+                let v = vector_expr(env, l, *value)?;
+                let v = mask_loads(env, v, mask);
+                let v = env.pool.splat(v, l.count);
+                out.push(Stmt::Store { tensor: *tensor, index: at, value: v, mask });
+            } else {
+                out.push(reduce_lanes(env, l, *tensor, *index, *value, mask)?);
+            }
+        }
+    }
+    Some(())
+}
+
+/// `T[x] = T[x] op term(lane)` for all lanes: the lanes are combined, then added.
+fn reduce_lanes(
+    env: &mut Env,
+    l: &Lanes,
+    tensor: cora_ir::TensorId,
+    index: ExprId,
+    value: ExprId,
+    mask: Option<ExprId>,
+) -> Option<Stmt> {
+    let Expr::Bin(op, old, term) = *env.pool.get(value) else { return None };
+    let is_old = matches!(env.pool.get(old), Expr::Load { tensor: t, index: i, guard: None } if *t == tensor && i[..] == [index]);
+    let combiner = Combiner::ALL.into_iter().find(|c| c.op() == op)?;
+    if !is_old {
+        return None;
+    }
+    let v = vector_expr(env, l, term)?;
+    let v = mask_loads(env, v, mask);
+    let mut v = env.pool.splat(v, l.count);
+    if let Some(m) = mask {
+        let ty = env.pool.ty(v).scalar;
+        let id = env.identity(combiner, ty);
+        let id = env.pool.splat(id, l.count);
+        v = env.pool.select(m, v, id);
+    }
+    let sum = env.pool.reduce(combiner, v);
+    let value = env.pool.bin(op, old, sum);
+    Some(Stmt::Store { tensor, index, value, mask: None })
+}
+
+/// Nothing is read in lanes that do not run.
+fn mask_loads(env: &mut Env, e: ExprId, mask: Option<ExprId>) -> ExprId {
+    let Some(mask) = mask else { return e };
+    let lanes = env.pool.ty(mask).lanes;
+    env.pool.rewrite(e, &mut |p, x| match p.get(x).clone() {
+        Expr::Load { tensor, index, guard } if p.ty(index[0]).lanes == lanes => {
+            let ty = p.ty(x).scalar;
+            let guard = match guard {
+                Some((c, o)) => {
+                    let c = p.splat(c, lanes);
+                    (p.and(mask, c), o)
+                }
+                None => {
+                    let z = crate::schedule::compute_inline::zero_of(p, ty);
+                    (mask, p.splat(z, lanes))
+                }
+            };
+            Some(p.load_guarded(tensor, ty, index.iter().copied(), Some(guard)))
+        }
+        _ => None,
+    })
+}
+
+/// `e` for all lanes at once; a scalar where it does not depend on the lane.
+fn vector_expr(env: &mut Env, l: &Lanes, e: ExprId) -> Option<ExprId> {
+    if !env.pool.uses_var(e, l.var) {
+        return Some(e);
+    }
+    let ty = env.pool.ty(e);
+    if ty.lanes != 1 {
+        return None;
+    }
+    if ty.scalar == ScalarType::Index
+        && let Some(ramp) = as_ramp(env, l, e)
+    {
+        return Some(ramp);
+    }
+    let kids = env.pool.children(e);
+    match env.pool.get(e).clone() {
+        Expr::Call(..) | Expr::Search { .. } | Expr::Ramp { .. } | Expr::Reduce(..) => None,
+        Expr::Load { tensor, index, guard } => {
+            let at = vector_expr(env, l, index[0])?;
+            let at = env.pool.splat(at, l.count);
+            let guard = match guard {
+                None => None,
+                Some((c, o)) => {
+                    let (c, o) = (vector_expr(env, l, c)?, vector_expr(env, l, o)?);
+                    Some((env.pool.splat(c, l.count), env.pool.splat(o, l.count)))
+                }
+            };
+            Some(env.pool.load_guarded(tensor, ty.scalar, [at], guard))
+        }
+        _ => {
+            let mut new = Vec::new();
+            for k in kids {
+                let v = vector_expr(env, l, k)?;
+                new.push(env.pool.splat(v, l.count));
+            }
+            Some(env.pool.with_children(e, &new))
+        }
+    }
+}
+
+/// `base + stride * lane`, where the index is affine in the lane with a constant stride.
+fn as_ramp(env: &mut Env, l: &Lanes, e: ExprId) -> Option<ExprId> {
+    let mut p = poly(&mut env.pool, e);
+    let v = env.pool.lookup(&Expr::Var(l.var))?;
+    let stride = p.terms.remove(&vec![v])?;
+    if p.terms.keys().any(|m| m.iter().any(|&a| env.pool.uses_var(a, l.var))) {
+        return None;
+    }
+    let base = build(&mut env.pool, &p);
+    Some(env.pool.ramp(base, stride, l.count))
+}

@@ -1,0 +1,153 @@
+//! `vectorize`, `unroll`, `parallel`: how a loop runs, after a check that it may.
+//!
+//! Requires: a serial loop. Ensures: only the loop's kind changes (`vectorize` with a width splits
+//! first).
+
+use super::split::split;
+use super::tree::{enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
+use cora_ir::loops::{Block, For, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::schedule::{LoopRef, Tail};
+use cora_ir::{BinOp, Diagnostic, Expr, ExprPool, Scope};
+
+/// Greatest trip count that may be unrolled or become lanes.
+const MAX_COPIES: i64 = 1024;
+
+/// The constant that the extent never exceeds, from its form.
+pub fn constant_bound(pool: &ExprPool, extent: cora_ir::ExprId) -> Option<i64> {
+    match *pool.get(extent) {
+        Expr::Int(v) => Some(v),
+        Expr::Bin(BinOp::Min, a, b) => match (constant_bound(pool, a), constant_bound(pool, b)) {
+            (Some(x), Some(y)) => Some(x.min(y)),
+            (x, y) => x.or(y),
+        },
+        Expr::Bin(BinOp::Max, a, b) => Some(constant_bound(pool, a)?.max(constant_bound(pool, b)?)),
+        _ => None,
+    }
+}
+
+fn serial_loop<'a>(m: &'a LoopModule, path: &[usize], r: &LoopRef) -> Result<&'a For, Diagnostic> {
+    let l = loop_at(&m.body, path);
+    if l.kind != LoopKind::Serial {
+        return Err(Diagnostic::new("E0411", format!("loop `{}.{}` is already {}", r.stage, r.name, l.kind.name())));
+    }
+    Ok(l)
+}
+
+fn blocks_below(l: &For) -> Vec<&Block> {
+    let mut out = Vec::new();
+    for s in &l.body {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s {
+                out.push(b);
+            }
+        });
+    }
+    out
+}
+
+/// Makes the iterations of an innermost loop the lanes of vectors of `width` elements; a longer or
+/// variable loop is split by the width first, into `<name>_o` and `<name>`.
+///
+/// # Errors
+/// `E0440` not innermost, `E0441` no constant width, `E0411` not serial.
+pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Result<(), Diagnostic> {
+    let path = find_loop(m, target)?;
+    let l = serial_loop(m, &path, target)?;
+    if l.body.iter().any(|s| matches!(s, Stmt::For(_))) {
+        return Err(Diagnostic::new(
+            "E0440",
+            format!("loop `{}.{}` is not innermost, so it cannot become vector lanes", target.stage, target.name),
+        )
+        .hint("reorder it to the innermost place first"));
+    }
+    let bound = constant_bound(&m.env.pool, l.extent);
+    let stage = l.stage;
+    match (width, bound) {
+        (Some(w), _) if !(1..=MAX_COPIES).contains(&w) => {
+            Err(Diagnostic::new("E0441", format!("{w} is not a possible number of lanes"))
+                .hint(format!("use 1 to {MAX_COPIES}, best a power of two")))
+        }
+        (Some(w), b) if b.is_none_or(|b| b > w) => {
+            let outer = format!("{}_o", target.name);
+            split(m, target, w, (&outer, &target.name), Tail::Exact)?;
+            vectorize(m, target, None)
+        }
+        (_, Some(1..=MAX_COPIES)) => {
+            loop_at_mut(&mut m.body, &path).kind = LoopKind::Vector;
+            place_init(m, stage);
+            Ok(())
+        }
+        _ => Err(Diagnostic::new(
+            "E0441",
+            format!("loop `{}.{}` has no constant extent to make lanes of", target.stage, target.name),
+        )
+        .hint("give a width, as in `vectorize S.i 16`")),
+    }
+}
+
+/// Replicates a loop's body for each iteration.
+///
+/// # Errors
+/// `E0442` no constant bound on the extent, or one above 1024.
+pub fn unroll(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
+    let path = find_loop(m, target)?;
+    let l = serial_loop(m, &path, target)?;
+    let stage = l.stage;
+    match constant_bound(&m.env.pool, l.extent) {
+        Some(b) if b <= MAX_COPIES => {
+            loop_at_mut(&mut m.body, &path).kind = LoopKind::Unroll;
+            place_init(m, stage);
+            Ok(())
+        }
+        _ => Err(Diagnostic::new(
+            "E0442",
+            format!("loop `{}.{}` has no constant bound (at most {MAX_COPIES}) to unroll to", target.stage, target.name),
+        )
+        .hint("split it by a constant and unroll the inner loop")),
+    }
+}
+
+/// Spreads a loop's iterations over the workers.
+///
+/// # Errors
+/// `E0443` not the outermost loop of its nest, `E0444` iterations that are not independent: the
+/// loop is reduced over, or different iterations write the same elements of a shared tensor.
+pub fn parallel(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
+    let path = find_loop(m, target)?;
+    let l = serial_loop(m, &path, target)?;
+    let outer = enclosing(&m.body, &path);
+    if !outer.is_empty() {
+        let names: Vec<&str> = outer.iter().map(|o| m.env.vars[o.var].name.as_str()).collect();
+        return Err(Diagnostic::new(
+            "E0443",
+            format!("loop `{}.{}` is inside `{}`; only the outermost loop can be parallel", target.stage, target.name, names.join(", ")),
+        )
+        .hint("reorder it outermost, or fuse it with the loops around it"));
+    }
+    for b in blocks_below(l) {
+        if m.env.tensors[b.tensor].scope != Scope::Global {
+            continue;
+        }
+        let name = &m.env.tensors[b.tensor].name;
+        if is_reduction_var(&m.env.pool, b, l.var) {
+            return Err(Diagnostic::new(
+                "E0444",
+                format!("loop `{}.{}` cannot be parallel: it is reduced over into `{name}`", target.stage, target.name),
+            )
+            .hint("make a spatial loop parallel"));
+        }
+        let distinguishes =
+            b.iters.iter().any(|i| i.kind == IterKind::Spatial && m.env.pool.uses_var(i.binding, l.var));
+        if !distinguishes && constant_bound(&m.env.pool, l.extent).is_none_or(|e| e > 1) {
+            return Err(Diagnostic::new(
+                "E0444",
+                format!(
+                    "loop `{}.{}` cannot be parallel: all its iterations write the same elements of `{name}`",
+                    target.stage, target.name
+                ),
+            ));
+        }
+    }
+    loop_at_mut(&mut m.body, &path).kind = LoopKind::Parallel;
+    Ok(())
+}

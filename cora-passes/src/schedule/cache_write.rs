@@ -1,0 +1,179 @@
+//! `cache_write S -> Sr reg at S.k`: a stage computes into a local buffer, which is copied out.
+//!
+//! ```text
+//! for io { for k { for ii { S[io*4+ii] += .. } } }
+//!   =>  for io { for k { for ii { Sr[ii] += .. } }  for ii { S[io*4+ii] = Sr[ii] } }    (at S.io)
+//! ```
+//!
+//! The buffer has one dimension for each spatial loop inside the attach loop, so its indices are
+//! loop variables whatever the raggedness. Requires: only loops of this stage inside. Ensures: the
+//! new stage owns the computing loops, the old one the copying loops, under their old names.
+
+use super::region::bound_above;
+use super::tree::{Path, enclosing, find_loop, find_stage, is_reduction_var, loop_at_mut, place_init, remove_init, stmt_at, substitute};
+use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::schedule::LoopRef;
+use cora_ir::{Diagnostic, ExprId, Role, Scope, Tensor, TensorDim, TensorId, VarId};
+use rustc_hash::FxHashMap;
+
+/// Makes `stage` compute into the new stage `name` of scope `scope` in each iteration of `at`.
+///
+/// # Errors
+/// `E0401`/`E0402` unknown stage or loop, `E0460` the name is taken, `E0461` the loop is not one of
+/// the stage's, or a loop inside belongs to another stage, `E0462` an inner loop without a bound.
+pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at: &LoopRef) -> Result<(), Diagnostic> {
+    let old = find_stage(m, stage)?;
+    let path = find_loop(m, at)?;
+    if m.env.tensor_named(name).is_some() {
+        return Err(Diagnostic::new("E0460", format!("there already is a tensor `{name}`")));
+    }
+    remove_init(&mut m.body, old);
+    let path = find_loop(m, at).unwrap_or(path);
+    let Some((block_path, block)) = find_main(&m.body, old, &path) else {
+        place_init(m, old);
+        return Err(Diagnostic::new("E0461", format!("loop `{}.{}` is not around stage `{stage}`", at.stage, at.name)));
+    };
+    let all: Vec<For> =
+        enclosing(&m.body, &block_path).into_iter().map(|l| For { body: Vec::new(), ..l.clone() }).collect();
+    let inner: Vec<For> = all[path.len()..].to_vec();
+    if inner.iter().any(|l| l.stage != old) {
+        place_init(m, old);
+        return Err(Diagnostic::new(
+            "E0461",
+            format!("a loop inside `{}.{}` belongs to another stage", at.stage, at.name),
+        ));
+    }
+    let ranges: Vec<(VarId, ExprId)> = all.iter().map(|l| (l.var, l.extent)).collect();
+    let spatial: Vec<For> =
+        inner.into_iter().filter(|l| !is_reduction_var(&m.env.pool, &block, l.var)).collect();
+    let mut dims = Vec::new();
+    for l in &spatial {
+        let Some(bound) = bound_above(&mut m.env, l.extent, &ranges) else {
+            place_init(m, old);
+            let lname = &m.env.vars[l.var].name;
+            return Err(Diagnostic::new("E0462", format!("loop `{stage}.{lname}` has no bound to size `{name}` by")));
+        };
+        dims.push(TensorDim { name: m.env.vars[l.var].name.clone(), extent: bound, storage: bound });
+    }
+    let ty = m.env.tensors[old].ty;
+    let new =
+        m.env.tensors.push(Tensor { name: name.to_owned(), ty, dims, role: Role::Temp, scope, range: None });
+    let copy = copy_nest(m, &block, &spatial, new);
+    let mut compute = block.clone();
+    compute.stage = new;
+    compute.tensor = new;
+    compute.index = slots(m, &mut compute.iters, &spatial, new, |v| v);
+    retarget(&mut loop_at_mut(&mut m.body, &path).body, old, new, &compute);
+    let body = &mut loop_at_mut(&mut m.body, &path).body;
+    let after = block_path[path.len()] + 1;
+    body.insert(after, copy);
+    place_init(m, new);
+    Ok(())
+}
+
+fn find_main(body: &[Stmt], stage: TensorId, under: &Path) -> Option<(Path, Block)> {
+    fn go(body: &[Stmt], stage: TensorId, here: &mut Path) -> Option<(Path, Block)> {
+        for (i, s) in body.iter().enumerate() {
+            here.push(i);
+            let found = match s {
+                Stmt::Block(b) if b.stage == stage => Some((here.clone(), b.clone())),
+                Stmt::Block(_) => None,
+                Stmt::For(l) => go(&l.body, stage, here),
+            };
+            if found.is_some() {
+                return found;
+            }
+            here.pop();
+        }
+        None
+    }
+    match stmt_at(body, under) {
+        Some(Stmt::For(l)) => go(&l.body, stage, &mut under.clone()),
+        _ => None,
+    }
+}
+
+/// Adds an iterator for each spatial loop and gives the index made of them.
+fn slots(
+    m: &mut LoopModule,
+    iters: &mut Vec<Iter>,
+    spatial: &[For],
+    tensor: TensorId,
+    loop_var: impl Fn(VarId) -> VarId,
+) -> Vec<ExprId> {
+    let mut index = Vec::new();
+    for (n, l) in spatial.iter().enumerate() {
+        let name = m.env.vars[l.var].name.clone();
+        let extent = m.env.tensors[tensor].dims[n].extent;
+        let var = m.env.new_var(name);
+        let binding = m.env.pool.var(loop_var(l.var));
+        let at = iters.iter().position(|i| i.kind == IterKind::Reduce).unwrap_or(iters.len());
+        iters.insert(at, Iter { var, kind: IterKind::Spatial, extent, binding });
+        index.push(m.env.pool.var(var));
+    }
+    index
+}
+
+fn copy_nest(m: &mut LoopModule, block: &Block, spatial: &[For], new: TensorId) -> Stmt {
+    let mut copy = block.clone();
+    copy.role = BlockRole::Compute;
+    copy.predicate.retain(|&p| {
+        !block.iters.iter().any(|i| {
+            i.kind == IterKind::Reduce && m.env.pool.vars_of(i.binding).iter().any(|&v| m.env.pool.uses_var(p, v))
+        })
+    });
+    copy.iters.retain(|i| i.kind == IterKind::Spatial);
+    // Its own iterators and loops.
+    let mut rename: FxHashMap<VarId, ExprId> = FxHashMap::default();
+    for i in &mut copy.iters {
+        i.extent = m.env.pool.substitute(i.extent, &rename);
+        let name = m.env.vars[i.var].name.clone();
+        let fresh = m.env.new_var(name);
+        let e = m.env.pool.var(fresh);
+        rename.insert(i.var, e);
+        i.var = fresh;
+    }
+    for x in &mut copy.index {
+        *x = m.env.pool.substitute(*x, &rename);
+    }
+    let index = slots(m, &mut copy.iters, spatial, new, |v| v);
+    copy.value = m.env.load(new, index);
+    let mut vars: FxHashMap<VarId, ExprId> = FxHashMap::default();
+    let mut fresh = Vec::new();
+    for l in spatial {
+        let name = m.env.vars[l.var].name.clone();
+        let var = m.env.new_var(name);
+        let extent = m.env.pool.substitute(l.extent, &vars);
+        let e = m.env.pool.var(var);
+        vars.insert(l.var, e);
+        fresh.push((var, extent));
+    }
+    let mut stmts = vec![Stmt::Block(copy)];
+    substitute(&mut m.env.pool, &mut stmts, &vars);
+    for (var, extent) in fresh.into_iter().rev() {
+        stmts = vec![Stmt::For(For {
+            var,
+            stage: block.stage,
+            extent,
+            kind: LoopKind::Serial,
+            init: false,
+            body: stmts,
+        })];
+    }
+    stmts.remove(0)
+}
+
+fn retarget(body: &mut [Stmt], old: TensorId, new: TensorId, compute: &Block) {
+    for s in body {
+        match s {
+            Stmt::Block(b) if b.stage == old => *b = compute.clone(),
+            Stmt::Block(_) => {}
+            Stmt::For(l) => {
+                if l.stage == old {
+                    l.stage = new;
+                }
+                retarget(&mut l.body, old, new, compute);
+            }
+        }
+    }
+}

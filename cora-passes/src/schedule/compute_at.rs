@@ -1,0 +1,379 @@
+//! `compute_at P at S.i`: a producer is computed inside its consumer's loop, just the region that
+//! one iteration reads, into a local buffer.
+//!
+//! The region is inferred backwards: each read's index, through the reader's bindings, over the
+//! loops inside `i`. Where that is a box (a range in each dimension), the new nest runs over the
+//! box. Where it is not (a tile of a fused loop covers parts of several rows) and there is one
+//! reader that reads one element an iteration, the new nest copies the reader's own loops and the
+//! buffer is indexed by them.
+//!
+//! Requires: a producer whose own loops are not scheduled yet, every reader inside the loop.
+//! Ensures: the same values; the tensor's scope is `local`; its loops can be scheduled afterwards.
+
+use super::region::{bound_above, range_over};
+use super::tree::{Path, body_at_mut, enclosing, find_loop, find_stage, loop_at, place_init, reads_below};
+use cora_ir::affine::normalize;
+use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::schedule::LoopRef;
+use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, TensorDim, TensorId, VarId};
+use rustc_hash::FxHashMap;
+
+/// Moves stage `name` into the loop `at`.
+///
+/// # Errors
+/// `E0401`/`E0402` unknown stage or loop, `E0450` an output, `E0451` a producer that is already
+/// scheduled or attached, `E0452` a reader outside the loop, `E0453` nobody reads it there.
+pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Diagnostic> {
+    let stage = find_stage(m, name)?;
+    let tensor = stage;
+    if m.env.tensors[tensor].role != Role::Temp {
+        return Err(Diagnostic::new("E0450", format!("`{name}` is an output; it cannot live inside a loop"))
+            .hint("use cache_write to compute an output through a local buffer"));
+    }
+    let (top, main) = naive_nest(m, stage).ok_or_else(|| {
+        Diagnostic::new("E0451", format!("stage `{name}` is already scheduled or attached"))
+            .hint("compute_at comes before the steps that schedule the stage's own loops")
+    })?;
+    let path = find_loop(m, at)?;
+    check_readers(m, tensor, &path, name, at)?;
+    let readers = collect_readers(m, tensor, &path);
+    if readers.is_empty() {
+        return Err(Diagnostic::new("E0453", format!("nothing in loop `{}.{}` reads `{name}`", at.stage, at.name)));
+    }
+    m.env.tensors[tensor].scope = Scope::Local;
+    let nest = match box_region(m, tensor, &readers) {
+        Some(region) => build_box(m, stage, &main, &region),
+        None => match pointwise(m, tensor, &readers) {
+            Some(reader) => build_pointwise(m, stage, &main, &reader),
+            None => {
+                let full = full_region(m, tensor, &readers);
+                build_box(m, stage, &main, &full)
+            }
+        },
+    };
+    let reads = |s: &Stmt, m: &LoopModule| reads_below(&m.env.pool, std::slice::from_ref(s)).contains(&tensor);
+    let first = loop_at(&m.body, &path).body.iter().position(|s| reads(s, m)).unwrap_or(0);
+    body_at_mut(&mut m.body, &path).insert(first, nest);
+    m.body.remove(top);
+    place_init(m, stage);
+    Ok(())
+}
+
+/// The top-level index and the main block of a stage whose nest is as first lowered.
+fn naive_nest(m: &LoopModule, stage: TensorId) -> Option<(usize, Block)> {
+    let mut found = None;
+    for (i, s) in m.body.iter().enumerate() {
+        let mut main = None;
+        let mut naive = true;
+        s.walk(&mut |s| match s {
+            Stmt::For(l) => naive &= l.stage == stage && l.kind == LoopKind::Serial,
+            Stmt::Block(b) => {
+                naive &= b.stage == stage && b.predicate.is_empty() && b.tensor == stage;
+                naive &= b.iters.iter().all(|i| m.env.pool.as_var(i.binding).is_some());
+                if b.role != BlockRole::Init {
+                    main = Some(b.clone());
+                }
+            }
+        });
+        if let (true, Some(b)) = (naive, main) {
+            found = Some((i, b));
+        }
+    }
+    found
+}
+
+fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: &LoopRef) -> Result<(), Diagnostic> {
+    fn go(m: &LoopModule, body: &[Stmt], tensor: TensorId, here: &mut Path, path: &Path) -> Option<TensorId> {
+        for (i, s) in body.iter().enumerate() {
+            here.push(i);
+            let outside = match s {
+                _ if here == path => None,
+                Stmt::For(l) => go(m, &l.body, tensor, here, path),
+                Stmt::Block(b) => {
+                    reads_below(&m.env.pool, std::slice::from_ref(s)).contains(&tensor).then_some(b.stage)
+                }
+            };
+            here.pop();
+            if outside.is_some() {
+                return outside;
+            }
+        }
+        None
+    }
+    match go(m, &m.body, tensor, &mut Vec::new(), path) {
+        None => Ok(()),
+        Some(reader) => Err(Diagnostic::new(
+            "E0452",
+            format!("stage `{}` reads `{name}` outside loop `{}.{}`", m.env.tensors[reader].name, at.stage, at.name),
+        )
+        .hint("attach that stage in the same loop first, or inline it")),
+    }
+}
+
+/// A block that reads the tensor: the loops between the attach loop and it, and the indices read.
+struct Reader {
+    block: Path,
+    inner: Vec<(VarId, ExprId)>,
+    /// Index expressions over loop variables, one list for each distinct access.
+    accesses: Vec<Vec<ExprId>>,
+    /// The same over the block's own iterators.
+    raw: Vec<Vec<ExprId>>,
+}
+
+fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path) -> Vec<Reader> {
+    fn go(body: &[Stmt], here: &mut Path, out: &mut Vec<Path>) {
+        for (i, s) in body.iter().enumerate() {
+            here.push(i);
+            match s {
+                Stmt::For(l) => go(&l.body, here, out),
+                Stmt::Block(_) => out.push(here.clone()),
+            }
+            here.pop();
+        }
+    }
+    let mut blocks = Vec::new();
+    go(&loop_at(&m.body, path).body, &mut path.clone(), &mut blocks);
+    let mut readers = Vec::new();
+    for p in blocks {
+        let Some(Stmt::Block(b)) = super::tree::stmt_at(&m.body, &p) else { continue };
+        let mut raw: Vec<Vec<ExprId>> = Vec::new();
+        for &e in std::iter::once(&b.value).chain(&b.index) {
+            m.env.pool.walk(e, &mut |_, n| {
+                if let Expr::Load { tensor: t, index, .. } = n
+                    && *t == tensor
+                    && !raw.contains(&index.to_vec())
+                {
+                    raw.push(index.to_vec());
+                }
+            });
+        }
+        if raw.is_empty() {
+            continue;
+        }
+        let map: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
+        let inner: Vec<_> = enclosing(&m.body, &p)[path.len()..].iter().map(|l| (l.var, l.extent)).collect();
+        let pool = &mut m.env.pool;
+        let accesses = raw.iter().map(|ix| ix.iter().map(|&e| pool.substitute(e, &map)).collect()).collect();
+        readers.push(Reader { block: p, inner, accesses, raw });
+    }
+    readers
+}
+
+/// The range of each dimension; nothing = the whole extent.
+type Region = Vec<Option<(ExprId, ExprId)>>;
+
+fn box_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader]) -> Option<Region> {
+    let rank = m.env.tensors[tensor].dims.len();
+    let mut region: Vec<Option<(ExprId, ExprId)>> = vec![None; rank];
+    for r in readers {
+        for access in &r.accesses {
+            for (d, &e) in access.iter().enumerate() {
+                let (lo, hi) = range_over(&mut m.env, e, &r.inner)?;
+                region[d] = Some(match region[d] {
+                    None => (lo, hi),
+                    Some((a, b)) => (m.env.pool.min(a, lo), m.env.pool.max(b, hi)),
+                });
+            }
+        }
+    }
+    region.iter().all(Option::is_some).then_some(region)
+}
+
+/// Each dimension's range, the whole extent where no rule gives one.
+fn full_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader]) -> Region {
+    let rank = m.env.tensors[tensor].dims.len();
+    let mut region = Vec::new();
+    for d in 0..rank {
+        let mut range: Option<(ExprId, ExprId)> = None;
+        let mut known = true;
+        for r in readers {
+            for access in &r.accesses {
+                match range_over(&mut m.env, access[d], &r.inner) {
+                    Some((lo, hi)) => {
+                        range = Some(match range {
+                            None => (lo, hi),
+                            Some((a, b)) => (m.env.pool.min(a, lo), m.env.pool.max(b, hi)),
+                        });
+                    }
+                    None => known = false,
+                }
+            }
+        }
+        region.push(range.filter(|_| known));
+    }
+    region
+}
+
+fn build_box(m: &mut LoopModule, stage: TensorId, main: &Block, region: &Region) -> Stmt {
+    let env = &mut m.env;
+    let mut block = main.clone();
+    let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
+    let mut loops: Vec<(VarId, ExprId)> = Vec::new();
+    let mut spatial = region.iter();
+    for it in &mut block.iters {
+        let name = env.vars[it.var].name.clone();
+        let extent = env.pool.substitute(it.extent, &map);
+        let one = env.pool.int(1);
+        let last = env.pool.sub(extent, one);
+        let last = normalize(&mut env.pool, last);
+        let known = match it.kind {
+            IterKind::Spatial => *spatial.next().expect("one range for each spatial iterator"),
+            IterKind::Reduce => None,
+        };
+        let (lo, hi) = known.unwrap_or((env.pool.int(0), last));
+        it.binding = if lo == hi {
+            lo
+        } else {
+            // Reads are in bounds, so a range is clipped only where it was overestimated.
+            let hi = if hi == last { hi } else { env.pool.min(hi, last) };
+            let size = env.pool.sub(hi, lo);
+            let size = env.pool.add(size, one);
+            let size = shift_min(env, size);
+            let var = env.new_var(name);
+            loops.push((var, size));
+            let v = env.pool.var(var);
+            env.pool.add(lo, v)
+        };
+        map.insert(it.var, it.binding);
+    }
+    wrap(env, stage, block, &loops)
+}
+
+/// `min(a, b) - c` as `min(a - c, b - c)`, so that constants show.
+fn shift_min(env: &mut Env, e: ExprId) -> ExprId {
+    let e = normalize(&mut env.pool, e);
+    let p = cora_ir::affine::poly(&mut env.pool, e);
+    let min = p.terms.iter().find_map(|(mono, &c)| match mono.as_slice() {
+        [a] if c == 1 => match *env.pool.get(*a) {
+            Expr::Bin(cora_ir::BinOp::Min, x, y) => Some((*a, x, y)),
+            _ => None,
+        },
+        _ => None,
+    });
+    let Some((atom, x, y)) = min else { return e };
+    let rest = env.pool.sub(e, atom);
+    let (mut a, mut b) = (env.pool.add(x, rest), env.pool.add(y, rest));
+    a = normalize(&mut env.pool, a);
+    b = normalize(&mut env.pool, b);
+    env.pool.min(a, b)
+}
+
+fn wrap(env: &mut Env, stage: TensorId, block: Block, loops: &[(VarId, ExprId)]) -> Stmt {
+    let mut stmt = Stmt::Block(block);
+    for &(var, extent) in loops.iter().rev() {
+        stmt = Stmt::For(For { var, stage, extent, kind: LoopKind::Serial, init: false, body: vec![stmt] });
+    }
+    if loops.is_empty() {
+        let var = env.new_var("once");
+        let extent = env.pool.int(1);
+        stmt = Stmt::For(For { var, stage, extent, kind: LoopKind::Serial, init: false, body: vec![stmt] });
+    }
+    stmt
+}
+
+/// The reader, if there is one that reads one element an iteration at its own iterators.
+fn pointwise(m: &LoopModule, tensor: TensorId, readers: &[Reader]) -> Option<Reader> {
+    let [r] = readers else { return None };
+    let [raw] = r.raw.as_slice() else { return None };
+    let plain = raw.iter().all(|&e| m.env.pool.as_var(e).is_some());
+    let distinct = (1..raw.len()).all(|i| !raw[..i].contains(&raw[i]));
+    (plain && distinct && m.env.tensors[tensor].dims.len() == raw.len()).then(|| Reader {
+        block: r.block.clone(),
+        inner: r.inner.clone(),
+        accesses: r.accesses.clone(),
+        raw: r.raw.clone(),
+    })
+}
+
+fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader) -> Stmt {
+    let all: Vec<(VarId, ExprId)> = enclosing(&m.body, &r.block).iter().map(|l| (l.var, l.extent)).collect();
+    let env = &mut m.env;
+    let access = &r.accesses[0];
+    let mut used: Vec<VarId> = Vec::new();
+    for &(v, extent) in r.inner.iter().rev() {
+        if access.iter().any(|&e| env.pool.uses_var(e, v)) || used.iter().any(|&u| u == v) {
+            used.push(v);
+            used.extend(env.pool.vars_of(extent));
+        }
+    }
+    let mirrored: Vec<(VarId, ExprId)> = r.inner.iter().filter(|(v, _)| used.contains(v)).copied().collect();
+    // Copies of the reader's loops, and the producer's indices through them.
+    let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
+    let (mut loops, mut dims) = (Vec::new(), Vec::new());
+    for &(v, extent) in &mirrored {
+        let name = env.vars[v].name.clone();
+        let bound = bound_above(env, extent, &all).unwrap_or(extent);
+        dims.push(TensorDim { name: name.clone(), extent: bound, storage: bound });
+        let extent = env.pool.substitute(extent, &map);
+        let copy = env.new_var(name);
+        let e = env.pool.var(copy);
+        map.insert(v, e);
+        loops.push((copy, extent));
+    }
+    let mut block = main.clone();
+    let mut bound: FxHashMap<VarId, ExprId> = FxHashMap::default();
+    let mut access = access.iter();
+    let mut reduce_loops = Vec::new();
+    for it in &mut block.iters {
+        it.binding = match it.kind {
+            IterKind::Spatial => env.pool.substitute(*access.next().expect("one index a dimension"), &map),
+            IterKind::Reduce => {
+                let extent = env.pool.substitute(it.extent, &bound);
+                let name = env.vars[it.var].name.clone();
+                let var = env.new_var(name);
+                reduce_loops.push((var, extent));
+                env.pool.var(var)
+            }
+        };
+        bound.insert(it.var, it.binding);
+    }
+    // The buffer is indexed by the loops: one more iterator for each, on both sides.
+    let slots: Vec<(VarId, ExprId, ExprId)> = loops
+        .iter()
+        .zip(&dims)
+        .map(|(&(v, _), d)| {
+            let name = env.vars[v].name.clone();
+            (env.new_var(name), d.extent, env.pool.var(v))
+        })
+        .collect();
+    block.index = slots.iter().map(|s| env.pool.var(s.0)).collect();
+    let spatial_end = block.iters.iter().position(|i| i.kind == IterKind::Reduce).unwrap_or(block.iters.len());
+    for (n, &(var, extent, binding)) in slots.iter().enumerate() {
+        block.iters.insert(spatial_end + n, Iter { var, kind: IterKind::Spatial, extent, binding });
+    }
+    env.tensors[stage].dims = dims;
+    let ty = env.tensors[stage].ty;
+    let reader = block_at_mut(&mut m.body, &r.block);
+    let mut index = Vec::new();
+    for &(v, _) in &mirrored {
+        let name = env.vars[v].name.clone();
+        let bound = env.tensors[stage].dims[index.len()].extent;
+        let var = env.new_var(name);
+        let binding = env.pool.var(v);
+        let at = reader.iters.iter().position(|i| i.kind == IterKind::Reduce).unwrap_or(reader.iters.len());
+        let kind = if reader.iters.iter().any(|i| i.kind == IterKind::Reduce && env.pool.uses_var(i.binding, v)) {
+            IterKind::Reduce
+        } else {
+            IterKind::Spatial
+        };
+        let at = if kind == IterKind::Reduce { reader.iters.len() } else { at };
+        reader.iters.insert(at, Iter { var, kind, extent: bound, binding });
+        index.push(env.pool.var(var));
+    }
+    reader.value = env.pool.rewrite(reader.value, &mut |p, e| match p.get(e).clone() {
+        Expr::Load { tensor, guard, .. } if tensor == stage => {
+            Some(p.load_guarded(tensor, ty, index.iter().copied(), guard))
+        }
+        _ => None,
+    });
+    loops.extend(reduce_loops);
+    wrap(&mut m.env, stage, block, &loops)
+}
+
+fn block_at_mut<'a>(body: &'a mut [Stmt], path: &[usize]) -> &'a mut Block {
+    let (&first, rest) = path.split_first().expect("a block's path is not empty");
+    match &mut body[first] {
+        Stmt::Block(b) => b,
+        Stmt::For(l) => block_at_mut(&mut l.body, rest),
+    }
+}

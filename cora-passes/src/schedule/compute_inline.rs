@@ -1,0 +1,101 @@
+//! `compute_inline P`: the expression of an element replaces every read of it.
+//!
+//! Requires: an elementwise stage (no reduction) that is not an output and not attached. Ensures:
+//! the same values; a guarded read guards what it becomes.
+
+use super::tree::find_stage;
+use cora_ir::expr::ExprPool;
+use cora_ir::loops::{BlockRole, LoopModule, Stmt};
+use cora_ir::{Diagnostic, Expr, ExprId, Role, VarId};
+use rustc_hash::FxHashMap;
+
+/// Replaces stage `name` by its expression.
+///
+/// # Errors
+/// `E0401` unknown stage, `E0454` an output, a reduction, or a stage that is attached or predicated.
+pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> {
+    let stage = find_stage(m, name)?;
+    if m.env.tensors[stage].role != Role::Temp {
+        return Err(Diagnostic::new("E0454", format!("`{name}` is an output; it cannot be inlined")));
+    }
+    let of_stage = |s: &Stmt| {
+        let mut blocks = Vec::new();
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s {
+                blocks.push(b.clone());
+            }
+        });
+        match blocks.as_slice() {
+            [b] if b.stage == stage => Some(b.clone()),
+            _ => None,
+        }
+    };
+    let found = m.body.iter().enumerate().find_map(|(i, s)| of_stage(s).map(|b| (i, b)));
+    let Some((at, block)) = found else {
+        return Err(Diagnostic::new("E0454", format!("stage `{name}` is attached inside another; it cannot be inlined"))
+            .hint("inline it before compute_at or cache steps"));
+    };
+    if block.role != BlockRole::Compute || !block.predicate.is_empty() {
+        return Err(Diagnostic::new("E0454", format!("stage `{name}` is a reduction; it cannot be inlined"))
+            .hint("compute it at a loop of its consumer instead"));
+    }
+    let formals: Option<Vec<VarId>> = block.index.iter().map(|&e| m.env.pool.as_var(e)).collect();
+    let Some(formals) = formals else {
+        return Err(Diagnostic::new("E0454", format!("stage `{name}` is cached; it cannot be inlined")));
+    };
+    m.body.remove(at);
+    let pool = &mut m.env.pool;
+    for s in &mut m.body {
+        s.blocks_mut(&mut |b| {
+            for e in std::iter::once(&mut b.value).chain(&mut b.index) {
+                *e = inline_reads(pool, *e, stage, &formals, block.value);
+            }
+        });
+    }
+    Ok(())
+}
+
+fn inline_reads(
+    pool: &mut ExprPool,
+    e: ExprId,
+    tensor: cora_ir::TensorId,
+    formals: &[VarId],
+    value: ExprId,
+) -> ExprId {
+    pool.rewrite(e, &mut |p, n| match p.get(n).clone() {
+        Expr::Load { tensor: t, index, guard } if t == tensor => {
+            let map: FxHashMap<VarId, ExprId> = formals.iter().copied().zip(index.iter().copied()).collect();
+            let v = p.substitute(value, &map);
+            Some(match guard {
+                None => v,
+                Some((cond, other)) => {
+                    let v = guard_loads(p, v, cond);
+                    p.select(cond, v, other)
+                }
+            })
+        }
+        _ => None,
+    })
+}
+
+/// Adds `cond` to the guard of every load in `e`; what an unread load gives does not matter.
+pub fn guard_loads(pool: &mut ExprPool, e: ExprId, cond: ExprId) -> ExprId {
+    pool.rewrite(e, &mut |p, n| match p.get(n).clone() {
+        Expr::Load { tensor, index, guard } => {
+            let ty = p.ty(n).scalar;
+            let (c, other) = match guard {
+                Some((c, o)) => (p.and(cond, c), o),
+                None => (cond, zero_of(p, ty)),
+            };
+            Some(p.load_guarded(tensor, ty, index.iter().copied(), Some((c, other))))
+        }
+        _ => None,
+    })
+}
+
+/// The zero of an element type.
+pub fn zero_of(pool: &mut ExprPool, ty: cora_ir::ScalarType) -> ExprId {
+    let lit =
+        if ty.is_float() { cora_ir::Literal::float(ty, 0.0) } else { cora_ir::Literal::int(ty, 0) };
+    pool.lit(lit)
+}

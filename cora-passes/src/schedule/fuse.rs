@@ -1,0 +1,174 @@
+//! `fuse S.b S.i -> f`: perfectly nested loops of any raggedness into one (paper section 5.1).
+//!
+//! ```text
+//! for b in 0..M { for i in 0..lens(b) }  =>  for f in 0..row(M)   with b = row.at(f), i = f - row(b)
+//! ```
+//!
+//! The fused space is a layout: its size and the inverse come from the dimension graph of the
+//! loops, so the tables are those of a tensor stored the same way. Rows may be empty anywhere.
+//!
+//! Requires: serial loops, each the only statement of the one before. Ensures: the same iterations
+//! in the same order. With bulk padding the surplus iterations are masked by a predicate.
+
+use super::tree::{
+    Path, add_predicate, check_fresh_loop, enclosing, find_loop, loop_at, loop_at_mut, place_init, remove_init,
+    stages_below, substitute,
+};
+use crate::lower::layout::Layout;
+use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
+use cora_ir::schedule::LoopRef;
+use cora_ir::{Diagnostic, Env, Expr, ExprId, VarId};
+use rustc_hash::FxHashMap;
+
+/// Fuses `loops` (outermost first) into one called `name`, its extent rounded up to a multiple of `pad`.
+///
+/// # Errors
+/// `E0402` no such loop, `E0420` loops that are not perfectly nested in that order, `E0411` a loop
+/// that is not serial, `E0421` a reduced loop fused with a spatial one, `E0422` `pad` below 1.
+pub fn fuse(m: &mut LoopModule, loops: &[LoopRef], name: &str, pad: i64) -> Result<(), Diagnostic> {
+    let Some(first) = loops.first() else {
+        return Err(Diagnostic::new("E0420", "fuse needs at least one loop"));
+    };
+    if pad < 1 {
+        return Err(Diagnostic::new("E0422", format!("bulk padding to a multiple of {pad} is not possible")));
+    }
+    let top = find_loop(m, first)?;
+    let stage = loop_at(&m.body, &top).stage;
+    let saved = m.body.clone();
+    for s in stages_below(&[Stmt::For(loop_at(&m.body, &top).clone())]) {
+        if s == stage {
+            remove_init(&mut m.body, s);
+        }
+    }
+    let result = fuse_nest(m, loops, name, pad);
+    if result.is_err() {
+        m.body = saved;
+    }
+    result?;
+    place_init(m, stage);
+    Ok(())
+}
+
+fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Result<(), Diagnostic> {
+    let top: Path = find_loop(m, &refs[0])?;
+    let stage = loop_at(&m.body, &top).stage;
+    let mut nest: Vec<For> = Vec::new();
+    let mut path = top.clone();
+    for (n, r) in refs.iter().enumerate() {
+        let here = find_loop(m, r)?;
+        if n > 0 {
+            let parent = loop_at(&m.body, &path);
+            path.push(0);
+            if here != path || parent.body.len() != 1 {
+                return Err(Diagnostic::new(
+                    "E0420",
+                    format!("`{}.{}` is not the only statement directly inside `{}.{}`", r.stage, r.name, refs[n - 1].stage, refs[n - 1].name),
+                )
+                .hint("name the loops outermost first; reorder them to be adjacent, and fuse before attaching stages between them"));
+            }
+        }
+        let l = loop_at(&m.body, &here);
+        if l.kind != LoopKind::Serial {
+            return Err(Diagnostic::new("E0411", format!("loop `{}.{}` is already {}", r.stage, r.name, l.kind.name())));
+        }
+        nest.push(For { body: Vec::new(), ..l.clone() });
+    }
+    check_one_kind(m, &path, &nest, refs)?;
+    if !refs.iter().any(|r| r.name == name) {
+        check_fresh_loop(m, stage, name)?;
+    }
+    let outer: Vec<(VarId, ExprId)> = enclosing(&m.body, &top).iter().map(|l| (l.var, l.extent)).collect();
+    let space = FusedSpace::new(&mut m.env, &outer, &nest);
+    let fused = m.env.new_var(name);
+    let f = m.env.pool.var(fused);
+    let layout_name = format!("{}.{name}", m.env.tensors[stage].name);
+    let layout = Layout { extents: &space.extents, name: &layout_name };
+    let total = layout.volume(&mut m.env, space.outer.len());
+    let total = m.env.pool.instantiate(total, &space.outer);
+    let index = layout.unflatten(&mut m.env, space.outer.len(), &space.outer, f);
+    let map: FxHashMap<VarId, ExprId> = nest.iter().map(|l| l.var).zip(index).collect();
+    let innermost = loop_at_mut(&mut m.body, &path);
+    let mut body = std::mem::take(&mut innermost.body);
+    substitute(&mut m.env.pool, &mut body, &map);
+    let padded = m.env.pool.round_up(total, pad);
+    if pad > 1 {
+        let cond = m.env.pool.lt(f, total);
+        add_predicate(&m.env.pool, &mut body, cond);
+    }
+    let top_loop = loop_at_mut(&mut m.body, &top);
+    *top_loop = For { var: fused, extent: padded, body, ..top_loop.clone() };
+    Ok(())
+}
+
+fn check_one_kind(m: &LoopModule, inner: &Path, nest: &[For], refs: &[LoopRef]) -> Result<(), Diagnostic> {
+    let mut clash = false;
+    for s in &loop_at(&m.body, inner).body {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s
+                && matches!(b.role, BlockRole::Update(_))
+            {
+                let reduced = nest.iter().filter(|l| super::tree::is_reduction_var(&m.env.pool, b, l.var)).count();
+                clash |= reduced != 0 && reduced != nest.len();
+            }
+        });
+    }
+    if clash {
+        let names: Vec<String> = refs.iter().map(|r| format!("{}.{}", r.stage, r.name)).collect();
+        return Err(Diagnostic::new(
+            "E0421",
+            format!("`{}` mixes a loop that is reduced over with one that is not", names.join(" ")),
+        )
+        .hint("fuse spatial loops with spatial loops and reduced loops with reduced loops"));
+    }
+    Ok(())
+}
+
+/// The loops to fuse, and the enclosing loops that their extents depend on, as a box over `Arg`s.
+struct FusedSpace {
+    /// Extents: first those of the enclosing loops, then of the fused ones.
+    extents: Vec<ExprId>,
+    /// The enclosing loops' variables.
+    outer: Vec<ExprId>,
+}
+
+impl FusedSpace {
+    fn new(env: &mut Env, enclosing: &[(VarId, ExprId)], nest: &[For]) -> Self {
+        let mut needed: Vec<VarId> = nest.iter().flat_map(|l| env.pool.vars_of(l.extent)).collect();
+        for (v, extent) in enclosing.iter().rev() {
+            if needed.contains(v) {
+                needed.extend(env.pool.vars_of(*extent));
+            }
+        }
+        let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
+        let (mut extents, mut outer) = (Vec::new(), Vec::new());
+        let all = enclosing
+            .iter()
+            .filter(|(v, _)| needed.contains(v))
+            .map(|&(v, e)| (v, e, true))
+            .chain(nest.iter().map(|l| (l.var, l.extent, false)));
+        for (v, extent, is_outer) in all.collect::<Vec<_>>() {
+            let over_args = env.pool.substitute(extent, &map);
+            extents.push(non_negative(env, over_args));
+            let a = env.pool.arg(map.len() as u32);
+            map.insert(v, a);
+            if is_outer {
+                outer.push(env.pool.var(v));
+            }
+        }
+        Self { extents, outer }
+    }
+}
+
+/// `max(e, 0)` unless `e` is plainly not negative: extents below zero count as zero.
+fn non_negative(env: &mut Env, e: ExprId) -> ExprId {
+    let plain = match env.pool.get(e) {
+        Expr::Bin(cora_ir::BinOp::Sub | cora_ir::BinOp::Min, ..) | Expr::Un(..) | Expr::Select(..) => false,
+        Expr::Int(v) => *v >= 0,
+        _ => true,
+    };
+    if plain {
+        return e;
+    }
+    let zero = env.pool.int(0);
+    env.pool.max(e, zero)
+}

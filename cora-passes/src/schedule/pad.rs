@@ -1,0 +1,140 @@
+//! `pad_loop S.i 2` and `pad_dim T.i 4`: loop padding and storage padding (paper section 4.1).
+//!
+//! Requires: for a padded spatial loop, storage of the written tensor at least as large as the
+//! padded extent; a padded reduced loop masks its surplus. Ensures: surplus iterations write
+//! storage padding only; their reads are guarded, so padding is never observed.
+
+use super::compute_inline::zero_of;
+use super::split::divisible;
+use super::tree::{add_predicate, find_loop, find_stage, loop_at, loop_at_mut, place_init};
+use cora_ir::loops::{Block, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::schedule::LoopRef;
+use cora_ir::{Diagnostic, Env, Expr, ExprId, VarId};
+
+/// Rounds the storage extent of dimension `dim` of `tensor` up to a multiple.
+///
+/// # Errors
+/// `E0463` unknown tensor, `E0470` unknown dimension, `E0471` a multiple below 1.
+pub fn pad_dim(m: &mut LoopModule, tensor: &str, dim: &str, multiple: i64) -> Result<(), Diagnostic> {
+    let Some(t) = m.env.tensor_named(tensor) else {
+        return Err(Diagnostic::new("E0463", format!("there is no tensor `{tensor}`")));
+    };
+    if multiple < 1 {
+        return Err(Diagnostic::new("E0471", format!("cannot pad to a multiple of {multiple}")));
+    }
+    let Some(d) = m.env.tensors[t].dims.iter().position(|d| d.name == dim) else {
+        let names: Vec<&str> = m.env.tensors[t].dims.iter().map(|d| d.name.as_str()).collect();
+        return Err(Diagnostic::new("E0470", format!("tensor `{tensor}` has no dimension `{dim}`"))
+            .hint(format!("its dimensions are: {}", names.join(", "))));
+    };
+    let storage = m.env.tensors[t].dims[d].storage;
+    m.env.tensors[t].dims[d].storage = m.env.pool.round_up(storage, multiple);
+    Ok(())
+}
+
+/// Rounds a loop's extent up to a multiple.
+///
+/// # Errors
+/// `E0402` no such loop, `E0411` not serial, `E0471` a multiple below 1, `E0472` a loop that is
+/// not one dimension of its stage (split or fused already), `E0473` storage with less padding.
+pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(), Diagnostic> {
+    let path = find_loop(m, target)?;
+    let stage = find_stage(m, &target.stage)?;
+    let l = loop_at(&m.body, &path);
+    let (var, extent) = (l.var, l.extent);
+    if multiple < 1 {
+        return Err(Diagnostic::new("E0471", format!("cannot pad to a multiple of {multiple}")));
+    }
+    if l.kind != LoopKind::Serial {
+        return Err(Diagnostic::new(
+            "E0411",
+            format!("loop `{}.{}` is already {}", target.stage, target.name, l.kind.name()),
+        ));
+    }
+    if divisible(&mut m.env.pool, extent, multiple) {
+        return Ok(());
+    }
+    let padded = m.env.pool.round_up(extent, multiple);
+    let padded = cora_ir::affine::normalize(&mut m.env.pool, padded);
+    let v = m.env.pool.var(var);
+    let mut error = None;
+    let mut reduced = false;
+    let mut body = std::mem::take(&mut loop_at_mut(&mut m.body, &path).body);
+    for s in &mut body {
+        s.blocks_mut(&mut |b| {
+            let Some(n) = b.iters.iter().position(|i| i.binding == v) else {
+                if b.iters.iter().any(|i| m.env.pool.uses_var(i.binding, var)) {
+                    error = Some(not_a_dimension(target));
+                }
+                return;
+            };
+            if b.iters[n].kind == IterKind::Reduce {
+                reduced = true;
+                return;
+            }
+            if let Err(e) = pad_block(&mut m.env, b, n, multiple) {
+                error = Some(e);
+            }
+        });
+    }
+    if let Some(e) = error {
+        loop_at_mut(&mut m.body, &path).body = body;
+        return Err(e);
+    }
+    if reduced {
+        let cond = m.env.pool.lt(v, extent);
+        let updates = |s: &mut Stmt| add_predicate(&m.env.pool, std::slice::from_mut(s), cond);
+        body.iter_mut().for_each(updates);
+    }
+    let l = loop_at_mut(&mut m.body, &path);
+    l.body = body;
+    l.extent = padded;
+    place_init(m, stage);
+    Ok(())
+}
+
+fn not_a_dimension(r: &LoopRef) -> Diagnostic {
+    Diagnostic::new("E0472", format!("loop `{}.{}` is not a whole dimension of its stage", r.stage, r.name))
+        .hint("pad a loop before splitting or fusing it")
+}
+
+/// Widens spatial iterator `n` of a block: checks the storage written, guards the loads.
+fn pad_block(env: &mut Env, b: &mut Block, n: usize, multiple: i64) -> Result<(), Diagnostic> {
+    let (var, extent) = (b.iters[n].var, b.iters[n].extent);
+    let index_var = env.pool.var(var);
+    for (d, &ix) in b.index.iter().enumerate() {
+        if !env.pool.uses_var(ix, var) {
+            continue;
+        }
+        let dim = env.tensors[b.tensor].dims[d].clone();
+        let enough = ix == index_var && divisible(&mut env.pool, dim.storage, multiple);
+        if !enough {
+            let name = &env.tensors[b.tensor].name;
+            return Err(Diagnostic::new(
+                "E0473",
+                format!("padding loop `{}` to a multiple of {multiple} would write outside `{name}`", dim.name),
+            )
+            .note(format!("the storage of dimension `{}` is not proved to be a multiple of {multiple}", dim.name))
+            .hint(format!("`pad_dim {name}.{} {multiple}` first (storage padding must be at least loop padding)", dim.name)));
+        }
+    }
+    let valid = env.pool.lt(index_var, extent);
+    b.value = guard_uses(env, b.value, var, valid);
+    b.iters[n].extent = env.pool.round_up(extent, multiple);
+    Ok(())
+}
+
+/// Guards every load whose index mentions `var`: where `valid` fails, 0 is the value.
+fn guard_uses(env: &mut Env, e: ExprId, var: VarId, valid: ExprId) -> ExprId {
+    env.pool.rewrite(e, &mut |p, x| match p.get(x).clone() {
+        Expr::Load { tensor, index, guard } if index.iter().any(|&i| p.uses_var(i, var)) => {
+            let ty = p.ty(x).scalar;
+            let guard = match guard {
+                Some((c, o)) => (p.and(valid, c), o),
+                None => (valid, zero_of(p, ty)),
+            };
+            Some(p.load_guarded(tensor, ty, index.iter().copied(), Some(guard)))
+        }
+        _ => None,
+    })
+}

@@ -1,0 +1,169 @@
+//! Bounds inference: ranges of index expressions over loops (paper section 5.2, figure on ranges
+//! of fused loops), and sizes that hold for every iteration of the enclosing loops.
+
+use cora_ir::affine::normalize;
+use cora_ir::{BinOp, Env, Expr, ExprId, UfDef, UnOp, VarId};
+
+/// Lowest and highest value, both attained or overestimated.
+pub type Range = (ExprId, ExprId);
+
+/// The range of `e` while each of `inner` (outermost first) runs over `0..extent`; nothing if no
+/// rule applies. Variables not in `inner` stay symbolic.
+pub fn range_over(env: &mut Env, e: ExprId, inner: &[(VarId, ExprId)]) -> Option<Range> {
+    let e = normalize(&mut env.pool, e);
+    let (mut lo, mut hi) = (e, e);
+    for &(v, extent) in inner.iter().rev() {
+        let one = env.pool.int(1);
+        let last = env.pool.sub(extent, one);
+        let zero = env.pool.int(0);
+        lo = range_of_var(env, lo, v, (zero, last))?.0;
+        hi = range_of_var(env, hi, v, (zero, last))?.1;
+        lo = normalize(&mut env.pool, lo);
+        hi = normalize(&mut env.pool, hi);
+    }
+    Some((lo, hi))
+}
+
+fn occurrences(env: &Env, e: ExprId, v: VarId) -> usize {
+    match env.pool.get(e) {
+        Expr::Var(x) => usize::from(*x == v),
+        _ => env.pool.children(e).into_iter().map(|k| occurrences(env, k, v)).sum(),
+    }
+}
+
+fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range) -> Option<Range> {
+    if !env.pool.uses_var(e, v) {
+        return Some((e, e));
+    }
+    // A variable that occurs twice is correlated with itself: bounds would be loose, so give up.
+    if occurrences(env, e, v) > 1 {
+        return None;
+    }
+    match env.pool.get(e).clone() {
+        Expr::Var(_) => Some(r),
+        Expr::Bin(op @ (BinOp::Add | BinOp::Min | BinOp::Max), a, b) => {
+            let (ra, rb) = (range_of_var(env, a, v, r)?, range_of_var(env, b, v, r)?);
+            Some((env.pool.bin(op, ra.0, rb.0), env.pool.bin(op, ra.1, rb.1)))
+        }
+        Expr::Bin(BinOp::Sub, a, b) => {
+            let (ra, rb) = (range_of_var(env, a, v, r)?, range_of_var(env, b, v, r)?);
+            Some((env.pool.sub(ra.0, rb.1), env.pool.sub(ra.1, rb.0)))
+        }
+        Expr::Un(UnOp::Neg, a) => {
+            let ra = range_of_var(env, a, v, r)?;
+            Some((env.pool.un(UnOp::Neg, ra.1), env.pool.un(UnOp::Neg, ra.0)))
+        }
+        Expr::Bin(BinOp::Mul, a, b) => {
+            let (x, k) = if env.pool.as_int(b).is_some() { (a, b) } else { (b, a) };
+            let c = env.pool.as_int(k)?;
+            let rx = range_of_var(env, x, v, r)?;
+            let (p, q) = (env.pool.mul(rx.0, k), env.pool.mul(rx.1, k));
+            Some(if c >= 0 { (p, q) } else { (q, p) })
+        }
+        Expr::Bin(BinOp::FloorDiv, a, b) => {
+            env.pool.as_int(b).filter(|&c| c > 0)?;
+            let ra = range_of_var(env, a, v, r)?;
+            Some((env.pool.floor_div(ra.0, b), env.pool.floor_div(ra.1, b)))
+        }
+        Expr::Call(f, args) if matches!(env.ufs[f].def, UfDef::PrefixSum { .. } | UfDef::Search { .. }) => {
+            // Both are monotone in their last argument.
+            let (&last, outer) = args.split_last()?;
+            let rl = range_of_var(env, last, v, r)?;
+            let outer = outer.to_vec();
+            let lo = env.pool.call(f, outer.iter().copied().chain([rl.0]));
+            let hi = env.pool.call(f, outer.iter().copied().chain([rl.1]));
+            Some((lo, hi))
+        }
+        _ => None,
+    }
+}
+
+/// An upper bound of `e` that holds for all values of `loops` (outermost first), over parameters
+/// and functions without arguments; constants are preferred where the form gives one.
+pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Option<ExprId> {
+    let e = normalize(&mut env.pool, e);
+    if env.pool.vars_of(e).is_empty() {
+        return Some(e);
+    }
+    match env.pool.get(e).clone() {
+        Expr::Var(v) => {
+            let &(_, extent) = loops.iter().find(|(x, _)| *x == v)?;
+            let b = bound_above(env, extent, loops)?;
+            let one = env.pool.int(1);
+            Some(env.pool.sub(b, one))
+        }
+        Expr::Bin(BinOp::Min, a, b) => {
+            let (x, y) = (bound_above(env, a, loops), bound_above(env, b, loops));
+            match (x, y) {
+                (Some(x), Some(y)) => Some(match (env.pool.as_int(x), env.pool.as_int(y)) {
+                    (Some(_), None) => x,
+                    (None, Some(_)) => y,
+                    _ => env.pool.min(x, y),
+                }),
+                (x, y) => x.or(y),
+            }
+        }
+        Expr::Bin(op @ (BinOp::Max | BinOp::Add), a, b) => {
+            let (x, y) = (bound_above(env, a, loops)?, bound_above(env, b, loops)?);
+            Some(env.pool.bin(op, x, y))
+        }
+        Expr::Bin(BinOp::Sub, a, b) => {
+            // What is subtracted is taken at its least value.
+            let inner: Vec<_> = loops.to_vec();
+            if let Some((_, hi)) = range_over(env, e, &inner).filter(|r| env.pool.vars_of(r.1).is_empty()) {
+                return Some(hi);
+            }
+            let x = bound_above(env, a, loops)?;
+            if env.pool.as_int(b).is_some() {
+                return Some(env.pool.sub(x, b));
+            }
+            is_non_negative(env, b).then_some(x)
+        }
+        Expr::Bin(BinOp::Mul, a, b) if is_non_negative(env, a) && is_non_negative(env, b) => {
+            let (x, y) = (bound_above(env, a, loops)?, bound_above(env, b, loops)?);
+            Some(env.pool.mul(x, y))
+        }
+        Expr::Bin(BinOp::FloorDiv, a, b) if env.pool.as_int(b).is_some_and(|c| c > 0) => {
+            let x = bound_above(env, a, loops)?;
+            Some(env.pool.floor_div(x, b))
+        }
+        Expr::Bin(BinOp::Mod, _, b) => {
+            let one = env.pool.int(1);
+            let c = bound_above(env, b, loops)?;
+            Some(env.pool.sub(c, one))
+        }
+        Expr::Call(f, _) if !matches!(env.ufs[f].def, UfDef::Search { .. }) => {
+            // The greatest value over the whole domain, taken from this batch by the prelude.
+            let domain = env.ufs[f].domain.clone();
+            let args: Vec<ExprId> = (0..domain.len() as u32).map(|a| env.pool.arg(a)).collect();
+            let body = env.pool.call(f, args);
+            let name = format!("{}.max", env.ufs[f].name);
+            let max = env.uf(&name, domain, UfDef::Max { body });
+            Some(env.pool.call(max, []))
+        }
+        _ => {
+            let (_, hi) = range_over(env, e, loops)?;
+            env.pool.vars_of(hi).is_empty().then_some(hi)
+        }
+    }
+}
+
+/// Whether the form shows that `e` is never negative.
+fn is_non_negative(env: &Env, e: ExprId) -> bool {
+    match env.pool.get(e) {
+        Expr::Int(v) => *v >= 0,
+        Expr::Var(_) | Expr::Arg(_) => true,
+        Expr::Param(p) => env.params[*p].lo >= 0,
+        Expr::Call(f, _) => match &env.ufs[*f].def {
+            UfDef::Extent { lo, .. } => is_non_negative(env, *lo),
+            UfDef::Map { .. } => false,
+            _ => true,
+        },
+        Expr::Bin(BinOp::Add | BinOp::Mul | BinOp::Min | BinOp::FloorDiv, a, b) => {
+            is_non_negative(env, *a) && is_non_negative(env, *b)
+        }
+        Expr::Bin(BinOp::Max, a, b) => is_non_negative(env, *a) || is_non_negative(env, *b),
+        Expr::Bin(BinOp::Mod, _, b) => is_non_negative(env, *b),
+        _ => false,
+    }
+}

@@ -1,0 +1,171 @@
+//! `relax S.i`: a stage that writes a local buffer runs its full tile, tail or not.
+//!
+//! ```text
+//! for i in 0..min(14, R) unroll { Sr[i] += A[o*14 + i] }
+//!   =>  for i in 0..14 unroll { Sr[i] += A[o*14 + min(i, R - 1)] }       (reads clamped)
+//! for i in 0..min(16, R) vector { Sr[i] += A[o*16 + i] }
+//!   =>  for i in 0..16 vector { Sr[i] += (A[o*16 + i] if i < R else 0) }  (reads masked)
+//! ```
+//!
+//! The surplus elements lie inside the buffer, which has room for the full tile, and nobody reads
+//! them: readers run the exact loop. Lanes are masked because a clamped index would be a gather;
+//! unrolled iterations are clamped because a mask would be a branch.
+//!
+//! Requires: a spatial loop with extent `min(c, R)` where R >= 1 whenever the loop is reached, in a
+//! stage that writes a local buffer indexed by the loop. Ensures: constant extent, so accumulators
+//! stay in registers.
+
+use super::compute_inline::zero_of;
+use super::tree::{find_loop, loop_at, loop_at_mut, place_init};
+use cora_ir::loops::{Block, Iter, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::schedule::LoopRef;
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Scope, TensorId, VarId};
+
+/// Relaxes one loop.
+///
+/// # Errors
+/// `E0402` no such loop; `E0480` the stage writes a global tensor, the loop does not index its
+/// buffer, or the extent is not a tile's.
+pub fn relax(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
+    let path = find_loop(m, target)?;
+    let stage = loop_at(&m.body, &path).stage;
+    let refuse = |why: &str| {
+        Diagnostic::new("E0480", format!("loop `{}.{}` cannot be relaxed: {why}", target.stage, target.name))
+            .hint("relax the loops of a stage made by cache_write or attached by compute_at")
+    };
+    if m.env.tensors[stage].scope == Scope::Global {
+        return Err(refuse("its stage writes a tensor that others see"));
+    }
+    let l = loop_at(&m.body, &path);
+    let (var, kind) = (l.var, l.kind);
+    let Expr::Bin(BinOp::Min, a, b) = *m.env.pool.get(l.extent) else {
+        return if m.env.pool.as_int(l.extent).is_some() { Ok(()) } else { Err(refuse("its extent is not a tile's")) };
+    };
+    let (full, rest) = if m.env.pool.as_int(a).is_some() { (a, b) } else { (b, a) };
+    if m.env.pool.as_int(full).is_none() {
+        return Err(refuse("its extent is not a tile's"));
+    }
+    if !blocks_allow(&m.env, &l.body, stage, var) {
+        return Err(refuse("it does not index the stage's buffer, or is reduced over"));
+    }
+    let mut body = std::mem::take(&mut loop_at_mut(&mut m.body, &path).body);
+    for s in &mut body {
+        s.blocks_mut(&mut |b| match kind {
+            LoopKind::Vector => mask_reads(&mut m.env, b, var, rest),
+            _ => clamp_reads(&mut m.env, b, var, rest),
+        });
+    }
+    let l = loop_at_mut(&mut m.body, &path);
+    l.body = body;
+    l.extent = full;
+    place_init(m, stage);
+    Ok(())
+}
+
+/// Relaxes every vector and unrolled loop of register stages: registers need constant indices.
+pub fn relax_register_tails(m: &mut LoopModule) {
+    let mut targets = Vec::new();
+    for s in &m.body {
+        s.walk(&mut |s| {
+            if let Stmt::For(l) = s
+                && !l.init
+                && matches!(l.kind, LoopKind::Vector | LoopKind::Unroll)
+                && m.env.tensors[l.stage].scope == Scope::Reg
+                && m.env.pool.as_int(l.extent).is_none()
+            {
+                targets.push(LoopRef {
+                    stage: m.env.tensors[l.stage].name.clone(),
+                    name: m.env.vars[l.var].name.clone(),
+                });
+            }
+        });
+    }
+    for t in targets {
+        // Loops that cannot be relaxed keep their predicate; legalisation reports registers that
+        // are left with an index that is not constant.
+        let _ = relax(m, &t);
+    }
+}
+
+fn blocks_allow(env: &Env, body: &[Stmt], stage: TensorId, var: VarId) -> bool {
+    let mut ok = true;
+    for s in body {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s {
+                let indexes = b.index.iter().any(|&e| {
+                    env.pool
+                        .as_var(e)
+                        .and_then(|v| b.iters.iter().find(|i| i.var == v))
+                        .is_some_and(|i| env.pool.uses_var(i.binding, var))
+                });
+                let reduced = b.iters.iter().any(|i| i.kind == IterKind::Reduce && env.pool.uses_var(i.binding, var));
+                ok &= b.stage == stage && b.tensor == stage && indexes && !reduced;
+            }
+        });
+    }
+    ok
+}
+
+/// Iterators that only reads use take the clamped position; those of the written index do not.
+fn clamp_reads(env: &mut Env, b: &mut Block, var: VarId, rest: ExprId) {
+    let one = env.pool.int(1);
+    let last = env.pool.sub(rest, one);
+    let v = env.pool.var(var);
+    let clamped = env.pool.min(v, last);
+    let map = [(var, clamped)].into_iter().collect();
+    separate_index(env, b, var);
+    for i in &mut b.iters {
+        let written = b.index.iter().any(|&e| env.pool.uses_var(e, i.var));
+        if !written {
+            i.binding = env.pool.substitute(i.binding, &map);
+        }
+    }
+    let pred: Vec<ExprId> = b.predicate.iter().map(|&p| env.pool.substitute(p, &map)).collect();
+    b.predicate = pred;
+}
+
+/// Gives the written index iterators of its own where it shares them with reads.
+fn separate_index(env: &mut Env, b: &mut Block, var: VarId) {
+    for n in 0..b.index.len() {
+        let Some(v) = env.pool.as_var(b.index[n]) else { continue };
+        let Some(it) = b.iters.iter().find(|i| i.var == v).cloned() else { continue };
+        if !env.pool.uses_var(it.binding, var) || !env.pool.uses_var(b.value, v) {
+            continue;
+        }
+        let name = env.vars[v].name.clone();
+        let own = env.new_var(name);
+        let at = b.iters.iter().position(|i| i.kind == IterKind::Reduce).unwrap_or(b.iters.len());
+        b.iters.insert(at, Iter { var: own, ..it });
+        b.index[n] = env.pool.var(own);
+    }
+}
+
+/// Loads whose index depends on the lane are masked.
+fn mask_reads(env: &mut Env, b: &mut Block, var: VarId, rest: ExprId) {
+    let dependent: Vec<VarId> =
+        b.iters.iter().filter(|i| env.pool.uses_var(i.binding, var)).map(|i| i.var).collect();
+    let touched = |p: &cora_ir::ExprPool, e: ExprId| dependent.iter().any(|&d| p.uses_var(e, d));
+    if touched(&env.pool, b.value) {
+        let (lane, valid) = (env.new_var("lane"), env.new_var("valid"));
+        let lane_binding = env.pool.var(var);
+        let (l, r) = (env.pool.var(lane), env.pool.var(valid));
+        let cond = env.pool.lt(l, r);
+        b.value = env.pool.rewrite(b.value, &mut |p, e| match p.get(e).clone() {
+            Expr::Load { tensor, index, guard } if index.iter().any(|&i| touched(p, i)) => {
+                let ty = p.ty(e).scalar;
+                let guard = match guard {
+                    Some((c, o)) => (p.and(cond, c), o),
+                    None => (cond, zero_of(p, ty)),
+                };
+                Some(p.load_guarded(tensor, ty, index.iter().copied(), Some(guard)))
+            }
+            _ => None,
+        });
+        let at = b.iters.iter().position(|i| i.kind == IterKind::Reduce).unwrap_or(b.iters.len());
+        // Their domains are those of the tile; only the comparison uses them.
+        let one = env.pool.int(1);
+        let domain = env.pool.add(rest, one);
+        b.iters.insert(at, Iter { var: valid, kind: IterKind::Spatial, extent: domain, binding: rest });
+        b.iters.insert(at, Iter { var: lane, kind: IterKind::Spatial, extent: domain, binding: lane_binding });
+    }
+}

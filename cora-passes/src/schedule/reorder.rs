@@ -1,0 +1,92 @@
+//! `reorder S: a b c`: permutes loops of one perfect nest.
+//!
+//! Requires: the named loops lie in one nest with nothing but loops between the first and the last.
+//! A loop may not move outside a loop that its extent depends on (paper section 4.1). Ensures: the
+//! same iterations; sums may be combined in another order.
+
+use super::tree::{find_loop, find_stage, loop_at, loop_at_mut, place_init, remove_init};
+use cora_ir::Diagnostic;
+use cora_ir::loops::{For, LoopKind, LoopModule};
+use cora_ir::schedule::LoopRef;
+
+/// Puts the loops of `stage` called `order` into that order; other loops keep their places.
+///
+/// # Errors
+/// `E0402` no such loop, `E0430` loops that are not in one perfect nest, `E0431` a loop that would
+/// leave a loop its extent depends on, `E0432` a loop named twice, `E0411` a parallel loop inside.
+pub fn reorder(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), Diagnostic> {
+    let tensor = find_stage(m, stage)?;
+    let saved = m.body.clone();
+    remove_init(&mut m.body, tensor);
+    let result = permute(m, stage, order);
+    if result.is_err() {
+        m.body = saved;
+    }
+    result?;
+    place_init(m, tensor);
+    Ok(())
+}
+
+fn permute(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), Diagnostic> {
+    let mut paths = Vec::new();
+    for (n, name) in order.iter().enumerate() {
+        if order[..n].contains(name) {
+            return Err(Diagnostic::new("E0432", format!("reorder names loop `{stage}.{name}` twice")));
+        }
+        paths.push(find_loop(m, &LoopRef { stage: stage.to_owned(), name: name.clone() })?);
+    }
+    let mut sorted = paths.clone();
+    sorted.sort_by_key(Vec::len);
+    let (Some(first), Some(last)) = (sorted.first().cloned(), sorted.last().cloned()) else {
+        return Ok(());
+    };
+    let not_perfect = |a: &For, m: &LoopModule| {
+        Diagnostic::new(
+            "E0430",
+            format!("reorder of `{stage}`: loop `{}` holds more than one statement", m.env.vars[a.var].name),
+        )
+        .hint("reorder before attaching other stages between the loops")
+    };
+    if sorted.iter().any(|p| !last.starts_with(p)) {
+        return Err(Diagnostic::new("E0430", format!("reorder of `{stage}`: the loops are not in one nest")));
+    }
+    for n in first.len()..last.len() {
+        let l = loop_at(&m.body, &last[..n]);
+        if l.body.len() != 1 {
+            return Err(not_perfect(l, m));
+        }
+    }
+    // Headers of the whole stretch in their new order.
+    let stretch: Vec<For> =
+        (first.len()..=last.len()).map(|n| For { body: Vec::new(), ..loop_at(&m.body, &last[..n]).clone() }).collect();
+    let slots: Vec<usize> = sorted.iter().map(|p| p.len() - first.len()).collect();
+    let mut new: Vec<For> = stretch.clone();
+    for (slot, path) in slots.iter().zip(&paths) {
+        new[*slot] = stretch[path.len() - first.len()].clone();
+    }
+    check_order(m, stage, &new)?;
+    for (n, header) in new.into_iter().enumerate() {
+        let l = loop_at_mut(&mut m.body, &last[..first.len() + n]);
+        let body = std::mem::take(&mut l.body);
+        *l = For { body, ..header };
+    }
+    Ok(())
+}
+
+fn check_order(m: &LoopModule, stage: &str, new: &[For]) -> Result<(), Diagnostic> {
+    for (n, l) in new.iter().enumerate() {
+        let name = &m.env.vars[l.var].name;
+        if n > 0 && l.kind == LoopKind::Parallel {
+            return Err(Diagnostic::new("E0411", format!("loop `{stage}.{name}` is parallel and would move inside another")));
+        }
+        if let Some(inner) = new[n + 1..].iter().find(|o| m.env.pool.uses_var(l.extent, o.var)) {
+            let on = &m.env.vars[inner.var].name;
+            return Err(Diagnostic::new(
+                "E0431",
+                format!("loop `{stage}.{name}` cannot move outside `{stage}.{on}`: its extent depends on `{on}`"),
+            )
+            .hint("a variable loop stays inside the loops that it depends on"));
+        }
+    }
+    Ok(())
+}

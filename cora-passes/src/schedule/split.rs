@@ -1,0 +1,85 @@
+//! `split S.i 14 -> io, ii`: one loop into two.
+//!
+//! ```text
+//! for i in 0..E  =>  for io in 0..ceildiv(E, 14) { for ii in 0..min(14, E - io*14) }   (exact)
+//!                    for io in 0..ceildiv(E, 14) { for ii in 0..14 where io*14+ii < E } (mask)
+//! ```
+//!
+//! Requires: a serial loop, a positive factor. Ensures: the same iterations in the same order; no
+//! tail at all where the factor is proved to divide the extent.
+
+use super::tree::{add_predicate, check_fresh_loop, find_loop, loop_at, loop_at_mut, place_init, substitute};
+use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
+use cora_ir::schedule::{LoopRef, Tail};
+use cora_ir::{Diagnostic, ExprId};
+use rustc_hash::FxHashMap;
+
+/// Splits `target` by `factor`; `names` are the outer and the inner loop's.
+///
+/// # Errors
+/// `E0402` no such loop, `E0403` a name is taken, `E0410` a factor that is not positive,
+/// `E0411` a loop that is already parallel, vector or unrolled.
+pub fn split(
+    m: &mut LoopModule,
+    target: &LoopRef,
+    factor: i64,
+    names: (&str, &str),
+    tail: Tail,
+) -> Result<(), Diagnostic> {
+    let path = find_loop(m, target)?;
+    let l = loop_at(&m.body, &path);
+    let (stage, var, extent, kind) = (l.stage, l.var, l.extent, l.kind);
+    if factor < 1 {
+        return Err(Diagnostic::new("E0410", format!("split factor {factor} is not positive")));
+    }
+    if kind != LoopKind::Serial {
+        return Err(Diagnostic::new(
+            "E0411",
+            format!("loop `{}.{}` is already {}", target.stage, target.name, kind.name()),
+        )
+        .hint("split it before it is made parallel, vector or unrolled"));
+    }
+    for n in [names.0, names.1] {
+        if n != target.name {
+            check_fresh_loop(m, stage, n)?;
+        }
+    }
+    if names.0 == names.1 {
+        return Err(Diagnostic::new("E0403", format!("both loops of the split are called `{}`", names.0)));
+    }
+    let (outer, inner) = (m.env.new_var(names.0), m.env.new_var(names.1));
+    let pool = &mut m.env.pool;
+    let (o, i, f) = (pool.var(outer), pool.var(inner), pool.int(factor));
+    let base = pool.mul(o, f);
+    let value = pool.add(base, i);
+    let divides = divisible(pool, extent, factor);
+    let outer_extent = pool.ceil_div(extent, factor);
+    let outer_extent = cora_ir::affine::normalize(pool, outer_extent);
+    let inner_extent = if divides || tail == Tail::Mask {
+        f
+    } else {
+        let rest = pool.sub(extent, base);
+        pool.min(f, rest)
+    };
+    let l = loop_at_mut(&mut m.body, &path);
+    let mut body = std::mem::take(&mut l.body);
+    let map: FxHashMap<_, _> = [(var, value)].into_iter().collect();
+    substitute(&mut m.env.pool, &mut body, &map);
+    if !divides && tail == Tail::Mask {
+        let cond = m.env.pool.lt(value, extent);
+        add_predicate(&m.env.pool, &mut body, cond);
+    }
+    let inner_loop = For { var: inner, stage, extent: inner_extent, kind: LoopKind::Serial, init: false, body };
+    let l = loop_at_mut(&mut m.body, &path);
+    *l = For { var: outer, extent: outer_extent, body: vec![Stmt::For(inner_loop)], ..l.clone() };
+    place_init(m, stage);
+    Ok(())
+}
+
+/// Whether `factor` is seen to divide `e` from its polynomial form.
+pub fn divisible(pool: &mut cora_ir::ExprPool, e: ExprId, factor: i64) -> bool {
+    let f = pool.int(factor);
+    let r = pool.modulo(e, f);
+    let r = cora_ir::affine::normalize(pool, r);
+    pool.as_int(r) == Some(0)
+}

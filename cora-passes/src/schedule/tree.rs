@@ -1,0 +1,280 @@
+//! Finding and editing loops: paths, substitution, the placement of `init` blocks.
+
+use cora_ir::expr::ExprPool;
+use cora_ir::loops::{Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::schedule::LoopRef;
+use cora_ir::{Diagnostic, Env, ExprId, TensorId, VarId};
+use rustc_hash::FxHashMap;
+
+/// A statement's position: an index into the module's body, then into each nested body.
+pub type Path = Vec<usize>;
+
+/// The statement at `path`.
+pub fn stmt_at<'a>(body: &'a [Stmt], path: &[usize]) -> Option<&'a Stmt> {
+    let (&first, rest) = path.split_first()?;
+    let s = body.get(first)?;
+    match (rest.is_empty(), s) {
+        (true, _) => Some(s),
+        (false, Stmt::For(l)) => stmt_at(&l.body, rest),
+        (false, Stmt::Block(_)) => None,
+    }
+}
+
+/// The list of statements that the loop at `path` holds; the top level for the empty path.
+pub fn body_at_mut<'a>(body: &'a mut Vec<Stmt>, path: &[usize]) -> &'a mut Vec<Stmt> {
+    match path.split_first() {
+        None => body,
+        Some((&first, rest)) => match &mut body[first] {
+            Stmt::For(l) => body_at_mut(&mut l.body, rest),
+            Stmt::Block(_) => unreachable!("a path leads through loops only"),
+        },
+    }
+}
+
+/// The loop at `path`.
+pub fn loop_at<'a>(body: &'a [Stmt], path: &[usize]) -> &'a For {
+    match stmt_at(body, path) {
+        Some(Stmt::For(l)) => l,
+        _ => unreachable!("find_loop gives paths of loops"),
+    }
+}
+
+/// The loop at `path`, mutably.
+pub fn loop_at_mut<'a>(body: &'a mut [Stmt], path: &[usize]) -> &'a mut For {
+    let (&first, rest) = path.split_first().expect("a loop's path is not empty");
+    match &mut body[first] {
+        Stmt::For(l) => {
+            if rest.is_empty() {
+                return l;
+            }
+            loop_at_mut(&mut l.body, rest)
+        }
+        Stmt::Block(_) => unreachable!("find_loop gives paths of loops"),
+    }
+}
+
+/// The loops around `path`, outermost first, without the one at `path` itself.
+pub fn enclosing<'a>(body: &'a [Stmt], path: &[usize]) -> Vec<&'a For> {
+    (1..path.len()).map(|n| loop_at(body, &path[..n])).collect()
+}
+
+/// The tensor (stage) called `name`.
+pub fn find_stage(m: &LoopModule, name: &str) -> Result<TensorId, Diagnostic> {
+    let exists = m.env.tensor_named(name).filter(|&t| m.blocks().iter().any(|b| b.stage == t));
+    exists.ok_or_else(|| {
+        let mut known: Vec<&str> = m.blocks().iter().map(|b| m.env.tensors[b.stage].name.as_str()).collect();
+        known.dedup();
+        Diagnostic::new("E0401", format!("there is no stage `{name}`"))
+            .hint(format!("stages at this point: {}", known.join(", ")))
+    })
+}
+
+/// The paths of all loops of `stage` in order, `init` loops left out.
+pub fn stage_loops(m: &LoopModule, stage: TensorId) -> Vec<Path> {
+    fn go(body: &[Stmt], stage: TensorId, at: &mut Path, out: &mut Vec<Path>) {
+        for (i, s) in body.iter().enumerate() {
+            if let Stmt::For(l) = s {
+                at.push(i);
+                if l.stage == stage && !l.init {
+                    out.push(at.clone());
+                }
+                go(&l.body, stage, at, out);
+                at.pop();
+            }
+        }
+    }
+    let mut out = Vec::new();
+    go(&m.body, stage, &mut Vec::new(), &mut out);
+    out
+}
+
+/// The path of the loop that `r` names.
+pub fn find_loop(m: &LoopModule, r: &LoopRef) -> Result<Path, Diagnostic> {
+    let stage = find_stage(m, &r.stage)?;
+    let loops = stage_loops(m, stage);
+    let name_of = |p: &Path| m.env.vars[loop_at(&m.body, p).var].name.clone();
+    loops.iter().find(|p| name_of(p) == r.name).cloned().ok_or_else(|| {
+        let names: Vec<String> = loops.iter().map(name_of).collect();
+        Diagnostic::new("E0402", format!("stage `{}` has no loop `{}`", r.stage, r.name))
+            .hint(format!("its loops are: {}", names.join(", ")))
+    })
+}
+
+/// Refuses a loop name that the stage already uses.
+pub fn check_fresh_loop(m: &LoopModule, stage: TensorId, name: &str) -> Result<(), Diagnostic> {
+    let taken = stage_loops(m, stage).iter().any(|p| m.env.vars[loop_at(&m.body, p).var].name == name);
+    if taken {
+        let stage = &m.env.tensors[stage].name;
+        return Err(Diagnostic::new("E0403", format!("stage `{stage}` already has a loop `{name}`"))
+            .hint("choose another name for the new loop"));
+    }
+    Ok(())
+}
+
+/// Replaces loop variables in extents, bindings and predicates below.
+pub fn substitute(pool: &mut ExprPool, stmts: &mut [Stmt], map: &FxHashMap<VarId, ExprId>) {
+    for s in stmts {
+        match s {
+            Stmt::For(l) => {
+                l.extent = pool.substitute(l.extent, map);
+                substitute(pool, &mut l.body, map);
+            }
+            Stmt::Block(b) => {
+                for i in &mut b.iters {
+                    i.binding = pool.substitute(i.binding, map);
+                }
+                for p in &mut b.predicate {
+                    *p = pool.substitute(*p, map);
+                }
+            }
+        }
+    }
+}
+
+/// Adds a conjunct to the predicate of every block below.
+pub fn add_predicate(pool: &ExprPool, stmts: &mut [Stmt], cond: ExprId) {
+    if pool.as_bool(cond) == Some(true) {
+        return;
+    }
+    for s in stmts {
+        s.blocks_mut(&mut |b| {
+            if !b.predicate.contains(&cond) {
+                b.predicate.push(cond);
+            }
+        });
+    }
+}
+
+/// Whether the block of `stage` below reduces over loop variable `v`.
+pub fn is_reduction_var(pool: &ExprPool, b: &Block, v: VarId) -> bool {
+    b.iters.iter().any(|i| i.kind == IterKind::Reduce && pool.uses_var(i.binding, v))
+}
+
+/// Removes the `init` block of `stage` and its loops, wherever they are.
+pub fn remove_init(body: &mut Vec<Stmt>, stage: TensorId) {
+    body.retain_mut(|s| match s {
+        Stmt::Block(b) => !(b.stage == stage && b.role == BlockRole::Init),
+        Stmt::For(l) => {
+            let had = !l.body.is_empty();
+            remove_init(&mut l.body, stage);
+            !(had && l.body.is_empty())
+        }
+    });
+}
+
+/// Places the `init` block of a reduction anew: just before the outermost loop that it reduces
+/// over, inside copies of the spatial loops that are within that loop.
+///
+/// The nest of `init` is a function of the nest of `update`; every primitive that changes a stage's
+/// loops calls this at its end, so the module stays executable after each step.
+pub fn place_init(m: &mut LoopModule, stage: TensorId) {
+    let Some(path) = find_update(&m.body, stage, &mut Vec::new()) else { return };
+    remove_init(&mut m.body, stage);
+    let Some(path) = find_update(&m.body, stage, &mut Vec::new()).or(Some(path)) else { return };
+    let Some(Stmt::Block(update)) = stmt_at(&m.body, &path) else { return };
+    let update = update.clone();
+    let BlockRole::Update(combiner) = update.role else { return };
+    let loops: Vec<For> =
+        enclosing(&m.body, &path).into_iter().map(|l| For { body: Vec::new(), ..l.clone() }).collect();
+    let first = loops
+        .iter()
+        .position(|l| l.stage == stage && is_reduction_var(&m.env.pool, &update, l.var))
+        .unwrap_or(loops.len());
+    let init = build_init(&mut m.env, &update, combiner, &loops[first..]);
+    let at = path[first];
+    body_at_mut(&mut m.body, &path[..first]).insert(at, init);
+}
+
+fn find_update(body: &[Stmt], stage: TensorId, at: &mut Path) -> Option<Path> {
+    for (i, s) in body.iter().enumerate() {
+        at.push(i);
+        match s {
+            Stmt::Block(b) if b.stage == stage && matches!(b.role, BlockRole::Update(_)) => return Some(at.clone()),
+            Stmt::For(l) => {
+                if let Some(p) = find_update(&l.body, stage, at) {
+                    return Some(p);
+                }
+            }
+            Stmt::Block(_) => {}
+        }
+        at.pop();
+    }
+    None
+}
+
+fn build_init(env: &mut Env, update: &Block, combiner: cora_ir::Combiner, inner: &[For]) -> Stmt {
+    let mut block = update.clone();
+    block.role = BlockRole::Init;
+    block.iters.retain(|i| i.kind == IterKind::Spatial);
+    let ty = env.tensors[update.tensor].ty;
+    block.value = env.identity(combiner, ty);
+    let reduced: Vec<VarId> =
+        inner.iter().filter(|l| is_reduction_var(&env.pool, update, l.var)).map(|l| l.var).collect();
+    block.predicate.retain(|&p| !reduced.iter().any(|&v| env.pool.uses_var(p, v)));
+    // Fresh iterator variables, then fresh copies of the spatial loops.
+    let mut rename: FxHashMap<VarId, ExprId> = FxHashMap::default();
+    for i in &mut block.iters {
+        i.extent = env.pool.substitute(i.extent, &rename);
+        let name = env.vars[i.var].name.clone();
+        let fresh = env.new_var(name);
+        let e = env.pool.var(fresh);
+        rename.insert(i.var, e);
+        i.var = fresh;
+    }
+    for x in &mut block.index {
+        *x = env.pool.substitute(*x, &rename);
+    }
+    let spatial: Vec<&For> = inner.iter().filter(|l| !reduced.contains(&l.var)).collect();
+    let mut vars: FxHashMap<VarId, ExprId> = FxHashMap::default();
+    let mut fresh = Vec::new();
+    for l in &spatial {
+        let name = env.vars[l.var].name.clone();
+        let v = env.new_var(name);
+        let extent = env.pool.substitute(l.extent, &vars);
+        let e = env.pool.var(v);
+        vars.insert(l.var, e);
+        fresh.push((v, extent, if l.kind == LoopKind::Parallel { LoopKind::Serial } else { l.kind }));
+    }
+    let mut stmts = vec![Stmt::Block(block)];
+    substitute(&mut env.pool, &mut stmts, &vars);
+    for (var, extent, kind) in fresh.into_iter().rev() {
+        stmts = vec![Stmt::For(For { var, stage: update.stage, extent, kind, init: true, body: stmts })];
+    }
+    stmts.remove(0)
+}
+
+/// Every stage with a block below `stmts`.
+pub fn stages_below(stmts: &[Stmt]) -> Vec<TensorId> {
+    let mut out = Vec::new();
+    for s in stmts {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s
+                && !out.contains(&b.stage)
+            {
+                out.push(b.stage);
+            }
+        });
+    }
+    out
+}
+
+/// Every tensor that the statements below read.
+pub fn reads_below(pool: &ExprPool, stmts: &[Stmt]) -> Vec<TensorId> {
+    let mut out = Vec::new();
+    for s in stmts {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s {
+                for &e in std::iter::once(&b.value).chain(&b.index) {
+                    pool.walk(e, &mut |_, n| {
+                        if let cora_ir::Expr::Load { tensor, .. } = n
+                            && !out.contains(tensor)
+                        {
+                            out.push(*tensor);
+                        }
+                    });
+                }
+            }
+        });
+    }
+    out
+}

@@ -1,0 +1,321 @@
+//! Copies a tensor between its logical form and its storage.
+//!
+//! Where the offset is `base + j` in the innermost index `j`, whole rows are copied, and rows that follow each other in
+//! storage in one piece; otherwise elements.
+
+use super::{Shape, view};
+use crate::abi::{DType, Ix, TensorDesc};
+use crate::domain::{Budget, Count, DomainProgram, Scratch, Sink, Strip, WalkFault};
+use crate::error::{Error, Result};
+use crate::eval::{Env, eval};
+use crate::limits::Limits;
+
+/// What packing does with storage that holds no element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// Leaves it.
+    Keep,
+    /// Zero bytes.
+    Zero,
+    /// 0xFF bytes: NaN for every float type.
+    Poison,
+}
+
+/// A tensor's layout, compiled.
+pub struct TensorLayout {
+    desc: TensorDesc,
+    /// Extents of the innermost dim over the outer ones.
+    count: DomainProgram,
+    copy: Copying,
+    /// Dims whose storage extent is not simply the extent, with (extent, storage) over the dims outside.
+    padded: Vec<(usize, DomainProgram)>,
+}
+
+enum Copying {
+    /// (extent of the row, offset of its first element) over the outer dims.
+    Rows(DomainProgram),
+    /// Offsets over all dims.
+    Elements(DomainProgram),
+}
+
+impl TensorLayout {
+    /// Compiles the layout of a tensor of a validated program.
+    pub fn new(desc: &TensorDesc) -> TensorLayout {
+        let extents: Vec<&Ix> = desc.dims.iter().map(|d| &d.extent).collect();
+        let one = Ix::Const(1);
+        let copy = match extents.split_last() {
+            Some((last, outer)) if slope(&desc.offset, outer.len() as u32) == Some(1) => {
+                let first = at_zero(&desc.offset, outer.len() as u32);
+                Copying::Rows(DomainProgram::new(outer, &[last, &first]))
+            }
+            _ => Copying::Elements(DomainProgram::new(&extents, &[&desc.offset])),
+        };
+        let count = match extents.split_last() {
+            Some((last, outer)) => DomainProgram::new(outer, &[last]),
+            None => DomainProgram::new(&[], &[&one]),
+        };
+        let dims = desc.dims.iter().enumerate().filter(|(_, d)| d.extent != d.storage);
+        let padded = dims.map(|(j, d)| (j, DomainProgram::new(&extents[..j], &[&d.extent, &d.storage]))).collect();
+        TensorLayout { desc: desc.clone(), count, copy, padded }
+    }
+
+    /// The tensor.
+    pub fn desc(&self) -> &TensorDesc {
+        &self.desc
+    }
+
+    /// Number of elements for a batch.
+    ///
+    /// # Errors
+    /// Index arithmetic without a value, a negative extent, a limit exceeded.
+    pub fn elements(&self, env: Env<'_>, limits: &Limits) -> Result<u64> {
+        let mut total = Count { dims: self.desc.dims.len(), total: 0 };
+        self.walk(&self.count, env, limits, &mut total)?;
+        Ok(total.total)
+    }
+
+    /// Form for a batch.
+    ///
+    /// # Errors
+    /// As [`TensorLayout::elements`].
+    pub fn shape(&self, env: Env<'_>, limits: &Limits) -> Result<Shape> {
+        let elements = self.elements(env, limits)?;
+        let rank = self.desc.dims.len();
+        if self.desc.dims.iter().any(|d| uses_arg(&d.extent)) {
+            return Ok(Shape::Ragged { rank, elements });
+        }
+        let extent = |(dim, d): (usize, &crate::abi::DimDesc)| {
+            let extent = eval(&d.extent, env, &[]).map_err(|fault| Error::Index { at: self.place(), fault })?;
+            u64::try_from(extent).map_err(|_| Error::NegativeExtent { at: self.place(), dim, extent })
+        };
+        let dims: Vec<u64> = self.desc.dims.iter().enumerate().map(extent).collect::<Result<_>>()?;
+        Ok(Shape::Dense(dims))
+    }
+
+    /// Checks that logical data has the right number of elements, values in the declared range, and booleans that
+    /// are 0 or 1.
+    ///
+    /// # Errors
+    /// [`Error::Elements`], [`Error::Value`], [`Error::Bool`], and those of [`TensorLayout::elements`].
+    pub fn check(&self, env: Env<'_>, logical: &[u8], limits: &Limits) -> Result<()> {
+        self.check_len(env, logical.len(), limits)?;
+        let tensor = || self.desc.name.clone();
+        if self.desc.dtype == DType::Bool
+            && let Some(at) = logical.iter().position(|&b| b > 1)
+        {
+            let what = format!("tensor `{}`", self.desc.name);
+            return Err(Error::Bool { what, element: at as u64, value: logical[at] });
+        }
+        let Some((lo, hi)) = &self.desc.value_range else { return Ok(()) };
+        let bound = |ix| eval(ix, env, &[]).map_err(|fault| Error::Index { at: self.place(), fault });
+        let (lo, hi) = (bound(lo)?, bound(hi)?);
+        let outside = |&v: &i64| v < lo || v >= hi;
+        let found = integers(self.desc.dtype, logical).enumerate().find(|(_, v)| outside(v));
+        match found {
+            Some((element, value)) => Err(Error::Value { tensor: tensor(), element: element as u64, value, lo, hi }),
+            None => Ok(()),
+        }
+    }
+
+    /// Copies logical data into storage.
+    ///
+    /// # Errors
+    /// A wrong number of elements, an offset outside `storage`, a storage extent below the extent, and those of
+    /// [`TensorLayout::elements`].
+    pub fn pack(&self, env: Env<'_>, logical: &[u8], storage: &mut [u8], fill: Fill, limits: &Limits) -> Result<()> {
+        self.check_len(env, logical.len(), limits)?;
+        if storage.len() != logical.len() {
+            match fill {
+                Fill::Keep => {}
+                Fill::Zero => storage.fill(0),
+                Fill::Poison => storage.fill(0xFF),
+            }
+        }
+        let elems = storage.len() / self.desc.dtype.size();
+        self.copy(env, elems, limits, &mut |from, to, n| {
+            match (storage.get_mut(to..to + n), logical.get(from..from + n)) {
+                (Some(to), Some(from)) => to.copy_from_slice(from),
+                // Unreachable: `copy` checks offsets, `check_len` the logical length.
+                _ => debug_assert!(false, "copy out of bounds"),
+            }
+        })
+    }
+
+    /// Copies storage into logical data.
+    ///
+    /// # Errors
+    /// As [`TensorLayout::pack`].
+    pub fn unpack(&self, env: Env<'_>, storage: &[u8], logical: &mut [u8], limits: &Limits) -> Result<()> {
+        self.check_len(env, logical.len(), limits)?;
+        let elems = storage.len() / self.desc.dtype.size();
+        self.copy(env, elems, limits, &mut |to, from, n| match (
+            logical.get_mut(to..to + n),
+            storage.get(from..from + n),
+        ) {
+            (Some(to), Some(from)) => to.copy_from_slice(from),
+            _ => debug_assert!(false, "copy out of bounds"),
+        })
+    }
+
+    /// Calls `copy(logical byte, storage byte, bytes)` for runs that together are the whole tensor.
+    fn copy(
+        &self,
+        env: Env<'_>,
+        elems: usize,
+        limits: &Limits,
+        copy: &mut dyn FnMut(usize, usize, usize),
+    ) -> Result<()> {
+        for (dim, program) in &self.padded {
+            let mut check = CheckStorage(None);
+            let walked = self.walk(program, env, limits, &mut check);
+            if let Some((extent, storage)) = check.0 {
+                let tensor = self.desc.name.clone();
+                return Err(Error::Storage { tensor, dim: *dim, extent, storage });
+            }
+            walked?;
+        }
+        let (program, rows) = match &self.copy {
+            Copying::Rows(p) => (p, true),
+            Copying::Elements(p) => (p, false),
+        };
+        let size = self.desc.dtype.size();
+        let mut sink = Runs { rows, size, elems, logical: 0, run: (0, 0, 0), bad: None, copy };
+        let walked = self.walk(program, env, limits, &mut sink);
+        sink.flush();
+        if let Some(offset) = sink.bad {
+            let tensor = self.desc.name.clone();
+            return Err(Error::Offset { tensor, offset, elems: elems as u64 });
+        }
+        walked
+    }
+
+    fn check_len(&self, env: Env<'_>, bytes: usize, limits: &Limits) -> Result<()> {
+        let size = self.desc.dtype.size();
+        let (want, got) = (self.elements(env, limits)?, (bytes / size) as u64);
+        if want != got || !bytes.is_multiple_of(size) {
+            let what = format!("tensor `{}`", self.desc.name);
+            return Err(Error::Elements { what, want, got });
+        }
+        Ok(())
+    }
+
+    fn walk(&self, program: &DomainProgram, env: Env<'_>, limits: &Limits, sink: &mut impl Sink) -> Result<()> {
+        let mut budget = Budget(limits.steps);
+        program
+            .walk(env, &mut Scratch::default(), &mut budget, sink)
+            .map_err(|fault| fault.at(self.place(), limits.buffer_bytes, limits))
+    }
+
+    fn place(&self) -> String {
+        format!("tensor `{}`", self.desc.name)
+    }
+}
+
+/// Joins rows or elements that are neighbours in storage into runs.
+struct Runs<'a> {
+    rows: bool,
+    size: usize,
+    elems: usize,
+    /// Logical elements so far.
+    logical: usize,
+    /// The run that is being joined: first logical element, first storage element, elements.
+    run: (usize, usize, usize),
+    bad: Option<i64>,
+    copy: &'a mut dyn FnMut(usize, usize, usize),
+}
+
+impl Runs<'_> {
+    fn push(&mut self, extent: i64, offset: i64) -> std::result::Result<(), WalkFault> {
+        if extent == 0 {
+            return Ok(());
+        }
+        let at = usize::try_from(offset).ok();
+        let count = usize::try_from(extent).ok();
+        let fits = |&(at, n): &(usize, usize)| at.checked_add(n).is_some_and(|end| end <= self.elems);
+        let Some((at, n)) = at.zip(count).filter(fits) else {
+            self.bad = Some(offset);
+            return Err(WalkFault::Memory { need: 0 });
+        };
+        let (_, start, len) = self.run;
+        if len > 0 && start + len == at {
+            self.run.2 += n;
+        } else {
+            self.flush();
+            self.run = (self.logical, at, n);
+        }
+        self.logical += n;
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        let (logical, storage, n) = std::mem::take(&mut self.run);
+        if n > 0 {
+            (self.copy)(logical * self.size, storage * self.size, n * self.size);
+        }
+    }
+}
+
+impl Sink for Runs<'_> {
+    fn strip(&mut self, strip: Strip<'_>) -> std::result::Result<(), WalkFault> {
+        if self.rows {
+            let (extents, offsets) = (strip.value(0)?, strip.value(1)?);
+            extents.iter().zip(offsets).try_for_each(|(&n, &at)| self.push(n, at))
+        } else {
+            strip.value(0)?.iter().try_for_each(|&at| self.push(1, at))
+        }
+    }
+}
+
+/// The first point whose storage extent is too small.
+struct CheckStorage(Option<(i64, i64)>);
+
+impl Sink for CheckStorage {
+    fn strip(&mut self, strip: Strip<'_>) -> std::result::Result<(), WalkFault> {
+        let (extents, storage) = (strip.value(0)?, strip.value(1)?);
+        self.0 = extents.iter().copied().zip(storage.iter().copied()).find(|(e, s)| s < e);
+        if self.0.is_some() { Err(WalkFault::Memory { need: 0 }) } else { Ok(()) }
+    }
+}
+
+fn integers(dtype: DType, bytes: &[u8]) -> Box<dyn Iterator<Item = i64> + '_> {
+    match dtype {
+        DType::I8 => Box::new(bytes.iter().map(|&b| i64::from(b as i8))),
+        DType::I16 => Box::new(bytes.chunks_exact(2).map(|c| i64::from(i16::from_ne_bytes([c[0], c[1]])))),
+        DType::I32 => Box::new(bytes.chunks_exact(4).map(|c| i64::from(i32::from_ne_bytes([c[0], c[1], c[2], c[3]])))),
+        DType::I64 => match view::<i64>(bytes) {
+            Some(values) => Box::new(values.iter().copied()),
+            None => Box::new(bytes.chunks_exact(8).map(|c| i64::from_ne_bytes(std::array::from_fn(|i| c[i])))),
+        },
+        _ => Box::new(std::iter::empty()),
+    }
+}
+
+fn uses_arg(ix: &Ix) -> bool {
+    matches!(ix, Ix::Arg(_)) || ix.operands().any(uses_arg)
+}
+
+/// The constant `c` such that `ix` is `c * Arg(arg)` plus something that does not depend on it, where that is evident.
+fn slope(ix: &Ix, arg: u32) -> Option<i64> {
+    match ix {
+        Ix::Arg(a) => Some(i64::from(*a == arg)),
+        Ix::Add(a, b) => slope(a, arg)?.checked_add(slope(b, arg)?),
+        Ix::Sub(a, b) => slope(a, arg)?.checked_sub(slope(b, arg)?),
+        Ix::Mul(a, b) => match (&**a, &**b, slope(a, arg)?, slope(b, arg)?) {
+            (_, _, 0, 0) => Some(0),
+            (Ix::Const(k), _, _, s) | (_, Ix::Const(k), s, _) => k.checked_mul(s),
+            _ => None,
+        },
+        other => other.operands().all(|x| slope(x, arg) == Some(0)).then_some(0),
+    }
+}
+
+/// `ix` where `Arg(arg)` is 0.
+fn at_zero(ix: &Ix, arg: u32) -> Ix {
+    let ops = ix.to_postfix().unwrap_or_default();
+    let zero = |op| if op == crate::abi::IxOp::Arg(arg) { crate::abi::IxOp::Const(0) } else { op };
+    let ops: Vec<_> = ops.into_iter().map(zero).collect();
+    Ix::from_postfix(&ops).unwrap_or(Ix::Const(0))
+}
+
+#[cfg(test)]
+mod tests;
