@@ -7,6 +7,7 @@ use crate::expr::{Expr, ExprPool};
 use crate::ids::ExprId;
 use crate::types::{BinOp, ScalarType, UnOp};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// A product of atoms, sorted by id; empty is the constant 1.
 pub type Monomial = Vec<ExprId>;
@@ -28,48 +29,60 @@ impl Poly {
         p
     }
 
-    fn atom(e: ExprId) -> Self {
+    /// One atom.
+    pub fn atom(e: ExprId) -> Self {
         let mut p = Self::default();
         p.add_term(vec![e], 1);
         p
     }
 
-    fn add_term(&mut self, m: Monomial, c: i64) {
-        let entry = self.terms.entry(m);
-        match entry {
-            std::collections::btree_map::Entry::Occupied(mut o) => {
-                *o.get_mut() = o.get().wrapping_add(c);
-                if *o.get() == 0 {
+    /// Adds a term; false (and nothing added) if the coefficient leaves the range of `i64`.
+    pub fn add_term(&mut self, m: Monomial, c: i64) -> bool {
+        match self.terms.entry(m) {
+            Entry::Occupied(mut o) => {
+                let Some(sum) = o.get().checked_add(c) else { return false };
+                if sum == 0 {
                     o.remove();
+                } else {
+                    *o.get_mut() = sum;
                 }
             }
-            std::collections::btree_map::Entry::Vacant(v) => {
+            Entry::Vacant(v) => {
                 if c != 0 {
                     v.insert(c);
                 }
             }
         }
+        true
     }
 
-    /// `self + k * other`
-    pub fn add_scaled(mut self, other: &Self, k: i64) -> Self {
+    /// `self + k * other`, or nothing if a coefficient leaves the range of `i64`.
+    pub fn checked_add_scaled(mut self, other: &Self, k: i64) -> Option<Self> {
         for (m, c) in &other.terms {
-            self.add_term(m.clone(), c.wrapping_mul(k));
+            if !self.add_term(m.clone(), c.checked_mul(k)?) {
+                return None;
+            }
         }
-        self
+        Some(self)
     }
 
-    fn mul(&self, other: &Self) -> Self {
+    /// The product, or nothing if it is too long or a coefficient leaves the range of `i64`.
+    pub fn checked_mul(&self, other: &Self) -> Option<Self> {
+        if self.terms.len() * other.terms.len() > MAX_TERMS {
+            return None;
+        }
         let mut out = Self::default();
         for (ma, ca) in &self.terms {
             for (mb, cb) in &other.terms {
                 let mut m = ma.clone();
                 m.extend(mb);
                 m.sort_unstable();
-                out.add_term(m, ca.wrapping_mul(*cb));
+                if !out.add_term(m, ca.checked_mul(*cb)?) {
+                    return None;
+                }
             }
         }
-        out
+        Some(out)
     }
 
     /// The value, if there is no monomial but the constant.
@@ -82,44 +95,46 @@ impl Poly {
     }
 }
 
-/// The polynomial of a scalar `Index` expression; what is not `+ - *` becomes an atom.
+/// The polynomial of a scalar `Index` expression; what is not `+ - *` becomes an atom, and so does
+/// an operation whose coefficients would not fit.
 pub fn poly(pool: &mut ExprPool, e: ExprId) -> Poly {
-    match pool.get(e).clone() {
-        Expr::Int(v) => Poly::constant(v),
-        Expr::Bin(BinOp::Add, a, b) => {
+    let p = match *pool.get(e) {
+        Expr::Int(v) => Some(Poly::constant(v)),
+        Expr::Bin(op @ (BinOp::Add | BinOp::Sub), a, b) => {
             let pa = poly(pool, a);
-            pa.add_scaled(&poly(pool, b), 1)
+            pa.checked_add_scaled(&poly(pool, b), if op == BinOp::Add { 1 } else { -1 })
         }
-        Expr::Bin(BinOp::Sub, a, b) => {
-            let pa = poly(pool, a);
-            pa.add_scaled(&poly(pool, b), -1)
-        }
-        Expr::Un(UnOp::Neg, a) => Poly::default().add_scaled(&poly(pool, a), -1),
+        Expr::Un(UnOp::Neg, a) => Poly::default().checked_add_scaled(&poly(pool, a), -1),
         Expr::Bin(BinOp::Mul, a, b) => {
-            let (pa, pb) = (poly(pool, a), poly(pool, b));
-            if pa.terms.len() * pb.terms.len() > MAX_TERMS { Poly::atom(e) } else { pa.mul(&pb) }
+            let pa = poly(pool, a);
+            pa.checked_mul(&poly(pool, b))
         }
-        _ => Poly::atom(e),
-    }
+        _ => None,
+    };
+    p.unwrap_or_else(|| Poly::atom(e))
 }
 
-/// Joins `k*m*c*(x // c) + k*m*(x % c)` into `k*m*x`.
+/// Joins `k*m*c*(x // c) + k*m*(x % c)` into `k*m*x` for constants c.
 fn join_div_mod(pool: &mut ExprPool, mut p: Poly) -> Poly {
-    while let Some(j) = find_div_mod(pool, &p) {
-        p.add_term(j.low, j.k.wrapping_neg());
-        p.add_term(j.high.0, j.high.1.wrapping_neg());
-        let mut scale = Poly::default();
-        scale.add_term(j.rest, j.k);
-        let px = poly(pool, j.x);
-        p = p.add_scaled(&scale.mul(&px), 1);
+    while let Some(joined) = find_div_mod(pool, &p).and_then(|j| join(pool, &p, j)) {
+        p = joined;
     }
     p
+}
+
+fn join(pool: &mut ExprPool, p: &Poly, j: DivMod) -> Option<Poly> {
+    let mut p = p.clone();
+    p.terms.remove(&j.low);
+    p.terms.remove(&j.high);
+    let mut scale = Poly::default();
+    scale.add_term(j.rest, j.k);
+    p.checked_add_scaled(&scale.checked_mul(&poly(pool, j.x))?, 1)
 }
 
 /// A pair of terms `k * low = k * rest * (x % c)` and `high = k * rest * c * (x // c)`.
 struct DivMod {
     low: Monomial,
-    high: (Monomial, i64),
+    high: Monomial,
     k: i64,
     rest: Monomial,
     x: ExprId,
@@ -130,20 +145,15 @@ fn find_div_mod(pool: &ExprPool, p: &Poly) -> Option<DivMod> {
         for (pos, &atom) in m.iter().enumerate() {
             let Expr::Bin(BinOp::Mod, x, c) = *pool.get(atom) else { continue };
             let Some(quotient) = pool.lookup(&Expr::Bin(BinOp::FloorDiv, x, c)) else { continue };
+            // Only constants: `x // c` and `x % c` are both 0 where a variable c is 0.
+            let Some(high_k) = pool.as_int(c).and_then(|c| k.checked_mul(c)) else { continue };
             let mut rest = m.clone();
             rest.remove(pos);
             let mut high = rest.clone();
             high.push(quotient);
-            let high_k = match pool.as_int(c) {
-                Some(value) => k.wrapping_mul(value),
-                None => {
-                    high.push(c);
-                    k
-                }
-            };
             high.sort_unstable();
             if p.terms.get(&high) == Some(&high_k) {
-                return Some(DivMod { low: m.clone(), high: (high, high_k), k, rest, x });
+                return Some(DivMod { low: m.clone(), high, k, rest, x });
             }
         }
     }
@@ -243,8 +253,8 @@ fn normalize_node(pool: &mut ExprPool, e: ExprId) -> ExprId {
         }
         Expr::Bin(op, a, b) if op.is_comparison() && is_index_scalar(pool, a) => {
             // a < b  as  (terms of a - b with positive coefficients) < (the others)
-            let pa = poly(pool, a);
-            let d = pa.add_scaled(&poly(pool, b), -1);
+            let (pa, pb) = (poly(pool, a), poly(pool, b));
+            let Some(d) = pa.checked_add_scaled(&pb, -1) else { return e };
             let d = join_div_mod(pool, d);
             if let Some(c) = d.as_constant() {
                 return pool.bool(match op {
@@ -256,7 +266,11 @@ fn normalize_node(pool: &mut ExprPool, e: ExprId) -> ExprId {
             }
             let (mut left, mut right) = (Poly::default(), Poly::default());
             for (m, &k) in &d.terms {
-                if k > 0 { left.add_term(m.clone(), k) } else { right.add_term(m.clone(), k.wrapping_neg()) }
+                if k == i64::MIN {
+                    return e;
+                }
+                let side = if k > 0 { &mut left } else { &mut right };
+                side.add_term(m.clone(), k.abs());
             }
             let (l, r) = (build(pool, &left), build(pool, &right));
             pool.bin(op, l, r)

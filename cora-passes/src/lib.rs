@@ -4,6 +4,12 @@
 //! Absent from this crate: LLVM and MLIR, the `.cora` language.
 #![forbid(unsafe_code)]
 
+pub mod default_schedule;
+pub mod graph;
 pub mod lower;
+pub mod manager;
+pub mod pipeline;
+pub mod program;
 pub mod schedule;
 pub mod simplify;
+pub mod standard;

@@ -1,1 +1,202 @@
-//! Verifiers of every stage.
+//! Verifiers of every stage: the invariants that passes rely on. A failure is a compiler bug.
+//!
+//! Each error names the rule that it breaks. Declarations, in every stage:
+//!
+//! | rule | invariant |
+//! |---|---|
+//! | `names` | parameters, functions, tensors, kernels: no two of a kind have one name |
+//! | `param-range` | a parameter's least value is at most its greatest |
+//! | `uf-order` | a function's definition refers to earlier functions only |
+//! | `uf-args` | an argument's extent uses earlier arguments, a body all arguments, the bounds of an extent function none |
+//! | `uf-pure` | definitions consist of scalar `Index` parameters, arguments, calls and operators: no variables, no loads |
+//! | `uf-shape` | `prefix_sum`, `search` and `map` have arguments; `search` inverts a prefix sum with as many; `sort_desc` has one |
+//! | `tensor-dims` | extents are scalar `Index` expressions without loads over the indices of outer dimensions; variables occur only for tensors attached in a loop |
+//! | `tensor-type` | elements are not `Index`; a range is over parameters, and of an integer tensor |
+//!
+//! Expressions, in every stage:
+//!
+//! | rule | invariant |
+//! |---|---|
+//! | `entities` | every id exists |
+//! | `types` | operands agree; conditions are `Bool`; indices and arguments are `Index`; a load has its tensor's type |
+//! | `lanes` | operands have equally many lanes; what must be scalar is |
+//! | `arity` | a call has an argument for each of the function's (none for `max`); a load an index for each dimension, in the storage dialect exactly one |
+//! | `literals` | a literal is not `Index`, and its value fits its type |
+//! | `vectors` | ramps, splats, searches and lane reductions occur in the storage dialect only |
+//! | `formal-args` | `$n` occurs in definitions only |
+//!
+//! Op graph:
+//!
+//! | rule | invariant |
+//! |---|---|
+//! | `dim-order` | a dimension owns its variable; its extent uses variables of earlier dimensions only |
+//! | `op-order` | an operator defines a tensor that is no input, once, and reads inputs and earlier results only |
+//! | `op-dims` | an operator has as many spatial dimensions as its tensor; none occurs twice; their extents use outer ones only |
+//! | `op-reduce` | there is a combiner exactly when there are reduced dimensions |
+//! | `op-bound` | the value uses variables of the operator's own dimensions only |
+//! | `op-type` | the value is a scalar of the tensor's type |
+//! | `outputs` | outputs are the tensors with that role, once each, and operators define them |
+//!
+//! Loop dialect:
+//!
+//! | rule | invariant |
+//! |---|---|
+//! | `bound` | an extent uses variables of enclosing loops only |
+//! | `bound-once` | no loop or iterator binds a variable that is already bound around it |
+//! | `extent-type` | extents, bindings and indices are scalar `Index`, predicates scalar `Bool` |
+//! | `parallel-outermost` | a parallel loop is the outermost of its nest |
+//! | `init-loops` | an `init` loop contains init blocks and `init` loops only |
+//! | `iter-extents` | an iterator's extent uses earlier iterators only |
+//! | `bindings` | bindings and predicates use enclosing loops' variables only |
+//! | `block-body` | index and value use the block's own iterators only |
+//! | `block-index` | there is an index for each dimension, over spatial iterators only |
+//! | `block-type` | the value is a scalar of the tensor's type |
+//! | `block-role` | compute and init blocks have no reduced iterators; no block writes an input |
+//! | `attached` | the variables in the extents of a tensor are bound wherever it is accessed |
+//! | `written` | every output is written |
+//!
+//! Storage dialect:
+//!
+//! | rule | invariant |
+//! |---|---|
+//! | `buffers` | a tensor that is accessed has one buffer or is a table; sizes and offsets read tables only; offsets belong to inputs and outputs; a `reg` buffer has a constant size |
+//! | `tables` | a table reads earlier tables only, calls nothing, is `i32` or `i64`, and has its function's shape; no two hold one function or share a buffer |
+//! | `kernel-parallel` | a parallel loop is a kernel's last statement, after `let`s only |
+//! | `bound` | an expression uses variables of enclosing loops and earlier `let`s only |
+//! | `bound-once` | as in the loop dialect |
+//! | `scalars` | extents and `let`s are scalar `Index`; conditions of `if` scalar `Bool` |
+//! | `store-type` | index `Index`, mask `Bool`, value of the tensor's type, all with equally many lanes |
+//! | `store-target` | no store to an input, a constant input or a table |
+//! | `written` | every output is written |
+//! | `legal` | (form [`StorageForm::Legal`]) no vector or unrolled loops, no calls, constant indices into `reg` buffers |
+
+mod decls;
+mod exprs;
+mod graph;
+mod loops;
+mod storage;
+#[cfg(test)]
+mod tests;
+
+use crate::env::{Env, Role};
+use crate::ids::{ExprId, TensorId, VarId};
+use crate::text::{Names, print_expr};
+use rustc_hash::FxHashSet;
+
+pub use graph::verify_graph;
+pub use loops::verify_loops;
+pub use storage::{StorageForm, verify_storage};
+
+/// A broken invariant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {message} [{rule}]")]
+pub struct VerifyError {
+    /// The rule's name in this module's header.
+    pub rule: &'static str,
+    /// The statement or declaration, outermost first.
+    pub place: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// Which tensors an expression may read, and how.
+#[derive(Clone, Copy)]
+enum Loads<'a> {
+    /// None; the rule that says so.
+    No(&'static str),
+    /// With an index for each dimension.
+    MultiDim,
+    /// With one flat offset.
+    Flat,
+    /// With one flat offset, from these; the rule that says so.
+    Only(&'a FxHashSet<TensorId>, &'static str),
+}
+
+/// What an expression may consist of where it stands.
+#[derive(Clone, Copy)]
+struct Allow<'a> {
+    loads: Loads<'a>,
+    /// How many formal arguments there are, and the rule that says so.
+    args: (u32, &'static str),
+    /// The variables in scope and the rule that says so; nothing = any.
+    vars: Option<(&'a FxHashSet<VarId>, &'static str)>,
+    /// The rule that forbids calls, if they are forbidden.
+    no_calls: Option<&'static str>,
+    /// Whether vectors may occur.
+    vectors: bool,
+}
+
+/// A verification under way.
+struct Checker<'a> {
+    env: &'a Env,
+    place: Vec<String>,
+    errors: Vec<VerifyError>,
+    /// Expressions whose types were checked.
+    typed: FxHashSet<ExprId>,
+}
+
+impl<'a> Checker<'a> {
+    fn new(env: &'a Env) -> Self {
+        Self { env, place: Vec::new(), errors: Vec::new(), typed: FxHashSet::default() }
+    }
+
+    fn finish(self) -> Result<(), Vec<VerifyError>> {
+        if self.errors.is_empty() { Ok(()) } else { Err(self.errors) }
+    }
+
+    fn error(&mut self, rule: &'static str, message: impl Into<String>) {
+        let place = if self.place.is_empty() { "module".to_owned() } else { self.place.join(", ") };
+        let error = VerifyError { rule, place, message: message.into() };
+        if !self.errors.contains(&error) {
+            self.errors.push(error);
+        }
+    }
+
+    /// Runs `f` with `place` as the innermost place.
+    fn within(&mut self, place: String, f: impl FnOnce(&mut Self)) {
+        self.place.push(place);
+        f(self);
+        self.place.pop();
+    }
+
+    fn show(&self, e: ExprId) -> String {
+        if e.index_in(self.env) { print_expr(self.env, e, &Names::default()) } else { "?".into() }
+    }
+
+    fn tensor_name(&self, t: TensorId) -> String {
+        self.env.tensors.get(t).map_or_else(|| format!("@?{t:?}"), |t| format!("@{}", t.name))
+    }
+
+    fn var_name(&self, v: VarId) -> String {
+        self.env.vars.get(v).map_or_else(|| format!("%?{v:?}"), |v| format!("%{}", v.name))
+    }
+
+    /// Whether tensor `t` exists; an error if not.
+    fn exists(&mut self, t: TensorId) -> bool {
+        let there = self.env.tensors.get(t).is_some();
+        if !there {
+            self.error("entities", format!("there is no tensor {t:?}"));
+        }
+        there
+    }
+
+    /// Every output must be among `written`.
+    fn all_written(&mut self, written: &FxHashSet<TensorId>) {
+        for (id, t) in self.env.tensors.iter() {
+            if t.role == Role::Output && !written.contains(&id) {
+                self.error("written", format!("output `@{}` is never written", t.name));
+            }
+        }
+    }
+}
+
+/// Whether an expression id belongs to a pool.
+trait InPool {
+    fn index_in(self, env: &Env) -> bool;
+}
+
+impl InPool for ExprId {
+    fn index_in(self, env: &Env) -> bool {
+        crate::ids::EntityId::index(self) < env.pool.len()
+    }
+}

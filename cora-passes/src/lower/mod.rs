@@ -15,6 +15,9 @@ use cora_ir::{Env, ExprId, VarId};
 pub trait Simplifier {
     /// An expression with the same value wherever the loops' ranges hold.
     fn simplify(&mut self, env: &mut Env, loops: &[(VarId, ExprId)], e: ExprId) -> ExprId;
+
+    /// Whether `goal` (a condition) is proved under the loops' ranges and the assumptions.
+    fn prove(&mut self, env: &mut Env, loops: &[(VarId, ExprId)], assumptions: &[ExprId], goal: ExprId) -> bool;
 }
 
 /// Polynomial normal form only.
@@ -23,5 +26,10 @@ pub struct AffineSimplifier;
 impl Simplifier for AffineSimplifier {
     fn simplify(&mut self, env: &mut Env, _loops: &[(VarId, ExprId)], e: ExprId) -> ExprId {
         cora_ir::affine::normalize(&mut env.pool, e)
+    }
+
+    fn prove(&mut self, env: &mut Env, _loops: &[(VarId, ExprId)], _assumptions: &[ExprId], goal: ExprId) -> bool {
+        let g = cora_ir::affine::normalize(&mut env.pool, goal);
+        env.pool.as_bool(g) == Some(true)
     }
 }

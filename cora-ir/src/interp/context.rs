@@ -1,0 +1,224 @@
+//! What one interpretation knows: the batch, checked, the functions tabulated so far, memory left.
+
+use crate::env::{Env, UfDef};
+use crate::expr::Expr;
+use crate::ids::{EntityId, ExprId, TensorId, UfId};
+use crate::interp::buffer::{Buffer, Held, Memory};
+use crate::interp::error::{InterpError, Stage, Use};
+use crate::interp::eval::{Bindings, Scalars};
+use crate::interp::functions::{Functions, leading_args};
+use crate::interp::levels::{LevelExtent, Levels};
+use crate::interp::{Batch, Data, Options};
+use std::sync::Arc;
+
+/// Which size of a tensor's dimensions is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Size {
+    /// Valid positions.
+    Extent,
+    /// Stored positions.
+    Storage,
+}
+
+/// The state shared by all nests of one run.
+pub(crate) struct Context<'a> {
+    pub env: &'a Env,
+    pub batch: &'a Batch,
+    pub functions: Functions,
+    pub stage: Stage,
+    used: usize,
+    cap: usize,
+}
+
+impl<'a> Context<'a> {
+    /// Checks the parameters.
+    pub fn new(env: &'a Env, batch: &'a Batch, options: &Options, stage: Stage) -> Result<Self, InterpError> {
+        for (id, p) in env.params.iter() {
+            let Some(&value) = batch.params.get(id.index()) else {
+                return Err(InterpError::MissingParam { param: p.name.clone() });
+            };
+            if !(p.lo..=p.hi).contains(&value) {
+                return Err(InterpError::Range { name: p.name.clone(), index: vec![], value, lo: p.lo, hi: p.hi });
+            }
+        }
+        let functions = Functions::new(env.ufs.len());
+        Ok(Self { env, batch, functions, stage, used: 0, cap: options.max_bytes })
+    }
+
+    pub fn unsupported(&self, what: impl Into<String>) -> InterpError {
+        InterpError::Unsupported { stage: self.stage, what: what.into() }
+    }
+
+    pub fn tensor_name(&self, t: TensorId) -> String {
+        self.env.tensors.get(t).map_or_else(|| "?".to_owned(), |t| t.name.clone())
+    }
+
+    /// How many more elements fit.
+    pub fn room(&self) -> i64 {
+        i64::try_from((self.cap - self.used) / 8).unwrap_or(i64::MAX)
+    }
+
+    /// Counts memory that is about to be taken.
+    pub fn charge(&mut self, what: impl FnOnce() -> String, bytes: usize) -> Result<(), InterpError> {
+        if bytes > self.cap - self.used {
+            return Err(InterpError::TooLarge { what: what(), limit: self.cap });
+        }
+        self.used += bytes;
+        Ok(())
+    }
+
+    /// Counts memory that was given back.
+    pub fn release(&mut self, bytes: usize) {
+        self.used = self.used.saturating_sub(bytes);
+    }
+
+    /// Tabulates every function that `e` calls.
+    pub fn prepare(&mut self, e: ExprId) -> Result<(), InterpError> {
+        let mut called = Vec::new();
+        self.env.pool.walk(e, &mut |_, node| {
+            if let Expr::Call(f, _) = node {
+                called.push(*f);
+            }
+        });
+        called.into_iter().try_for_each(|f| self.ready(f))
+    }
+
+    /// Tabulates `f` and what its definition calls.
+    pub fn ready(&mut self, f: UfId) -> Result<(), InterpError> {
+        if self.functions.is_ready(f) {
+            return Ok(());
+        }
+        let Some(uf) = self.env.ufs.get(f) else { return Err(self.unsupported("a call of an unknown function")) };
+        let mut needs: Vec<ExprId> = uf.domain.clone();
+        needs.extend(uf.def.body());
+        if let UfDef::Extent { lo, hi } = uf.def {
+            needs.extend([lo, hi]);
+        }
+        for e in needs {
+            let mut later = false;
+            self.env.pool.walk(e, &mut |_, node| later |= matches!(node, Expr::Call(g, _) if *g >= f));
+            if later {
+                return Err(self.unsupported(format!("function `{}` is defined by a later one", uf.name)));
+            }
+            self.prepare(e)?;
+        }
+        if let UfDef::Search { sum } = uf.def {
+            if sum >= f {
+                return Err(self.unsupported(format!("function `{}` is defined by a later one", uf.name)));
+            }
+            self.ready(sum)?;
+        }
+        let limit = self.room();
+        self.functions.build(f, self.env, &self.batch.params, self.batch, self.stage, limit)?;
+        let bytes = self.functions.bytes(f);
+        self.charge(|| uf.name.clone(), bytes)
+    }
+
+    /// An evaluator of single expressions.
+    pub fn scalars<'c>(&'c self, memory: Option<&'c Memory<'c>>) -> Scalars<'c> {
+        let (env, params, functions, stage) = (self.env, &self.batch.params, &self.functions, self.stage);
+        Scalars { env, params, functions, memory, stage }
+    }
+
+    /// The value of an integer expression that must be defined.
+    pub fn size(&mut self, e: ExprId, memory: &Memory<'_>, name: &str) -> Result<i64, InterpError> {
+        self.prepare(e)?;
+        self.scalars(Some(memory)).int(e, &[], &[])?.ok_or_else(|| self.undefined_extent(name, &[]))
+    }
+
+    fn undefined_extent(&self, name: &str, index: &[i64]) -> InterpError {
+        InterpError::Undefined {
+            stage: self.stage,
+            usage: Use::Extent,
+            name: name.to_owned(),
+            index: index.to_vec(),
+            origin: None,
+        }
+    }
+
+    /// Tabulates the functions in a tensor's sizes.
+    pub fn prepare_tensor(&mut self, t: TensorId) -> Result<(), InterpError> {
+        for d in &self.env.tensors[t].dims {
+            self.prepare(d.extent)?;
+            self.prepare(d.storage)?;
+        }
+        Ok(())
+    }
+
+    /// The level tables of a tensor whose functions are ready.
+    pub fn levels(&self, t: TensorId, size: Size, vars: &Bindings, rows: Option<&[i64]>) -> Result<Levels, InterpError> {
+        let tensor = &self.env.tensors[t];
+        let scalars = self.scalars(None);
+        let mut levels = Levels::scalar();
+        for (d, dim) in tensor.dims.iter().enumerate() {
+            let e = if size == Size::Extent { dim.extent } else { dim.storage };
+            let mut at = |args: &[i64]| {
+                scalars.int(e, args, vars)?.ok_or_else(|| self.undefined_extent(&tensor.name, args))
+            };
+            if let (0, Some(rows)) = (d, rows) {
+                levels = Levels::kept(at(&[])?, rows);
+                continue;
+            }
+            let depends = leading_args(self.env, e);
+            levels.push(LevelExtent { at: &mut at, depends }, self.room())?.ok_or_else(|| self.too_large(t))?;
+        }
+        Ok(levels)
+    }
+
+    pub fn too_large(&self, t: TensorId) -> InterpError {
+        InterpError::TooLarge { what: self.tensor_name(t), limit: self.cap }
+    }
+
+    /// A new tensor of undefined elements.
+    pub fn hold<'b>(&mut self, t: TensorId, levels: Levels) -> Result<Held<'b>, InterpError> {
+        let len = usize::try_from(levels.total).unwrap_or(0);
+        self.charge_levels(t, &levels)?;
+        Ok(Held { buf: Buffer::undefined(self.env.tensors[t].ty, len), levels: Arc::new(levels) })
+    }
+
+    /// Counts the memory of a tensor with these levels.
+    pub fn charge_levels(&mut self, t: TensorId, levels: &Levels) -> Result<(), InterpError> {
+        let bytes = held_bytes(levels);
+        let name = self.tensor_name(t);
+        self.charge(|| name, bytes)
+    }
+
+    /// The elements of an input, checked against its logical size and its declared range.
+    pub fn input(&mut self, t: TensorId, levels: &Levels) -> Result<Buffer<'a>, InterpError> {
+        let (env, batch) = (self.env, self.batch);
+        let tensor = &env.tensors[t];
+        let Some(data) = batch.inputs.get(&t) else {
+            return Err(InterpError::MissingInput { tensor: tensor.name.clone() });
+        };
+        if data.len() as i64 != levels.total {
+            let expected = usize::try_from(levels.total).unwrap_or(usize::MAX);
+            return Err(InterpError::Count { name: tensor.name.clone(), expected, found: data.len() });
+        }
+        if let (Some((lo, hi)), Data::I64(values)) = (tensor.range, data) {
+            let none = Memory::default();
+            let (lo, hi) = (self.size(lo, &none, &tensor.name)?, self.size(hi, &none, &tensor.name)?);
+            if let Some(at) = values.iter().position(|v| !(lo..hi).contains(v)) {
+                let index = levels.index_of(at as i64);
+                let (name, value) = (tensor.name.clone(), values[at]);
+                return Err(InterpError::Range { name, index, value, lo, hi: hi.saturating_sub(1) });
+            }
+        }
+        Buffer::borrowed(tensor.ty, data).ok_or_else(|| InterpError::Kind { tensor: tensor.name.clone() })
+    }
+
+    /// The error for an undefined element of a result.
+    pub fn undefined_output(&self, t: TensorId, levels: &Levels, at: usize) -> InterpError {
+        InterpError::Undefined {
+            stage: self.stage,
+            usage: Use::Output,
+            name: self.tensor_name(t),
+            index: levels.index_of(at as i64),
+            origin: None,
+        }
+    }
+}
+
+/// Bytes of a tensor and its tables.
+pub(crate) fn held_bytes(levels: &Levels) -> usize {
+    usize::try_from(levels.total).unwrap_or(usize::MAX).saturating_mul(8).saturating_add(levels.bytes())
+}

@@ -1,0 +1,158 @@
+//! What can go wrong in an interpreter: a batch that does not fit, a program that misbehaves.
+
+use std::fmt;
+
+/// The stage that was being interpreted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Stage {
+    /// The op graph.
+    Graph,
+    /// The loop dialect.
+    Loop,
+    /// The storage dialect.
+    Storage,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Graph => "graph",
+            Self::Loop => "loop",
+            Self::Storage => "storage",
+        })
+    }
+}
+
+/// What an undefined value must not decide.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Use {
+    /// A predicate, an `if`, a guard or a mask.
+    Condition,
+    /// An index of a load or store.
+    Index,
+    /// The trip count of a loop or the size of a dimension.
+    Extent,
+    /// An element of a result.
+    Output,
+    /// An entry that a function's definition needs.
+    Function,
+}
+
+impl fmt::Display for Use {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Condition => "a condition",
+            Self::Index => "an index",
+            Self::Extent => "an extent",
+            Self::Output => "an output element",
+            Self::Function => "a function value",
+        })
+    }
+}
+
+fn origin_note(origin: &Option<String>) -> String {
+    origin.as_ref().map_or_else(String::new, |o| format!(" (last undefined element read: {o})"))
+}
+
+/// Why an interpreter stopped. The first group is about the batch, the second about the program.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum InterpError {
+    /// The batch gives no value for a parameter.
+    #[error("the batch has no value for parameter `{param}`")]
+    MissingParam {
+        /// Its name.
+        param: String,
+    },
+    /// A parameter or an entry of an extent function is outside its declared range.
+    #[error("`{name}`{index:?} is {value}, outside {lo}..={hi}")]
+    Range {
+        /// The parameter, extent function or index tensor.
+        name: String,
+        /// The arguments, or the position in an index tensor; empty for a parameter.
+        index: Vec<i64>,
+        /// The value.
+        value: i64,
+        /// Least legal value.
+        lo: i64,
+        /// Greatest legal value.
+        hi: i64,
+    },
+    /// The batch gives no table for an extent function.
+    #[error("the batch has no table for extent function `{function}`")]
+    MissingExtent {
+        /// Its name.
+        function: String,
+    },
+    /// The batch gives no elements for an input.
+    #[error("the batch has no elements for input `{tensor}`")]
+    MissingInput {
+        /// Its name.
+        tensor: String,
+    },
+    /// A table or an input has the wrong number of entries.
+    #[error("`{name}` has {found} entries, {expected} are needed")]
+    Count {
+        /// The extent function or input.
+        name: String,
+        /// How many the batch's sizes ask for.
+        expected: usize,
+        /// How many there are.
+        found: usize,
+    },
+    /// An input's elements are integers where floats are needed, or the other way round.
+    #[error("the elements of input `{tensor}` are of the wrong kind (floats and integers mixed up)")]
+    Kind {
+        /// Its name.
+        tensor: String,
+    },
+    /// More memory is needed than the options allow.
+    #[error("`{what}` needs more memory than the limit of {limit} bytes")]
+    TooLarge {
+        /// The tensor, function or table.
+        what: String,
+        /// The limit.
+        limit: usize,
+    },
+    /// An access outside a tensor's storage.
+    #[error("{stage} stage: {} outside the storage of `{tensor}` at {index:?}", if *write { "write" } else { "read" })]
+    OutOfBounds {
+        /// Where it happened.
+        stage: Stage,
+        /// The tensor.
+        tensor: String,
+        /// The index (one flat offset in the storage stage).
+        index: Vec<i64>,
+        /// Whether it was a write.
+        write: bool,
+    },
+    /// An undefined value (padding, or an element never written) decided something.
+    #[error("{stage} stage: undefined value used as {usage} of `{name}` at {index:?}{}", origin_note(origin))]
+    Undefined {
+        /// Where it happened.
+        stage: Stage,
+        /// What it decided.
+        usage: Use,
+        /// The tensor or function concerned.
+        name: String,
+        /// The index, as far as known.
+        index: Vec<i64>,
+        /// The undefined element that was read last, if any.
+        origin: Option<String>,
+    },
+    /// A prelude table does not hold what its definition says.
+    #[error("table `{table}`: {what}")]
+    Table {
+        /// The table's tensor.
+        table: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A construct that has no meaning at this stage.
+    #[error("{stage} stage: {what}")]
+    Unsupported {
+        /// Where it was met.
+        stage: Stage,
+        /// What it is.
+        what: String,
+    },
+}

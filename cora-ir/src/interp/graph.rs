@@ -1,0 +1,351 @@
+//! The op graph, evaluated naively: what a program means.
+
+use crate::expr::Expr;
+use crate::graph::{Graph, Op};
+use crate::ids::{EntityId, ExprId, TensorId, VarId};
+use crate::interp::buffer::{Buffer, Cells, Held, Memory, Slot};
+use crate::interp::compile::compile;
+use crate::interp::context::{Context, Size, held_bytes};
+use crate::interp::error::{InterpError, Stage};
+use crate::interp::instr::{LANES, Program};
+use crate::interp::levels::Levels;
+use crate::interp::machine::{Outer, execute};
+use crate::interp::nest::{Coefficients, Fold, Leaf, Loop, Node};
+use crate::interp::{Batch, Options, Output, Results};
+use rayon::prelude::*;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Evaluates a program by its definition: operators in order, each in f64, each element rounded to
+/// its tensor's type when it is stored.
+///
+/// # Errors
+/// A batch that does not fit, a read outside a tensor's extents, or too little memory.
+pub fn run_graph(graph: &Graph, batch: &Batch, options: &Options) -> Result<Results, InterpError> {
+    let env = &graph.env;
+    let mut context = Context::new(env, batch, options, Stage::Graph)?;
+    let needs = needs(graph, &mut context, options)?;
+    let mut held: Vec<Option<Held<'_>>> = env.tensors.ids().map(|_| None).collect();
+    let pool = worker_pool(options, &context)?;
+    for (k, op) in graph.ops.iter().enumerate() {
+        let Some(rows) = needs.get(&op.tensor) else { continue };
+        check(op, &context)?;
+        for t in reads(&context, op) {
+            if held[t.index()].is_none() {
+                if graph.op_of(t).is_some() {
+                    let name = context.tensor_name(t);
+                    return Err(context.unsupported(format!("`{name}` is read before it is defined")));
+                }
+                held[t.index()] = Some(input(&mut context, t)?);
+            }
+        }
+        let rows: Option<Vec<i64>> = rows.as_ref().map(|r| r.iter().copied().collect());
+        let result = evaluate(&mut context, op, rows.as_deref(), &held, &pool)?;
+        held[op.tensor.index()] = Some(result);
+        for t in reads(&context, op) {
+            let later = graph.ops[k + 1..].iter().any(|o| needs.contains_key(&o.tensor) && reads(&context, o).contains(&t));
+            if !later && !graph.outputs.contains(&t) {
+                if let Some(dead) = held[t.index()].take() {
+                    context.release(held_bytes(&dead.levels));
+                }
+            }
+        }
+    }
+    outputs(graph, &mut context, &needs, held)
+}
+
+/// The outermost indices needed of each tensor: all, or some.
+type Needs = FxHashMap<TensorId, Option<BTreeSet<i64>>>;
+
+fn needs(graph: &Graph, context: &mut Context<'_>, options: &Options) -> Result<Needs, InterpError> {
+    let mut needs = Needs::default();
+    for &t in &graph.outputs {
+        let Some(n) = options.only_outer else {
+            needs.insert(t, None);
+            continue;
+        };
+        let Some(first) = context.env.tensors[t].dims.first() else {
+            needs.insert(t, None);
+            continue;
+        };
+        let extent = context.size(first.extent, &Memory::default(), &graph.env.tensors[t].name)?;
+        require(&mut needs, t, Some(evenly(n, extent)));
+    }
+    for op in graph.ops.iter().rev() {
+        let Some(rows) = needs.get(&op.tensor).cloned() else { continue };
+        let outermost = op.spatial.first().map(|&d| graph.env.dims[d].var);
+        graph.env.pool.walk(op.value, &mut |_, node| {
+            let Expr::Load { tensor, index, .. } = node else { return };
+            let same = index.first().and_then(|&i| graph.env.pool.as_var(i));
+            let rows = if same.is_some() && same == outermost { rows.clone() } else { None };
+            require(&mut needs, *tensor, rows);
+        });
+    }
+    Ok(needs)
+}
+
+fn require(needs: &mut Needs, t: TensorId, rows: Option<BTreeSet<i64>>) {
+    let merged = match (needs.remove(&t), rows) {
+        (None, rows) => rows,
+        (Some(Some(mut a)), Some(b)) => {
+            a.extend(b);
+            Some(a)
+        }
+        _ => None,
+    };
+    needs.insert(t, merged);
+}
+
+/// `n` indices spread evenly over `0..extent`, both ends among them.
+fn evenly(n: usize, extent: i64) -> BTreeSet<i64> {
+    let n = i64::try_from(n).unwrap_or(i64::MAX);
+    if n >= extent {
+        return (0..extent).collect();
+    }
+    (0..n).map(|k| if n == 1 { 0 } else { (i128::from(k) * i128::from(extent - 1) / i128::from(n - 1)) as i64 }).collect()
+}
+
+fn reads(context: &Context<'_>, op: &Op) -> Vec<TensorId> {
+    let mut out = Vec::new();
+    context.env.pool.walk(op.value, &mut |_, n| {
+        if let Expr::Load { tensor: t, .. } = n
+            && !out.contains(t)
+        {
+            out.push(*t);
+        }
+    });
+    out
+}
+
+fn check(op: &Op, context: &Context<'_>) -> Result<(), InterpError> {
+    let name = || context.tensor_name(op.tensor);
+    if op.spatial.len() != context.env.tensors[op.tensor].dims.len() {
+        return Err(context.unsupported(format!("the definition of `{}` has another rank than the tensor", name())));
+    }
+    if op.combiner.is_none() && !op.reduce.is_empty() {
+        return Err(context.unsupported(format!("`{}` is reduced without a combiner", name())));
+    }
+    if reads(context, op).contains(&op.tensor) {
+        return Err(context.unsupported(format!("`{}` reads itself", name())));
+    }
+    Ok(())
+}
+
+fn input<'a>(context: &mut Context<'a>, t: TensorId) -> Result<Held<'a>, InterpError> {
+    context.prepare_tensor(t)?;
+    let levels = context.levels(t, Size::Extent, &[], None)?;
+    let buf = context.input(t, &levels)?;
+    Ok(Held { levels: Arc::new(levels), buf })
+}
+
+fn worker_pool(options: &Options, context: &Context<'_>) -> Result<Option<rayon::ThreadPool>, InterpError> {
+    if options.threads == 1 {
+        return Ok(None);
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build();
+    pool.map(Some).map_err(|e| context.unsupported(format!("worker threads: {e}")))
+}
+
+fn outputs<'a>(
+    graph: &Graph,
+    context: &mut Context<'a>,
+    needs: &Needs,
+    mut held: Vec<Option<Held<'a>>>,
+) -> Result<Results, InterpError> {
+    let mut outputs = Vec::new();
+    for (k, &tensor) in graph.outputs.iter().enumerate() {
+        let result = match held[tensor.index()].take() {
+            Some(h) => h,
+            None => input(context, tensor)?,
+        };
+        let rows = match needs.get(&tensor) {
+            Some(Some(rows)) if graph.op_of(tensor).is_some() => Some(rows),
+            _ => None,
+        };
+        let (outer, ranges) = match rows {
+            Some(rows) => {
+                let whole = context.levels(tensor, Size::Extent, &[], None)?;
+                let range = |&i: &i64| whole.outer_start(i) as usize..whole.outer_start(i + 1) as usize;
+                (Some(rows.iter().copied().collect()), rows.iter().map(range).collect())
+            }
+            None => (None, vec![0..result.buf.len()]),
+        };
+        // A tensor may be listed twice.
+        if graph.outputs[k + 1..].contains(&tensor) {
+            held[tensor.index()] = Some(result.clone());
+        }
+        outputs.push(Output { tensor, data: result.buf.into_data(), outer, ranges });
+    }
+    Ok(Results { outputs })
+}
+
+/// What is known about one operator before it is compiled.
+struct Shape {
+    spatial: Vec<(VarId, ExprId)>,
+    reduce: Vec<(VarId, ExprId)>,
+    /// Typical extents, spatial ones first.
+    typical: Vec<i64>,
+}
+
+fn shape(context: &mut Context<'_>, op: &Op) -> Result<Shape, InterpError> {
+    let env = context.env;
+    let dim = |&d: &crate::ids::DimId| (env.dims[d].var, env.dims[d].extent);
+    let (spatial, reduce): (Vec<_>, Vec<_>) = (op.spatial.iter().map(dim).collect(), op.reduce.iter().map(dim).collect());
+    let mut middle = Vec::new();
+    let mut typical = Vec::new();
+    for &(var, extent) in spatial.iter().chain(&reduce) {
+        context.prepare(extent)?;
+        let n = context.scalars(None).int(extent, &[], &middle)?.unwrap_or(64).max(0);
+        middle.push((var, n / 2));
+        typical.push(n);
+    }
+    Ok(Shape { spatial, reduce, typical })
+}
+
+/// Whether the last spatial loop gives the lanes (else the last reduced one does): the cheaper of
+/// the two by a rough count of nanoseconds a term.
+fn lanes_are_spatial(context: &Context<'_>, op: &Op, s: &Shape, partial: bool) -> bool {
+    let (Some(&(spatial, _)), Some(&(reduced, _))) = (s.spatial.last(), s.reduce.last()) else {
+        return !s.spatial.is_empty();
+    };
+    let varies = s.reduce.iter().any(|&(_, e)| context.env.pool.uses_var(e, spatial));
+    if varies || (partial && s.spatial.len() == 1) {
+        return false;
+    }
+    let cost = |var: VarId, typical: i64| {
+        let lanes = typical.clamp(1, LANES as i64) as f64;
+        let aliases = FxHashMap::default();
+        let mut c = Coefficients { env: context.env, var, aliases: &aliases, memo: FxHashMap::default() };
+        let mut ns = 60.0 / lanes;
+        context.env.pool.walk(op.value, &mut |_, node| {
+            let Expr::Load { index, .. } = node else { return };
+            let all: Vec<Option<i64>> = index.iter().map(|&i| c.of(i)).collect();
+            ns += match all.split_last() {
+                Some((Some(1), rest)) if rest.iter().all(|&r| r == Some(0)) => 0.3,
+                _ if all.iter().all(|&r| r == Some(0)) => 15.0 / lanes,
+                _ => 3.0,
+            };
+        });
+        ns
+    };
+    let terms: i64 = s.typical[s.spatial.len()..].iter().fold(1, |a, &n| a.saturating_mul(n.max(1)));
+    let by_spatial = cost(spatial, s.typical[s.spatial.len() - 1]);
+    let by_reduced = cost(reduced, *s.typical.last().unwrap_or(&1)) + 0.3 + 100.0 / terms as f64;
+    by_spatial <= by_reduced
+}
+
+fn nest(context: &Context<'_>, op: &Op, s: &Shape, index: Vec<ExprId>, partial: bool) -> Vec<Node> {
+    let spatial_lanes = lanes_are_spatial(context, op, s, partial);
+    let mut leaf = Leaf::store(op.tensor, index, op.value);
+    if let Some(combiner) = op.combiner {
+        let strip = !spatial_lanes && !s.reduce.is_empty();
+        leaf.fold = Some(Fold { combiner, loops: s.reduce.clone(), strip });
+    }
+    let mut nodes = vec![Node::Leaf(leaf)];
+    for (k, &(var, extent)) in s.spatial.iter().enumerate().rev() {
+        let strip = spatial_lanes && k + 1 == s.spatial.len();
+        let l = Loop { strip, outer: k == 0, ..Loop::new(var, extent, Some(op.tensor), nodes) };
+        nodes = vec![Node::For(l)];
+    }
+    nodes
+}
+
+/// Evaluates one operator, for all outermost indices or for `rows`.
+fn evaluate<'a>(
+    context: &mut Context<'a>,
+    op: &Op,
+    rows: Option<&[i64]>,
+    held: &[Option<Held<'a>>],
+    pool: &Option<rayon::ThreadPool>,
+) -> Result<Held<'a>, InterpError> {
+    let env = context.env;
+    context.prepare_tensor(op.tensor)?;
+    let levels = Arc::new(context.levels(op.tensor, Size::Extent, &[], rows)?);
+    context.charge_levels(op.tensor, &levels)?;
+    let s = shape(context, op)?;
+    let mut index = Vec::new();
+    for &(var, _) in &s.spatial {
+        let e = env.pool.lookup(&Expr::Var(var));
+        index.push(e.ok_or_else(|| context.unsupported("a dimension whose variable was never used"))?);
+    }
+    let nodes = nest(context, op, &s, index, rows.is_some());
+    let program = compile(context, &nodes)?;
+
+    let terms = s.typical[s.spatial.len()..].iter().fold(1i64, |a, &n| a.saturating_mul(n.max(1)));
+    let chunks = match pool {
+        Some(pool) if levels.total.saturating_mul(terms) > 1 << 16 => chunks(&levels, 8 * pool.current_num_threads()),
+        _ => vec![0..levels.outer_len()],
+    };
+    let context = &*context;
+    let run = |ranks: &Range<i64>| evaluate_part(context, op, &program, &levels, ranks, rows.is_some(), held);
+    let parts: Vec<Result<Buffer<'static>, InterpError>> = match pool {
+        Some(pool) if chunks.len() > 1 => pool.install(|| chunks.par_iter().map(run).collect()),
+        _ => chunks.iter().map(run).collect(),
+    };
+    let mut parts = parts.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let ty = env.tensors[op.tensor].ty;
+    let buf = match (parts.len(), parts.pop()) {
+        (1, Some(only)) => only,
+        (_, last) => join(ty, levels.total as usize, parts.into_iter().chain(last)),
+    };
+    Ok(Held { levels, buf })
+}
+
+/// Ranges of outermost ranks with about as many elements each.
+fn chunks(levels: &Levels, n: usize) -> Vec<Range<i64>> {
+    let target = (levels.total / n.max(1) as i64).max(1);
+    let mut out = Vec::new();
+    let mut lo = 0;
+    for hi in 1..=levels.outer_len() {
+        if levels.outer_start(hi) - levels.outer_start(lo) >= target || hi == levels.outer_len() {
+            out.push(lo..hi);
+            lo = hi;
+        }
+    }
+    if out.is_empty() {
+        out.push(0..levels.outer_len());
+    }
+    out
+}
+
+fn evaluate_part(
+    context: &Context<'_>,
+    op: &Op,
+    program: &Program,
+    levels: &Arc<Levels>,
+    ranks: &Range<i64>,
+    partial: bool,
+    held: &[Option<Held<'_>>],
+) -> Result<Buffer<'static>, InterpError> {
+    let (lo, hi) = (levels.outer_start(ranks.start), levels.outer_start(ranks.end));
+    let mut buf = Buffer::untracked(context.env.tensors[op.tensor].ty, (hi - lo) as usize);
+    buf.first = lo;
+    let slots = held.iter().map(|h| h.as_ref().map_or(Slot::Absent, Slot::Shared)).collect();
+    let mut memory = Memory { slots };
+    memory.put(op.tensor, Held { levels: levels.clone(), buf });
+    let list: Vec<i64> = if partial { ranks.clone().map(|r| levels.outer_index(r)).collect() } else { Vec::new() };
+    let outer = if partial { Outer::List(&list) } else { Outer::Range(ranks.start, ranks.end) };
+    execute(context, program, &mut memory, outer)?;
+    let done = memory.take(op.tensor).map(|h| h.buf);
+    let mut buf = done.ok_or_else(|| context.unsupported("a lost result"))?.into_owned();
+    buf.first = 0;
+    Ok(buf)
+}
+
+fn join(ty: crate::types::ScalarType, len: usize, parts: impl Iterator<Item = Buffer<'static>>) -> Buffer<'static> {
+    let mut all = Buffer::untracked(ty, 0);
+    match &mut all.cells {
+        Cells::F(v) => v.to_mut().reserve_exact(len),
+        Cells::I(v) => v.to_mut().reserve_exact(len),
+    }
+    for part in parts {
+        match (&mut all.cells, part.cells) {
+            (Cells::F(v), Cells::F(p)) => v.to_mut().extend_from_slice(&p),
+            (Cells::I(v), Cells::I(p)) => v.to_mut().extend_from_slice(&p),
+            _ => {}
+        }
+    }
+    all
+}

@@ -1,0 +1,159 @@
+//! The loop dialect, executed as it stands.
+
+use crate::env::{Env, Role, Scope};
+use crate::expr::Expr;
+use crate::ids::TensorId;
+use crate::interp::buffer::{Held, Memory};
+use crate::interp::compile::compile;
+use crate::interp::context::{Context, Size};
+use crate::interp::copy::{copy_nest, is_unpadded, logical_view};
+use crate::interp::error::{InterpError, Stage};
+use crate::interp::machine::{Outer, execute};
+use crate::interp::nest::{Leaf, Loop, Node, mark_strips, place_attachments};
+use crate::interp::{Batch, Options, Output, Results};
+use crate::loops::{Block, BlockRole, LoopModule, Stmt};
+use std::sync::Arc;
+
+/// Executes a program in the loop dialect, serially, whatever the kinds of its loops.
+///
+/// # Errors
+/// A batch that does not fit, an access outside a tensor's storage, an undefined value that decides
+/// something or is found in a result, or too little memory.
+pub fn run_loops(module: &LoopModule, batch: &Batch, options: &Options) -> Result<Results, InterpError> {
+    let mut env = module.env.clone();
+    let mut nests: Vec<Vec<Node>> = module.body.iter().map(|s| vec![node(s)]).collect();
+    let padded: Vec<TensorId> = env.tensors.ids().filter(|&t| is_host(&env, t) && !is_unpadded(&env, t)).collect();
+    let views = with_views(&mut env, &padded, |env, t| Ok((t, env.tensors[t].role == Role::Output, None)))?;
+    let env = env;
+    let locals: Vec<TensorId> =
+        module.env.tensors.iter().filter(|(_, t)| t.scope != Scope::Global).map(|(id, _)| id).collect();
+    place_attachments(&env, &mut nests, &locals);
+    nests.iter_mut().for_each(|n| mark_strips(&env, n));
+
+    let mut context = Context::new(&env, batch, options, Stage::Loop)?;
+    let mut memory = Memory::new(env.tensors.len());
+    for (t, tensor) in module.env.tensors.iter() {
+        context.prepare_tensor(t)?;
+        let is_input = matches!(tensor.role, Role::Input | Role::ConstInput);
+        let sized_in_loop = tensor.dims.iter().any(|d| env.pool.any(d.storage, &mut |e| matches!(e, Expr::Var(_))));
+        if is_input && is_unpadded(&env, t) {
+            put_input(&mut context, &mut memory, t, t)?;
+        } else if !sized_in_loop {
+            let levels = context.levels(t, Size::Storage, &[], None)?;
+            memory.put(t, context.hold(t, levels)?);
+        }
+    }
+    run_between_views(&mut context, &mut memory, &views, &nests)?;
+    results(&context, &mut memory, &views)
+}
+
+/// A tensor that the host gives or takes, and its form without padding.
+pub(crate) struct View {
+    pub tensor: TensorId,
+    pub view: TensorId,
+    pub out: bool,
+    nest: Vec<Node>,
+}
+
+/// Whether the host gives or takes `t`.
+pub(crate) fn is_host(env: &Env, t: TensorId) -> bool {
+    env.tensors[t].role != Role::Temp
+}
+
+/// Adds views of `tensors` to `env`; `describe` gives each one's tensor, direction and flat offset.
+pub(crate) fn with_views<T: Copy>(
+    env: &mut Env,
+    tensors: &[T],
+    describe: impl Fn(&Env, T) -> Result<(TensorId, bool, Option<crate::ids::ExprId>), InterpError>,
+) -> Result<Vec<View>, InterpError> {
+    let mut views = Vec::new();
+    for &t in tensors {
+        let (tensor, out, offset) = describe(env, t)?;
+        let view = logical_view(env, tensor);
+        let nest = copy_nest(env, tensor, view, offset, out);
+        views.push(View { tensor, view, out, nest });
+    }
+    Ok(views)
+}
+
+/// Puts the batch's elements of input `t` in memory as tensor `view`.
+pub(crate) fn put_input<'a>(
+    context: &mut Context<'a>,
+    memory: &mut Memory<'a>,
+    t: TensorId,
+    view: TensorId,
+) -> Result<(), InterpError> {
+    context.prepare_tensor(view)?;
+    let levels = context.levels(view, Size::Extent, &[], None)?;
+    let buf = context.input(t, &levels)?;
+    memory.put(view, Held { levels: Arc::new(levels), buf });
+    Ok(())
+}
+
+/// Copies inputs in, runs the nests, copies results out.
+pub(crate) fn run_between_views<'a>(
+    context: &mut Context<'a>,
+    memory: &mut Memory<'a>,
+    views: &[View],
+    nests: &[Vec<Node>],
+) -> Result<(), InterpError> {
+    for v in views.iter().filter(|v| !v.out) {
+        put_input(context, memory, v.tensor, v.view)?;
+        run_nest(context, memory, &v.nest)?;
+        memory.take(v.view);
+    }
+    for nest in nests {
+        run_nest(context, memory, nest)?;
+    }
+    for v in views.iter().filter(|v| v.out) {
+        context.prepare_tensor(v.view)?;
+        let levels = context.levels(v.view, Size::Extent, &[], None)?;
+        memory.put(v.view, context.hold(v.view, levels)?);
+        run_nest(context, memory, &v.nest)?;
+        memory.take(v.tensor);
+    }
+    Ok(())
+}
+
+fn run_nest(context: &mut Context<'_>, memory: &mut Memory<'_>, nest: &[Node]) -> Result<(), InterpError> {
+    let program = compile(context, nest)?;
+    execute(context, &program, memory, Outer::All)
+}
+
+/// Takes the results out of memory, all elements of which must be defined.
+pub(crate) fn results(
+    context: &Context<'_>,
+    memory: &mut Memory<'_>,
+    views: &[View],
+) -> Result<Results, InterpError> {
+    let mut outputs = Vec::new();
+    for (tensor, info) in context.env.tensors.iter().filter(|(_, t)| t.role == Role::Output) {
+        let source = views.iter().find(|v| v.out && v.tensor == tensor).map_or(tensor, |v| v.view);
+        let Some(held) = memory.take(source) else {
+            return Err(context.unsupported(format!("result `{}` is not in memory", info.name)));
+        };
+        if let Some(at) = held.buf.first_undefined() {
+            return Err(context.undefined_output(tensor, &held.levels, at));
+        }
+        let data = held.buf.into_data();
+        let ranges = vec![0..data.len()];
+        outputs.push(Output { tensor, data, outer: None, ranges });
+    }
+    Ok(Results { outputs })
+}
+
+fn node(s: &Stmt) -> Node {
+    match s {
+        Stmt::For(l) => Node::For(Loop::new(l.var, l.extent, Some(l.stage), l.body.iter().map(node).collect())),
+        Stmt::Block(b) => Node::Leaf(leaf(b)),
+    }
+}
+
+fn leaf(b: &Block) -> Leaf {
+    let combine = match b.role {
+        BlockRole::Update(c) => Some(c),
+        BlockRole::Compute | BlockRole::Init => None,
+    };
+    let binds = b.iters.iter().map(|i| (i.var, i.binding)).collect();
+    Leaf { binds, predicate: b.predicate.clone(), combine, ..Leaf::store(b.tensor, b.index.clone(), b.value) }
+}

@@ -1,0 +1,144 @@
+//! Parser of declarations: parameters, uninterpreted functions, tensors.
+
+use super::lex::Tok;
+use super::parse::{Parse, Parser, display, twice};
+use super::print::ROLES;
+use crate::diag::Diagnostic;
+use crate::env::{Param, Scope, Tensor, TensorDim, Uf, UfDef};
+use crate::ids::{ExprId, TensorId};
+use crate::types::ScalarType;
+
+impl Parser {
+    /// A declaration that every stage has, if one begins here.
+    pub(super) fn declaration(&mut self) -> Parse<bool> {
+        let tok = self.peek().clone();
+        let Tok::Word(word) = tok else { return Ok(false) };
+        self.in_header = true;
+        match word.base.as_str() {
+            "param" => self.param_decl()?,
+            "uf" => self.uf_decl()?,
+            "tensor" => drop(self.tensor_decl()?),
+            _ => {
+                self.in_header = false;
+                return Ok(false);
+            }
+        }
+        self.in_header = false;
+        Ok(true)
+    }
+
+    fn param_decl(&mut self) -> Parse<()> {
+        self.next();
+        let (name, span) = self.bare_name("the parameter's name")?;
+        self.word("in")?;
+        let lo = self.signed()?;
+        self.punct("..=")?;
+        let hi = self.signed()?;
+        if self.params.contains_key(&name) {
+            return Err(twice("parameter", &display(&name), span));
+        }
+        let id = self.env.params.push(Param { name: name.base.clone(), lo, hi });
+        self.params.insert(name, id);
+        Ok(())
+    }
+
+    fn uf_decl(&mut self) -> Parse<()> {
+        self.next();
+        let (name, span) = self.at_name("the function's name")?;
+        if self.ufs.contains_key(&name) {
+            return Err(twice("function", &format!("@{}", display(&name)), span));
+        }
+        self.punct("(")?;
+        let args_span = self.span();
+        // Whether each argument may equal its extent.
+        let args = self.uf_args()?;
+        let args_span = self.since(args_span);
+        self.punct("=")?;
+        let def = self.uf_def()?;
+        for (j, &(_, closed)) in args.iter().enumerate() {
+            let wanted = matches!(def, UfDef::PrefixSum { .. }) && j + 1 == args.len();
+            if closed != wanted {
+                let relation = if wanted { "<=" } else { "<" };
+                let message = format!("argument `${j}` of this function is written `${j} {relation} ...`");
+                return Err(Diagnostic::new("E0508", message).at(args_span));
+            }
+        }
+        let domain = args.into_iter().map(|(e, _)| e).collect();
+        let id = self.env.ufs.push(Uf { name: name.base.clone(), domain, def });
+        self.ufs.insert(name, id);
+        Ok(())
+    }
+
+    /// `$0 < extent, $1 <= extent)`
+    fn uf_args(&mut self) -> Parse<Vec<(ExprId, bool)>> {
+        let mut next = 0;
+        self.list(")", &mut |p| {
+            let span = p.span();
+            match p.next() {
+                Tok::Arg(n) if n == next => next += 1,
+                _ => {
+                    return Err(Diagnostic::new("E0508", format!("argument `${next}` is expected here")).at(span));
+                }
+            }
+            let closed = p.eat_punct("<=");
+            if !closed {
+                p.punct("<")?;
+            }
+            Ok((p.expr()?, closed))
+        })
+    }
+
+    fn uf_def(&mut self) -> Parse<UfDef> {
+        let kind = self.choice(
+            "a definition",
+            &[("extent", 0), ("prefix_sum", 1), ("search", 2), ("max", 3), ("map", 4), ("sort_desc", 5)],
+        )?;
+        if kind == 2 {
+            return Ok(UfDef::Search { sum: self.uf_ref()? });
+        }
+        if kind == 0 {
+            self.word("in")?;
+            let lo = self.expr()?;
+            self.punct("..=")?;
+            return Ok(UfDef::Extent { lo, hi: self.expr()? });
+        }
+        let body = self.expr()?;
+        Ok(match kind {
+            1 => UfDef::PrefixSum { body },
+            3 => UfDef::Max { body },
+            4 => UfDef::Map { body },
+            _ => UfDef::SortDesc { key: body },
+        })
+    }
+
+    fn tensor_decl(&mut self) -> Parse<TensorId> {
+        self.next();
+        let (name, span) = self.at_name("the tensor's name")?;
+        if self.tensors.contains_key(&name) {
+            return Err(twice("tensor", &format!("@{}", display(&name)), span));
+        }
+        self.punct("[")?;
+        let dims = self.list("]", &mut |p| {
+            let name = display(&p.bare_name("the dimension's name")?.0);
+            p.punct(":")?;
+            let extent = p.expr()?;
+            let storage = if p.eat_word("pad") { p.expr()? } else { extent };
+            Ok(TensorDim { name, extent, storage })
+        })?;
+        self.punct(":")?;
+        let types: Vec<_> = ScalarType::ELEMENTS.into_iter().chain([ScalarType::Index]).map(|t| (t.name(), t)).collect();
+        let ty = self.choice("an element type", &types)?;
+        let role = self.choice("the tensor's role", &ROLES.map(|(r, n)| (n, r)))?;
+        let scopes = [Scope::Global, Scope::Local, Scope::Reg];
+        let scope = scopes.into_iter().find(|s| self.eat_word(s.name())).unwrap_or(Scope::Global);
+        let mut range = None;
+        if self.eat_word("range") {
+            let lo = self.expr()?;
+            self.punct("..")?;
+            range = Some((lo, self.expr()?));
+        }
+        let id = self.env.tensors.push(Tensor { name: name.base.clone(), ty, dims, role, scope, range });
+        self.tensors.insert(name, id);
+        Ok(id)
+    }
+}

@@ -1,0 +1,117 @@
+//! Parser of the loop dialect.
+
+use super::Stage;
+use super::names::combiner;
+use super::parse::{Parse, Parser};
+use crate::diag::Diagnostic;
+use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
+use crate::types::Combiner;
+
+/// Reads a module of the loop dialect. Gives E0501 to E0508, with the place.
+pub fn parse_loops(src: &str) -> Result<LoopModule, Diagnostic> {
+    let (mut p, name) = Parser::module(src, Stage::Loop)?;
+    let mut body = Vec::new();
+    while !p.eat_punct("}") {
+        if !p.declaration()? {
+            body.push(p.loop_stmt("a declaration, `for`, `block` or `}`")?);
+        }
+    }
+    p.end()?;
+    Ok(LoopModule { name, env: p.env, body })
+}
+
+impl Parser {
+    /// A loop's kind, if it is not serial.
+    pub(super) fn loop_kind(&mut self) -> LoopKind {
+        let kinds = LoopKind::ALL.into_iter();
+        kinds.into_iter().find(|k| self.eat_word(k.name())).unwrap_or(LoopKind::Serial)
+    }
+
+    fn loop_stmt(&mut self, what: &str) -> Parse<Stmt> {
+        if self.is_word("for") {
+            return self.nested(&mut |p| p.for_loop()).map(Stmt::For);
+        }
+        if self.is_word("block") {
+            return self.block().map(Stmt::Block);
+        }
+        Err(self.expected(what))
+    }
+
+    fn for_loop(&mut self) -> Parse<For> {
+        self.word("for")?;
+        let (name, span) = self.binder()?;
+        self.word("in")?;
+        self.zero_to()?;
+        let extent = self.expr()?;
+        let kind = self.loop_kind();
+        self.word("stage")?;
+        let stage = self.tensor_ref()?;
+        let init = self.eat_word("init");
+        self.punct("{")?;
+        let depth = self.scope_depth();
+        let var = self.bind(name, span)?;
+        let mut body = Vec::new();
+        while !self.eat_punct("}") {
+            body.push(self.loop_stmt("`for`, `block` or `}`")?);
+        }
+        self.leave(depth);
+        Ok(For { var, stage, extent, kind, init, body })
+    }
+
+    /// `0..`
+    pub(super) fn zero_to(&mut self) -> Parse<()> {
+        match self.peek() {
+            super::lex::Tok::Int(s) if s == "0" => self.next(),
+            _ => return Err(self.expected("`0..`")),
+        };
+        self.punct("..")
+    }
+
+    fn block(&mut self) -> Parse<Block> {
+        self.word("block")?;
+        let stage = self.tensor_ref()?;
+        let role = match self.choice("the block's role", &[("compute", 0), ("init", 1), ("update", 2)])? {
+            0 => BlockRole::Compute,
+            1 => BlockRole::Init,
+            _ => BlockRole::Update(self.combiner()?),
+        };
+        self.punct("{")?;
+        let depth = self.scope_depth();
+        let mut iters = Vec::new();
+        loop {
+            let kind = match (self.eat_word("spatial"), self.is_word("reduce")) {
+                (true, _) => IterKind::Spatial,
+                (_, true) => {
+                    self.next();
+                    IterKind::Reduce
+                }
+                _ => break,
+            };
+            let (name, span) = self.binder()?;
+            self.punct("<")?;
+            let extent = self.expr()?;
+            self.punct("=")?;
+            let binding = self.expr()?;
+            iters.push(Iter { var: self.bind(name, span)?, kind, extent, binding });
+        }
+        let mut predicate = Vec::new();
+        while self.eat_word("where") {
+            predicate.push(self.expr()?);
+        }
+        let tensor = self.tensor_ref()?;
+        self.punct("[")?;
+        let index = self.exprs("]")?;
+        self.punct("=")?;
+        let value = self.expr()?;
+        self.punct("}")?;
+        self.leave(depth);
+        Ok(Block { stage, role, iters, predicate, tensor, index, value })
+    }
+
+    /// A combiner's name.
+    pub(super) fn combiner(&mut self) -> Parse<Combiner> {
+        let table = Combiner::ALL.map(|c| (c.name(), c));
+        debug_assert!(table.iter().all(|(n, c)| combiner(n) == Some(*c)));
+        self.choice("a combiner", &table)
+    }
+}

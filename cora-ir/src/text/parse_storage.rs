@@ -1,0 +1,139 @@
+//! Parser of the storage dialect.
+
+use super::Stage;
+use super::lex::Tok;
+use super::parse::{Parse, Parser, display, twice};
+use crate::diag::Diagnostic;
+use crate::storage::{Buffer, Kernel, Stmt, StorageModule, Table};
+use rustc_hash::FxHashSet;
+
+/// Reads a module of the storage dialect. Gives E0501 to E0508, with the place.
+pub fn parse_storage(src: &str) -> Result<StorageModule, Diagnostic> {
+    let (mut p, name) = Parser::module(src, Stage::Storage)?;
+    let mut m = StorageModule { name, ..StorageModule::default() };
+    let mut seen = FxHashSet::default();
+    while !p.eat_punct("}") {
+        if p.declaration()? {
+            continue;
+        }
+        if p.eat_word("buffer") {
+            p.in_header = true;
+            m.buffers.push(p.buffer()?);
+        } else if p.eat_word("table") {
+            p.in_header = true;
+            m.tables.push(p.table()?);
+        } else if p.eat_word("kernel") {
+            let (name, span) = p.at_name("the kernel's name")?;
+            if !seen.insert(name.clone()) {
+                return Err(twice("kernel", &format!("@{}", display(&name)), span));
+            }
+            p.punct("{")?;
+            m.kernels.push(Kernel { name: name.base, body: p.storage_body()? });
+        } else {
+            return Err(p.expected("a declaration, `buffer`, `table`, `kernel` or `}`"));
+        }
+        p.in_header = false;
+    }
+    p.end()?;
+    m.env = p.env;
+    Ok(m)
+}
+
+impl Parser {
+    fn buffer(&mut self) -> Parse<Buffer> {
+        let tensor = self.tensor_ref()?;
+        self.word("elems")?;
+        self.punct("=")?;
+        let elems = self.expr()?;
+        let mut offset = None;
+        if self.eat_word("offset") {
+            self.punct("=")?;
+            offset = Some(self.expr()?);
+        }
+        Ok(Buffer { tensor, elems, offset })
+    }
+
+    fn table(&mut self) -> Parse<Table> {
+        let tensor = self.tensor_ref()?;
+        self.punct("=")?;
+        let uf = self.uf_ref()?;
+        self.word("entries")?;
+        self.punct("=")?;
+        let entries = self.expr()?;
+        self.word("domain")?;
+        self.punct("=")?;
+        self.punct("[")?;
+        let domain = self.exprs("]")?;
+        let mut body = None;
+        if self.eat_word("body") {
+            self.punct("=")?;
+            body = Some(self.expr()?);
+        }
+        Ok(Table { uf, tensor, entries, domain, body })
+    }
+
+    /// Statements and the `}`; what they bind is in scope to there.
+    fn storage_body(&mut self) -> Parse<Vec<Stmt>> {
+        let depth = self.scope_depth();
+        let mut out = Vec::new();
+        while !self.eat_punct("}") {
+            out.push(self.storage_stmt()?);
+        }
+        self.leave(depth);
+        Ok(out)
+    }
+
+    fn storage_stmt(&mut self) -> Parse<Stmt> {
+        if self.is_word("for") {
+            return self.nested(&mut |p| p.storage_for());
+        }
+        if self.is_word("if") {
+            return self.nested(&mut |p| p.storage_if());
+        }
+        if self.eat_word("let") {
+            let (name, span) = self.binder()?;
+            self.punct("=")?;
+            let value = self.expr()?;
+            return Ok(Stmt::Let { var: self.bind(name, span)?, value });
+        }
+        if !matches!(self.peek(), Tok::At(_)) {
+            return Err(self.expected("`for`, `if`, `let`, a store or `}`"));
+        }
+        let tensor = self.tensor_ref()?;
+        self.punct("[")?;
+        let index = self.expr()?;
+        self.punct("]")?;
+        self.punct("=")?;
+        let value = self.expr()?;
+        let mask = if self.eat_word("mask") { Some(self.expr()?) } else { None };
+        Ok(Stmt::Store { tensor, index, value, mask })
+    }
+
+    fn storage_for(&mut self) -> Parse<Stmt> {
+        self.word("for")?;
+        let (name, span) = self.binder()?;
+        self.word("in")?;
+        self.zero_to()?;
+        let extent = self.expr()?;
+        let kind = self.loop_kind();
+        self.punct("{")?;
+        let depth = self.scope_depth();
+        let var = self.bind(name, span)?;
+        let body = self.storage_body()?;
+        self.leave(depth);
+        Ok(Stmt::For { var, extent, kind, body })
+    }
+
+    fn storage_if(&mut self) -> Parse<Stmt> {
+        self.word("if")?;
+        let cond = self.expr()?;
+        self.punct("{")?;
+        let then = self.storage_body()?;
+        let mut other = Vec::new();
+        if self.eat_word("else") {
+            self.punct("{")?;
+            other = self.storage_body()?;
+        }
+        Ok(Stmt::If { cond, then, other })
+    }
+}

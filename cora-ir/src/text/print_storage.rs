@@ -1,0 +1,146 @@
+//! Printer of the storage dialect.
+
+use super::Stage;
+use super::names::{EntityNames, quote};
+use super::print::{Printer, Reach};
+use super::print_loops::everything;
+use crate::env::Env;
+use crate::ids::{EntityId, VarId};
+use crate::loops::LoopKind;
+use crate::storage::{Stmt, StorageModule, Table};
+
+/// The canonical text of a module of the storage dialect.
+pub fn print_storage(m: &StorageModule) -> String {
+    let reach = reach_module(m);
+    let mut p = Printer::new(&reach);
+    p.module(Stage::Storage, &m.name);
+    p.functions(&reach);
+    p.tensors(&reach);
+    if !m.buffers.is_empty() || !m.tables.is_empty() {
+        p.gap();
+    }
+    for b in &m.buffers {
+        p.line().text("buffer ").tensor(b.tensor).text(" elems = ").header_expr(b.elems);
+        if let Some(offset) = b.offset {
+            p.text(" offset = ").header_expr(offset);
+        }
+        p.end_line();
+    }
+    m.tables.iter().for_each(|t| p.table(t));
+    // Kernels are entities of their own; they have no id but their position.
+    let positions = m.kernels.iter().enumerate().map(|(i, k)| (VarId::from_index(i), k.name.as_str()));
+    let names = EntityNames::new(positions, quote);
+    for (i, k) in m.kernels.iter().enumerate() {
+        p.gap();
+        p.line().text("kernel @").text(&names.get(VarId::from_index(i))).open();
+        p.storage_stmts(&k.body);
+        p.close().end_line();
+    }
+    p.close().end_line();
+    p.finish()
+}
+
+/// The text of some statements alone, without declarations: for messages and explanations.
+pub fn print_storage_stmts(env: &Env, body: &[Stmt]) -> String {
+    let mut p = Printer::new(&everything(env));
+    p.exprs.free = None;
+    p.storage_stmts(body);
+    p.finish()
+}
+
+fn reach_module(m: &StorageModule) -> Reach<'_> {
+    let mut reach = Reach::new(&m.env);
+    for b in &m.buffers {
+        reach.tensor(b.tensor);
+        [Some(b.elems), b.offset].into_iter().flatten().for_each(|e| reach.expr(e));
+    }
+    for t in &m.tables {
+        reach.tensor(t.tensor);
+        reach.uf(t.uf);
+        t.domain.iter().chain([&t.entries]).chain(&t.body).for_each(|&e| reach.expr(e));
+    }
+    m.kernels.iter().flat_map(|k| &k.body).for_each(|s| reach_stmt(&mut reach, s));
+    reach
+}
+
+fn reach_stmt(reach: &mut Reach<'_>, s: &Stmt) {
+    match s {
+        Stmt::For { extent, body, .. } => {
+            reach.expr(*extent);
+            body.iter().for_each(|s| reach_stmt(reach, s));
+        }
+        Stmt::If { cond, then, other } => {
+            reach.expr(*cond);
+            then.iter().chain(other).for_each(|s| reach_stmt(reach, s));
+        }
+        Stmt::Let { value, .. } => reach.expr(*value),
+        Stmt::Store { tensor, index, value, mask } => {
+            reach.tensor(*tensor);
+            [Some(*index), Some(*value), *mask].into_iter().flatten().for_each(|e| reach.expr(e));
+        }
+    }
+}
+
+impl Printer<'_> {
+    fn table(&mut self, t: &Table) {
+        self.line().text("table ").tensor(t.tensor).text(" = ").uf(t.uf);
+        self.text(" entries = ").header_expr(t.entries).text(" domain = [");
+        for (j, &e) in t.domain.iter().enumerate() {
+            self.text(if j > 0 { ", " } else { "" }).header_expr(e);
+        }
+        self.text("]");
+        if let Some(body) = t.body {
+            self.text(" body = ").header_expr(body);
+        }
+        self.end_line();
+    }
+
+    /// A body: what it binds is in scope to its end.
+    fn storage_stmts(&mut self, body: &[Stmt]) {
+        let mut scope = Vec::new();
+        for s in body {
+            self.storage_stmt(s, &mut scope);
+        }
+        self.leave(scope);
+    }
+
+    fn storage_stmt(&mut self, s: &Stmt, scope: &mut Vec<VarId>) {
+        self.line();
+        match s {
+            Stmt::For { var, extent, kind, body } => {
+                let name = self.text("for ").binder(*var);
+                self.text(" in 0..").expr(*extent);
+                if *kind != LoopKind::Serial {
+                    self.text(" ").text(kind.name());
+                }
+                self.open();
+                let mut inner = Vec::new();
+                self.enter(&mut inner, *var, name);
+                self.storage_stmts(body);
+                self.leave(inner);
+                self.close().end_line();
+            }
+            Stmt::If { cond, then, other } => {
+                self.text("if ").expr(*cond).open();
+                self.storage_stmts(then);
+                if !other.is_empty() {
+                    self.close().text(" else").open();
+                    self.storage_stmts(other);
+                }
+                self.close().end_line();
+            }
+            Stmt::Let { var, value } => {
+                let name = self.text("let ").binder(*var);
+                self.text(" = ").expr(*value).end_line();
+                self.enter(scope, *var, name);
+            }
+            Stmt::Store { tensor, index, value, mask } => {
+                self.tensor(*tensor).text("[").expr(*index).text("] = ").expr(*value);
+                if let Some(mask) = mask {
+                    self.text(" mask ").expr(*mask);
+                }
+                self.end_line();
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Scheduling steps in the text of the op graph: printer and parser.
+
+use super::names::quote;
+use super::parse::{Parse, Parser, display, out_of_range};
+use crate::env::Scope;
+use crate::schedule::{LoopRef, StepKind, Tail};
+
+const SCOPES: [(&str, Scope); 3] = [("global", Scope::Global), ("local", Scope::Local), ("reg", Scope::Reg)];
+const TAILS: [(&str, Tail); 2] = [("exact", Tail::Exact), ("mask", Tail::Mask)];
+
+fn loop_ref(l: &LoopRef) -> String {
+    format!("@{}[{}]", quote(&l.stage), quote(&l.name))
+}
+
+fn tail_name(tail: Tail) -> &'static str {
+    TAILS.iter().find(|(_, t)| *t == tail).map_or("exact", |(n, _)| n)
+}
+
+/// The canonical text of one scheduling step: a loop is `@stage[loop]`.
+pub fn print_step(step: &StepKind) -> String {
+    match step {
+        StepKind::Split { target, factor, outer, inner, tail } => {
+            let (outer, inner) = (quote(outer), quote(inner));
+            format!("split {} {factor} -> {outer}, {inner} tail({})", loop_ref(target), tail_name(*tail))
+        }
+        StepKind::Fuse { loops, name, pad } => {
+            let loops: String = loops.iter().map(|l| format!(" {}", loop_ref(l))).collect();
+            let pad = if *pad == 1 { String::new() } else { format!(" pad {pad}") };
+            format!("fuse{loops} -> {}{pad}", quote(name))
+        }
+        StepKind::Reorder { stage, order } => {
+            let order: Vec<String> = order.iter().map(|n| quote(n)).collect();
+            format!("reorder @{}[{}]", quote(stage), order.join(", "))
+        }
+        StepKind::Vectorize { target, width } => {
+            format!("vectorize {}{}", loop_ref(target), width.map_or(String::new(), |w| format!(" {w}")))
+        }
+        StepKind::Unroll { target } => format!("unroll {}", loop_ref(target)),
+        StepKind::Parallel { target } => format!("parallel {}", loop_ref(target)),
+        StepKind::PadLoop { target, multiple } => format!("pad_loop {} {multiple}", loop_ref(target)),
+        StepKind::PadDim { tensor, dim, multiple } => {
+            format!("pad_dim @{}[{}] {multiple}", quote(tensor), quote(dim))
+        }
+        StepKind::ComputeAt { stage, at } => format!("compute_at @{} at {}", quote(stage), loop_ref(at)),
+        StepKind::ComputeInline { stage } => format!("compute_inline @{}", quote(stage)),
+        StepKind::CacheWrite { stage, name, scope, at } => {
+            format!("cache_write @{} -> @{} {} at {}", quote(stage), quote(name), scope.name(), loop_ref(at))
+        }
+        StepKind::CacheRead { stage, tensor, name, scope, at, layout } => {
+            let (stage, tensor, name) = (quote(stage), quote(tensor), quote(name));
+            let order: Vec<String> = layout.iter().map(usize::to_string).collect();
+            let layout = if layout.is_empty() { String::new() } else { format!(" layout({})", order.join(", ")) };
+            format!("cache_read @{stage} @{tensor} -> @{name} {} at {}{layout}", scope.name(), loop_ref(at))
+        }
+        StepKind::Relax { target } => format!("relax {}", loop_ref(target)),
+        StepKind::SetScope { stage, scope } => format!("set_scope @{} {}", quote(stage), scope.name()),
+    }
+}
+
+/// Reads one scheduling step, as [`print_step`] writes it.
+///
+/// # Errors
+/// E0501 to E0508; places are those of a schedule that holds the step.
+pub fn parse_step(text: &str) -> Result<StepKind, crate::Diagnostic> {
+    let graph = super::parse_graph(&format!("graph.module @step {{ schedule step {{ {text} }} }}"))?;
+    let step = graph.schedules.into_iter().flat_map(|s| s.steps).next();
+    step.map(|s| s.kind).ok_or_else(|| crate::Diagnostic::new("E0502", "a scheduling step was expected here"))
+}
+
+type Rule = fn(&mut Parser) -> Parse<StepKind>;
+
+impl Parser {
+    /// One scheduling step.
+    pub(super) fn step(&mut self) -> Parse<StepKind> {
+        let rules: [(&str, Rule); 14] = [
+            ("split", Self::split),
+            ("fuse", Self::fuse),
+            ("reorder", Self::reorder),
+            ("vectorize", Self::vectorize),
+            ("unroll", |p| Ok(StepKind::Unroll { target: p.loop_ref()? })),
+            ("parallel", |p| Ok(StepKind::Parallel { target: p.loop_ref()? })),
+            ("pad_loop", |p| Ok(StepKind::PadLoop { target: p.loop_ref()?, multiple: p.signed()? })),
+            ("pad_dim", Self::pad_dim),
+            ("compute_at", Self::compute_at),
+            ("compute_inline", |p| Ok(StepKind::ComputeInline { stage: p.stage_name()? })),
+            ("cache_write", Self::cache_write),
+            ("cache_read", Self::cache_read),
+            ("relax", |p| Ok(StepKind::Relax { target: p.loop_ref()? })),
+            ("set_scope", |p| {
+                Ok(StepKind::SetScope { stage: p.stage_name()?, scope: p.choice("a scope", &SCOPES)? })
+            }),
+        ];
+        let rule = self.choice("a scheduling step", &rules)?;
+        rule(self)
+    }
+
+    fn stage_name(&mut self) -> Parse<String> {
+        Ok(display(&self.at_name("a stage")?.0))
+    }
+
+    fn loop_name(&mut self) -> Parse<String> {
+        Ok(display(&self.bare_name("a loop's name")?.0))
+    }
+
+    fn loop_ref(&mut self) -> Parse<LoopRef> {
+        let stage = self.stage_name()?;
+        self.punct("[")?;
+        let name = self.loop_name()?;
+        self.punct("]")?;
+        Ok(LoopRef { stage, name })
+    }
+
+    fn split(&mut self) -> Parse<StepKind> {
+        let target = self.loop_ref()?;
+        let factor = self.signed()?;
+        self.punct("->")?;
+        let outer = self.loop_name()?;
+        self.punct(",")?;
+        let inner = self.loop_name()?;
+        self.word("tail")?;
+        self.punct("(")?;
+        let tail = self.choice("a tail policy", &TAILS)?;
+        self.punct(")")?;
+        Ok(StepKind::Split { target, factor, outer, inner, tail })
+    }
+
+    fn fuse(&mut self) -> Parse<StepKind> {
+        let mut loops = Vec::new();
+        while !self.eat_punct("->") {
+            loops.push(self.loop_ref()?);
+        }
+        let name = self.loop_name()?;
+        let pad = if self.eat_word("pad") { self.signed()? } else { 1 };
+        Ok(StepKind::Fuse { loops, name, pad })
+    }
+
+    fn reorder(&mut self) -> Parse<StepKind> {
+        let stage = self.stage_name()?;
+        self.punct("[")?;
+        let order = self.list("]", &mut |p| p.loop_name())?;
+        Ok(StepKind::Reorder { stage, order })
+    }
+
+    fn vectorize(&mut self) -> Parse<StepKind> {
+        let target = self.loop_ref()?;
+        let number = self.is_punct("-") || matches!(self.peek(), super::lex::Tok::Int(_));
+        Ok(StepKind::Vectorize { target, width: if number { Some(self.signed()?) } else { None } })
+    }
+
+    fn pad_dim(&mut self) -> Parse<StepKind> {
+        let LoopRef { stage: tensor, name: dim } = self.loop_ref()?;
+        Ok(StepKind::PadDim { tensor, dim, multiple: self.signed()? })
+    }
+
+    fn compute_at(&mut self) -> Parse<StepKind> {
+        let stage = self.stage_name()?;
+        self.word("at")?;
+        Ok(StepKind::ComputeAt { stage, at: self.loop_ref()? })
+    }
+
+    fn cache_write(&mut self) -> Parse<StepKind> {
+        let stage = self.stage_name()?;
+        self.punct("->")?;
+        let name = self.stage_name()?;
+        let scope = self.choice("a scope", &SCOPES)?;
+        self.word("at")?;
+        Ok(StepKind::CacheWrite { stage, name, scope, at: self.loop_ref()? })
+    }
+
+    fn cache_read(&mut self) -> Parse<StepKind> {
+        let stage = self.stage_name()?;
+        let tensor = self.stage_name()?;
+        self.punct("->")?;
+        let name = self.stage_name()?;
+        let scope = self.choice("a scope", &SCOPES)?;
+        self.word("at")?;
+        let at = self.loop_ref()?;
+        let mut layout = Vec::new();
+        if self.eat_word("layout") {
+            self.punct("(")?;
+            layout = self.list(")", &mut |p| {
+                let span = p.span();
+                usize::try_from(p.signed()?).map_err(|_| out_of_range("the tensor's dimensions", span))
+            })?;
+        }
+        Ok(StepKind::CacheRead { stage, tensor, name, scope, at, layout })
+    }
+}

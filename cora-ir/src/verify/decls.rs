@@ -1,0 +1,139 @@
+//! Rules of declarations: names, parameters, uninterpreted functions, tensors.
+
+use super::{Allow, Checker, InPool, Loads};
+use crate::env::{Scope, Tensor, Uf, UfDef};
+use crate::expr::Expr;
+use crate::ids::{EntityId, ExprId, UfId};
+use crate::types::ScalarType;
+use rustc_hash::FxHashSet;
+
+impl Checker<'_> {
+    /// Checks everything that is declared. `attached` says whether extents may mention variables.
+    pub(super) fn declarations(&mut self, attached: bool) {
+        let env = self.env;
+        self.distinct("parameter", env.params.iter().map(|(_, p)| p.name.as_str()));
+        self.distinct("function", env.ufs.iter().map(|(_, f)| f.name.as_str()));
+        self.distinct("tensor", env.tensors.iter().map(|(_, t)| t.name.as_str()));
+        for (_, p) in env.params.iter() {
+            if p.lo > p.hi {
+                self.error("param-range", format!("parameter `{}` is in {}..={}", p.name, p.lo, p.hi));
+            }
+        }
+        for (id, f) in env.ufs.iter() {
+            self.within(format!("uf @{}", f.name), |c| c.uf(id, f));
+        }
+        for (_, t) in env.tensors.iter() {
+            self.within(format!("tensor @{}", t.name), |c| c.tensor(t, attached));
+        }
+    }
+
+    /// No name occurs twice.
+    pub(super) fn distinct<'n>(&mut self, kind: &str, names: impl Iterator<Item = &'n str>) {
+        let mut seen = FxHashSet::default();
+        for name in names {
+            if !seen.insert(name) {
+                self.error("names", format!("two {kind}s are called `{name}`"));
+            }
+        }
+    }
+
+    fn uf(&mut self, id: UfId, f: &Uf) {
+        for (j, &extent) in f.domain.iter().enumerate() {
+            self.uf_expr(id, extent, j, "an argument's extent");
+        }
+        let n = f.domain.len();
+        match f.def {
+            UfDef::Extent { lo, hi } => {
+                for e in [lo, hi] {
+                    self.uf_expr(id, e, 0, "a bound");
+                    self.only_params(e, "uf-args");
+                }
+            }
+            UfDef::Search { sum } => self.search(id, f, sum),
+            _ => {
+                if let Some(body) = f.def.body() {
+                    self.uf_expr(id, body, n, "the body");
+                }
+            }
+        }
+        let shape = match f.def {
+            UfDef::PrefixSum { .. } | UfDef::Search { .. } | UfDef::Map { .. } => n >= 1,
+            UfDef::SortDesc { .. } => n == 1,
+            UfDef::Extent { .. } | UfDef::Max { .. } => true,
+        };
+        if !shape {
+            self.error("uf-shape", format!("a function of this kind does not have {n} arguments"));
+        }
+    }
+
+    fn search(&mut self, id: UfId, f: &Uf, sum: UfId) {
+        if sum >= id {
+            return self.error("uf-order", "the inverted sum is not an earlier function");
+        }
+        let inverted = &self.env.ufs[sum];
+        if !matches!(inverted.def, UfDef::PrefixSum { .. }) || inverted.domain.len() != f.domain.len() {
+            self.error("uf-shape", format!("`@{}` is no prefix sum with as many arguments", inverted.name));
+        }
+    }
+
+    /// An expression of a definition with `args` arguments.
+    fn uf_expr(&mut self, id: UfId, e: ExprId, args: usize, what: &str) {
+        let nothing = FxHashSet::default();
+        let allow = Allow {
+            loads: Loads::No("uf-pure"),
+            args: (args as u32, "uf-args"),
+            vars: Some((&nothing, "uf-pure")),
+            no_calls: None,
+            vectors: false,
+        };
+        self.scalar(e, ScalarType::Index, "uf-pure", what, &allow);
+        if !e.index_in(self.env) {
+            return;
+        }
+        let mut later = false;
+        self.env.pool.walk(e, &mut |_, n| later |= matches!(n, Expr::Call(f, _) if f.index() >= id.index()));
+        if later {
+            self.error("uf-order", format!("`{}` calls no earlier function", self.show(e)));
+        }
+    }
+
+    fn only_params(&mut self, e: ExprId, rule: &'static str) {
+        if e.index_in(self.env) && self.env.pool.any(e, &mut |n| matches!(n, Expr::Call(..))) {
+            self.error(rule, format!("`{}` is not over parameters alone", self.show(e)));
+        }
+    }
+
+    fn tensor(&mut self, t: &Tensor, attached: bool) {
+        let nothing = FxHashSet::default();
+        let free = attached && t.scope != Scope::Global;
+        for (j, d) in t.dims.iter().enumerate() {
+            let allow = Allow {
+                loads: Loads::No("tensor-dims"),
+                args: (j as u32, "tensor-dims"),
+                vars: if free { None } else { Some((&nothing, "tensor-dims")) },
+                no_calls: None,
+                vectors: false,
+            };
+            for (e, what) in [(d.extent, "an extent"), (d.storage, "a storage extent")] {
+                self.scalar(e, ScalarType::Index, "tensor-dims", what, &allow);
+            }
+        }
+        if t.ty == ScalarType::Index {
+            self.error("tensor-type", "elements are not stored as index");
+        }
+        let Some((lo, hi)) = t.range else { return };
+        if !t.ty.is_int() {
+            self.error("tensor-type", format!("elements of type {} have a range", t.ty));
+        }
+        let allow = Allow {
+            loads: Loads::No("tensor-type"),
+            args: (0, "tensor-type"),
+            vars: Some((&nothing, "tensor-type")),
+            no_calls: Some("tensor-type"),
+            vectors: false,
+        };
+        for e in [lo, hi] {
+            self.scalar(e, ScalarType::Index, "tensor-type", "a bound", &allow);
+        }
+    }
+}

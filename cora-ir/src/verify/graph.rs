@@ -1,0 +1,127 @@
+//! Rules of the op graph.
+
+use super::{Allow, Checker, InPool, Loads, VerifyError};
+use crate::env::Role;
+use crate::expr::Expr;
+use crate::graph::{Graph, Op};
+use crate::ids::{DimId, TensorId, VarId};
+use crate::types::ScalarType;
+use rustc_hash::FxHashSet;
+
+/// Checks every invariant of an op graph; see the [module's header](self::super).
+pub fn verify_graph(g: &Graph) -> Result<(), Vec<VerifyError>> {
+    let mut c = Checker::new(&g.env);
+    c.declarations(false);
+    c.dims(g);
+    let mut ready: FxHashSet<TensorId> = FxHashSet::default();
+    for (id, t) in g.env.tensors.iter() {
+        if matches!(t.role, Role::Input | Role::ConstInput) {
+            ready.insert(id);
+        }
+    }
+    for op in &g.ops {
+        let name = c.tensor_name(op.tensor);
+        c.within(format!("op {name}"), |c| c.op(op, &ready));
+        ready.insert(op.tensor);
+    }
+    c.outputs(g);
+    c.finish()
+}
+
+fn over<'a>(vars: &'a FxHashSet<VarId>, loads: Loads<'a>, rule: &'static str) -> Allow<'a> {
+    Allow { loads, args: (0, "formal-args"), vars: Some((vars, rule)), no_calls: None, vectors: false }
+}
+
+impl Checker<'_> {
+    fn dims(&mut self, g: &Graph) {
+        let mut earlier = FxHashSet::default();
+        for (_, d) in g.env.dims.iter() {
+            self.within(format!("dim {}", d.name), |c| {
+                let allow = over(&earlier, Loads::No("dim-order"), "dim-order");
+                c.scalar(d.extent, ScalarType::Index, "types", "the extent", &allow);
+                if c.env.vars.get(d.var).is_none() {
+                    c.error("entities", format!("there is no {:?}", d.var));
+                }
+                if earlier.contains(&d.var) {
+                    c.error("dim-order", "its variable is another dimension's");
+                }
+            });
+            earlier.insert(d.var);
+        }
+    }
+
+    fn op(&mut self, op: &Op, ready: &FxHashSet<TensorId>) {
+        if !self.exists(op.tensor) {
+            return;
+        }
+        let tensor = &self.env.tensors[op.tensor];
+        if ready.contains(&op.tensor) {
+            self.error("op-order", "the tensor is an input or already defined");
+        }
+        if op.spatial.len() != tensor.dims.len() {
+            let (found, wanted) = (op.spatial.len(), tensor.dims.len());
+            self.error("op-dims", format!("{found} dimensions for a tensor that has {wanted}"));
+        }
+        if op.combiner.is_some() == op.reduce.is_empty() {
+            self.error("op-reduce", "a combiner without reduced dimensions, or these without a combiner");
+        }
+        let mut bound = FxHashSet::default();
+        for &d in op.spatial.iter().chain(&op.reduce) {
+            self.op_dim(d, &mut bound);
+        }
+        let ty = tensor.ty;
+        self.scalar(op.value, ty, "op-type", "the value", &over(&bound, Loads::MultiDim, "op-bound"));
+        self.reads(op, ready);
+    }
+
+    fn op_dim(&mut self, d: DimId, bound: &mut FxHashSet<VarId>) {
+        let Some(dim) = self.env.dims.get(d) else {
+            return self.error("entities", format!("there is no {d:?}"));
+        };
+        self.expr(dim.extent, &over(bound, Loads::No("op-dims"), "op-dims"));
+        if !bound.insert(dim.var) {
+            self.error("op-dims", format!("dimension `{}` occurs twice", dim.name));
+        }
+    }
+
+    fn reads(&mut self, op: &Op, ready: &FxHashSet<TensorId>) {
+        if !op.value.index_in(self.env) {
+            return;
+        }
+        let mut read = Vec::new();
+        self.env.pool.walk(op.value, &mut |_, n| {
+            if let Expr::Load { tensor, .. } = n {
+                read.push(*tensor);
+            }
+        });
+        for t in read {
+            if !ready.contains(&t) {
+                self.error("op-order", format!("`{}` is read before it is defined", self.tensor_name(t)));
+            }
+        }
+    }
+
+    fn outputs(&mut self, g: &Graph) {
+        let mut seen = FxHashSet::default();
+        for &t in &g.outputs {
+            if !self.exists(t) {
+                continue;
+            }
+            let name = self.tensor_name(t);
+            if !seen.insert(t) {
+                self.error("outputs", format!("`{name}` is an output twice"));
+            }
+            if self.env.tensors[t].role != Role::Output {
+                self.error("outputs", format!("output `{name}` has another role"));
+            }
+            if g.op_of(t).is_none() {
+                self.error("outputs", format!("no operator defines output `{name}`"));
+            }
+        }
+        for (id, t) in self.env.tensors.iter() {
+            if t.role == Role::Output && !seen.contains(&id) {
+                self.error("outputs", format!("`@{}` has the role of an output and is none", t.name));
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Rules of the storage dialect.
+
+use super::{Allow, Checker, InPool, Loads, VerifyError};
+use crate::env::{Role, Scope, UfDef};
+use crate::expr::Expr;
+use crate::ids::{ExprId, TensorId, UfId, VarId};
+use crate::loops::LoopKind;
+use crate::storage::{Buffer, Kernel, Stmt, StorageModule, Table};
+use crate::types::{ScalarType, Type};
+use rustc_hash::FxHashSet;
+
+/// How far a module of the storage dialect has been lowered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum StorageForm {
+    /// Vector and unrolled loops, and calls of functions that may get a table, are still there.
+    Lowered,
+    /// Ready for code generation.
+    Legal,
+}
+
+/// Checks every invariant of the storage dialect; see the [module's header](self::super).
+pub fn verify_storage(m: &StorageModule, form: StorageForm) -> Result<(), Vec<VerifyError>> {
+    let mut c = Checker::new(&m.env);
+    c.declarations(true);
+    c.distinct("kernel", m.kernels.iter().map(|k| k.name.as_str()));
+    let tables: FxHashSet<TensorId> = m.tables.iter().map(|t| t.tensor).collect();
+    c.buffers(m, &tables, form);
+    c.tables(m);
+    let mut k = KernelChecker { c, m, tables, form, written: FxHashSet::default() };
+    for kernel in &m.kernels {
+        k.kernel(kernel);
+    }
+    let KernelChecker { mut c, written, .. } = k;
+    c.all_written(&written);
+    c.finish()
+}
+
+impl Checker<'_> {
+    fn buffers(&mut self, m: &StorageModule, tables: &FxHashSet<TensorId>, form: StorageForm) {
+        let (nothing, mut seen) = (FxHashSet::default(), FxHashSet::default());
+        let no_calls = (form == StorageForm::Legal).then_some("legal");
+        for b in &m.buffers {
+            let place = format!("buffer {}", self.tensor_name(b.tensor));
+            self.within(place, |c| {
+                if !c.exists(b.tensor) {
+                    return;
+                }
+                if !seen.insert(b.tensor) {
+                    c.error("buffers", "the tensor has two buffers");
+                }
+                let loads = Loads::Only(tables, "buffers");
+                let vars = Some((&nothing, "buffers"));
+                let mut allow = Allow { loads, args: (0, "buffers"), vars, no_calls, vectors: true };
+                c.scalar(b.elems, ScalarType::Index, "buffers", "the size", &allow);
+                if let Some(offset) = b.offset {
+                    allow.args.0 = c.env.tensors[b.tensor].dims.len() as u32;
+                    c.scalar(offset, ScalarType::Index, "buffers", "the offset", &allow);
+                }
+                c.buffer_scope(b);
+            });
+        }
+    }
+
+    fn buffer_scope(&mut self, b: &Buffer) {
+        let t = &self.env.tensors[b.tensor];
+        if t.role == Role::Temp && b.offset.is_some() {
+            self.error("buffers", "an offset for a tensor that is neither input nor output");
+        }
+        if t.scope == Scope::Reg && b.elems.index_in(self.env) && self.env.pool.as_int(b.elems).is_none() {
+            self.error("buffers", format!("the size `{}` of registers is no constant", self.show(b.elems)));
+        }
+    }
+
+    fn tables(&mut self, m: &StorageModule) {
+        let mut earlier: FxHashSet<TensorId> = FxHashSet::default();
+        let mut functions: FxHashSet<UfId> = FxHashSet::default();
+        for t in &m.tables {
+            let place = format!("table {}", self.tensor_name(t.tensor));
+            self.within(place, |c| {
+                if !functions.insert(t.uf) || earlier.contains(&t.tensor) {
+                    c.error("tables", "the function or the buffer has a table already");
+                }
+                c.table(t, &earlier);
+            });
+            earlier.insert(t.tensor);
+        }
+    }
+
+    fn table(&mut self, t: &Table, earlier: &FxHashSet<TensorId>) {
+        let Some(uf) = self.env.ufs.get(t.uf) else {
+            return self.error("entities", format!("there is no {:?}", t.uf));
+        };
+        if !self.exists(t.tensor) {
+            return;
+        }
+        let tensor = &self.env.tensors[t.tensor];
+        if !matches!(tensor.ty, ScalarType::I32 | ScalarType::I64) {
+            self.error("tables", format!("entries are of type {}", tensor.ty));
+        }
+        if t.domain.len() != uf.domain.len() {
+            self.error("tables", format!("`@{}` has {} arguments", uf.name, uf.domain.len()));
+        }
+        let wrong_body = match uf.def {
+            UfDef::Extent { .. } => t.body.is_some(),
+            UfDef::Search { .. } => false,
+            _ => t.body.is_none(),
+        };
+        if wrong_body {
+            self.error("tables", "extent functions have no body, others have");
+        }
+        let nothing = FxHashSet::default();
+        let allow = |args: usize| Allow {
+            loads: Loads::Only(earlier, "tables"),
+            args: (args as u32, "tables"),
+            vars: Some((&nothing, "tables")),
+            no_calls: Some("tables"),
+            vectors: true,
+        };
+        self.scalar(t.entries, ScalarType::Index, "tables", "the number of entries", &allow(0));
+        for (j, &e) in t.domain.iter().enumerate() {
+            self.scalar(e, ScalarType::Index, "tables", "an argument's extent", &allow(j));
+        }
+        if let Some(e) = t.body {
+            self.scalar(e, ScalarType::Index, "tables", "the body", &allow(t.domain.len()));
+        }
+    }
+}
+
+/// The verification of kernels under way.
+struct KernelChecker<'a> {
+    c: Checker<'a>,
+    m: &'a StorageModule,
+    tables: FxHashSet<TensorId>,
+    form: StorageForm,
+    written: FxHashSet<TensorId>,
+}
+
+type Vars = FxHashSet<VarId>;
+
+impl KernelChecker<'_> {
+    fn kernel(&mut self, k: &Kernel) {
+        self.c.place.push(format!("kernel @{}", k.name));
+        let parallel = |s: &Stmt| matches!(s, Stmt::For { kind: LoopKind::Parallel, .. });
+        let last = k.body.len().saturating_sub(1);
+        for (i, s) in k.body.iter().enumerate() {
+            if parallel(s) && (i != last || !k.body[..i].iter().all(|s| matches!(s, Stmt::Let { .. }))) {
+                self.c.error("kernel-parallel", "a parallel loop that is not alone");
+            }
+        }
+        self.body(&k.body, &Vars::default(), 0);
+        self.c.place.pop();
+    }
+
+    fn body(&mut self, body: &[Stmt], outer: &Vars, depth: usize) {
+        let mut scope = outer.clone();
+        for s in body {
+            self.stmt(s, &mut scope, depth);
+        }
+    }
+
+    fn stmt(&mut self, s: &Stmt, scope: &mut Vars, depth: usize) {
+        match s {
+            Stmt::For { var, extent, kind, body } => {
+                self.c.place.push(format!("for {}", self.c.var_name(*var)));
+                self.scalar(*extent, ScalarType::Index, "the extent", scope);
+                if *kind == LoopKind::Parallel && depth > 0 {
+                    self.c.error("kernel-parallel", "a parallel loop inside another statement");
+                }
+                if self.form == StorageForm::Legal && matches!(kind, LoopKind::Vector | LoopKind::Unroll) {
+                    self.c.error("legal", format!("a loop of kind {}", kind.name()));
+                }
+                let mut inner = scope.clone();
+                self.bind(*var, &mut inner);
+                self.body(body, &inner, depth + 1);
+                self.c.place.pop();
+            }
+            Stmt::If { cond, then, other } => {
+                self.scalar(*cond, ScalarType::Bool, "the condition", scope);
+                self.body(then, scope, depth + 1);
+                self.body(other, scope, depth + 1);
+            }
+            Stmt::Let { var, value } => {
+                self.scalar(*value, ScalarType::Index, "the value", scope);
+                self.bind(*var, scope);
+            }
+            Stmt::Store { tensor, index, value, mask } => {
+                self.c.place.push(format!("store {}", self.c.tensor_name(*tensor)));
+                self.store(*tensor, [Some(*index), Some(*value), *mask], scope);
+                self.c.place.pop();
+            }
+        }
+    }
+
+    fn bind(&mut self, v: VarId, scope: &mut Vars) {
+        if self.c.env.vars.get(v).is_none() {
+            self.c.error("entities", format!("there is no {v:?}"));
+        }
+        if !scope.insert(v) {
+            self.c.error("bound-once", format!("`{}` is already bound", self.c.var_name(v)));
+        }
+    }
+
+    fn expr(&mut self, e: ExprId, scope: &Vars) {
+        let no_calls = (self.form == StorageForm::Legal).then_some("legal");
+        let vars = Some((scope, "bound"));
+        let allow = Allow { loads: Loads::Flat, args: (0, "formal-args"), vars, no_calls, vectors: true };
+        self.c.expr(e, &allow);
+        if !e.index_in(self.c.env) {
+            return;
+        }
+        let mut reads = Vec::new();
+        self.c.env.pool.walk(e, &mut |_, n| match n {
+            Expr::Load { tensor, index, .. } => reads.push((*tensor, index.first().copied())),
+            Expr::Search { table, .. } => reads.push((*table, None)),
+            _ => {}
+        });
+        for (tensor, index) in reads {
+            self.access(tensor, index);
+        }
+    }
+
+    fn scalar(&mut self, e: ExprId, ty: ScalarType, what: &str, scope: &Vars) {
+        self.expr(e, scope);
+        if e.index_in(self.c.env) && self.c.env.pool.ty(e) != Type::scalar(ty) {
+            let found = self.c.env.pool.ty(e);
+            self.c.error("scalars", format!("{what} `{}` is of type {found}", self.c.show(e)));
+        }
+    }
+
+    /// An access to a tensor at a flat offset.
+    fn access(&mut self, tensor: TensorId, index: Option<ExprId>) {
+        let Some(t) = self.c.env.tensors.get(tensor) else { return };
+        if self.m.buffer(tensor).is_none() && !self.tables.contains(&tensor) {
+            self.c.error("buffers", format!("`@{}` has no buffer", t.name));
+        }
+        let pool = &self.c.env.pool;
+        let constant = |e: ExprId| match *pool.get(e) {
+            Expr::Ramp { base, .. } => pool.as_int(base).is_some(),
+            _ => pool.as_int(e).is_some(),
+        };
+        if self.form == StorageForm::Legal
+            && t.scope == Scope::Reg
+            && let Some(index) = index
+            && !constant(index)
+        {
+            self.c.error("legal", format!("`{}` is no constant index of registers", self.c.show(index)));
+        }
+    }
+
+    fn store(&mut self, tensor: TensorId, [index, value, mask]: [Option<ExprId>; 3], scope: &Vars) {
+        for e in [index, value, mask].into_iter().flatten() {
+            self.expr(e, scope);
+        }
+        let env = self.c.env;
+        if !self.c.exists(tensor) || [index, value, mask].iter().flatten().any(|e| !e.index_in(env)) {
+            return;
+        }
+        let t = &env.tensors[tensor];
+        if matches!(t.role, Role::Input | Role::ConstInput) || self.tables.contains(&tensor) {
+            self.c.error("store-target", "it is not to be written");
+        }
+        self.access(tensor, index);
+        self.written.insert(tensor);
+        let wanted = [(index, ScalarType::Index), (value, t.ty), (mask, ScalarType::Bool)];
+        let types = wanted.into_iter().filter_map(|(e, ty)| e.map(|e| (env.pool.ty(e), ty, e)));
+        let mut lanes = Vec::new();
+        for (found, ty, e) in types {
+            lanes.push(found.lanes);
+            if found.scalar != ty {
+                self.c.error("store-type", format!("`{}` is of type {}, not {ty}", self.c.show(e), found.scalar));
+            }
+        }
+        if lanes.iter().any(|&l| l != lanes[0]) {
+            self.c.error("store-type", "index, value and mask have different numbers of lanes");
+        }
+    }
+}

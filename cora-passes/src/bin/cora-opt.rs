@@ -1,0 +1,89 @@
+//! `cora-opt FILE --pass-pipeline 'a,b{args}'`: runs passes on the text of any stage.
+
+use clap::Parser;
+use cora_passes::manager::{PASSES, PassContext, parse_pipeline, run_pipeline};
+use cora_passes::program::Program;
+use cora_passes::standard::StandardSimplifier;
+use std::io::Read;
+use std::process::ExitCode;
+
+/// Runs compiler passes on the text of any stage and prints the result.
+#[derive(Parser)]
+#[command(name = "cora-opt", version)]
+struct Args {
+    /// The file, in the text of any stage; `-` is standard input.
+    #[arg(default_value = "-")]
+    file: String,
+    /// Passes in order, such as 'lower-to-loops,step{parallel @S[i]},to-storage'.
+    #[arg(long, default_value = "")]
+    pass_pipeline: String,
+    /// Print the program after each pass, on stderr.
+    #[arg(long)]
+    print_ir_after_all: bool,
+    /// Print the time of each pass, on stderr.
+    #[arg(long)]
+    time_passes: bool,
+    /// List the passes.
+    #[arg(long)]
+    list_passes: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if args.list_passes {
+        for p in PASSES {
+            println!("{:<24} {:<16} {}", p.name, p.input.keyword(), p.summary);
+        }
+        return ExitCode::SUCCESS;
+    }
+    match run(&args) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<String, String> {
+    let source = read(&args.file).map_err(|e| format!("error[E0600]: cannot read `{}`: {e}", args.file))?;
+    let program = Program::parse(&source).map_err(|d| locate(&d, &source))?;
+    let pipeline = parse_pipeline(&args.pass_pipeline).map_err(|d| d.to_string())?;
+    let mut simplifier = StandardSimplifier::new();
+    let mut cx = PassContext { simplifier: &mut simplifier };
+    let program = run_pipeline(program, &pipeline, &mut cx, &mut |r| {
+        if args.print_ir_after_all {
+            eprintln!("// after {}\n{}", r.invocation, r.program.print());
+        }
+        if args.time_passes {
+            eprintln!("{:>10.3} ms  {}", r.time.as_secs_f64() * 1e3, r.invocation);
+        }
+    })
+    .map_err(|ds| ds.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+    Ok(program.print())
+}
+
+fn locate(d: &cora_ir::Diagnostic, source: &str) -> String {
+    match d.span {
+        Some(s) => {
+            let before = &source[..s.start.min(source.len())];
+            let line = before.matches('\n').count() + 1;
+            let column = before.len() - before.rfind('\n').map_or(0, |i| i + 1) + 1;
+            format!("{line}:{column}: {d}")
+        }
+        None => d.to_string(),
+    }
+}
+
+fn read(file: &str) -> std::io::Result<String> {
+    if file == "-" {
+        let mut s = String::new();
+        std::io::stdin().read_to_string(&mut s)?;
+        Ok(s)
+    } else {
+        std::fs::read_to_string(file)
+    }
+}

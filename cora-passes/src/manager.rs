@@ -1,0 +1,242 @@
+//! The pass manager: named passes, pipelines as text, and an observer that sees every step.
+
+use crate::lower::{Simplifier, functions, hoist, legalize, to_loops, to_storage, vectorize};
+use crate::program::Program;
+use crate::schedule::{apply_step, relax};
+use crate::{default_schedule, graph};
+use cora_ir::text::Stage;
+use cora_ir::{Diagnostic, schedule::Step};
+use std::time::{Duration, Instant};
+
+/// What passes share during one compile; they keep no other state.
+pub struct PassContext<'a> {
+    /// Simplifies and proves.
+    pub simplifier: &'a mut dyn Simplifier,
+}
+
+type Outcome = Result<Program, Vec<Diagnostic>>;
+
+/// One pass.
+pub struct Pass {
+    /// Its name in pipelines: the file's, with dashes.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub summary: &'static str,
+    /// The stage it takes.
+    pub input: Stage,
+    run: fn(Program, &mut PassContext, &str) -> Outcome,
+}
+
+/// Every pass, in the order in which the pipeline runs them.
+pub const PASSES: &[Pass] = &[
+    Pass {
+        name: "check-accesses",
+        summary: "prove every access in bounds",
+        input: Stage::Graph,
+        run: |p, cx, _| on_graph(p, |g| graph::check_accesses::check_accesses(g, cx.simplifier)),
+    },
+    Pass {
+        name: "raise-extents",
+        summary: "pad every extent function to its greatest value in the batch, masking the surplus",
+        input: Stage::Graph,
+        run: |p, _, _| {
+            on_graph(p, |g| {
+                graph::raise_extents::raise_extents(g);
+                Ok(())
+            })
+        },
+    },
+    Pass {
+        name: "lower-to-loops",
+        summary: "each operator becomes its naive loop nest",
+        input: Stage::Graph,
+        run: |p, _, _| match p {
+            Program::Graph(g) => Ok(Program::Loops(to_loops::lower_to_loops(&g))),
+            p => Ok(p),
+        },
+    },
+    Pass {
+        name: "step",
+        summary: "one scheduling primitive, as in step{split @S[i] 4 -> io, ii}",
+        input: Stage::Loop,
+        run: |p, _, args| {
+            let kind = cora_ir::text::parse_step(args).map_err(|d| vec![d])?;
+            on_loops(p, |m| apply_step(m, &Step { kind, span: Default::default() }))
+        },
+    },
+    Pass {
+        name: "default-schedule",
+        summary: "schedule unscheduled nests by rules about their shape",
+        input: Stage::Loop,
+        run: |p, _, _| {
+            on_loops(p, |m| {
+                default_schedule::default_schedule(m);
+                Ok(())
+            })
+        },
+    },
+    Pass {
+        name: "relax-register-tails",
+        summary: "run full tiles where a stage writes registers",
+        input: Stage::Loop,
+        run: |p, _, _| {
+            on_loops(p, |m| {
+                relax::relax_register_tails(m);
+                Ok(())
+            })
+        },
+    },
+    Pass {
+        name: "to-storage",
+        summary: "flat buffers and offsets",
+        input: Stage::Loop,
+        run: |p, cx, _| match p {
+            Program::Loops(m) => {
+                to_storage::lower_to_storage(&m, cx.simplifier).map(Program::Storage).map_err(|d| vec![d])
+            }
+            p => Ok(p),
+        },
+    },
+    Pass {
+        name: "lower-functions",
+        summary: "calls that are left become reads of prelude tables",
+        input: Stage::Storage,
+        run: |p, _, _| on_storage(p, functions::lower_functions),
+    },
+    Pass {
+        name: "vectorize-and-unroll",
+        summary: "vector and unrolled loops become statements",
+        input: Stage::Storage,
+        run: |p, _, _| on_storage(p, vectorize::vectorize_and_unroll),
+    },
+    Pass {
+        name: "hoist-loads",
+        summary: "table reads move to the outermost loop where they are known",
+        input: Stage::Storage,
+        run: |p, _, _| on_storage(p, hoist::hoist_loads),
+    },
+    Pass {
+        name: "legalize",
+        summary: "register buffers with variable indices move to memory; kernels are checked",
+        input: Stage::Storage,
+        run: |p, _, _| match p {
+            Program::Storage(mut m) => {
+                legalize::demote_registers(&mut m);
+                legalize::check_kernels(&m).map_err(|d| vec![d])?;
+                Ok(Program::Storage(m))
+            }
+            p => Ok(p),
+        },
+    },
+];
+
+fn on_graph(p: Program, f: impl FnOnce(&mut cora_ir::Graph) -> Result<(), Vec<Diagnostic>>) -> Outcome {
+    match p {
+        Program::Graph(mut g) => f(&mut g).map(|()| Program::Graph(g)),
+        p => Ok(p),
+    }
+}
+
+fn on_loops(p: Program, f: impl FnOnce(&mut cora_ir::loops::LoopModule) -> Result<(), Diagnostic>) -> Outcome {
+    match p {
+        Program::Loops(mut m) => f(&mut m).map(|()| Program::Loops(m)).map_err(|d| vec![d]),
+        p => Ok(p),
+    }
+}
+
+fn on_storage(p: Program, f: impl FnOnce(&mut cora_ir::storage::StorageModule)) -> Outcome {
+    match p {
+        Program::Storage(mut m) => {
+            f(&mut m);
+            Ok(Program::Storage(m))
+        }
+        p => Ok(p),
+    }
+}
+
+/// A pass with its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invocation {
+    /// The pass's name.
+    pub pass: String,
+    /// What stands between braces, if anything.
+    pub args: String,
+}
+
+impl std::fmt::Display for Invocation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.args.is_empty() { f.write_str(&self.pass) } else { write!(f, "{}{{{}}}", self.pass, self.args) }
+    }
+}
+
+/// The passes from a scheduled loop module to code generation.
+pub const BACK_END: &[&str] =
+    &["relax-register-tails", "to-storage", "lower-functions", "vectorize-and-unroll", "hoist-loads", "legalize"];
+
+/// Reads `a,b{args},c`.
+///
+/// # Errors
+/// `E0601` an unknown pass or unbalanced braces.
+pub fn parse_pipeline(text: &str) -> Result<Vec<Invocation>, Diagnostic> {
+    let mut out = Vec::new();
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let end = rest.find([',', '{']).unwrap_or(rest.len());
+        let pass = rest[..end].trim().to_owned();
+        rest = &rest[end..];
+        let mut args = String::new();
+        if let Some(inner) = rest.strip_prefix('{') {
+            let close = inner
+                .find('}')
+                .ok_or_else(|| Diagnostic::new("E0601", format!("pass `{pass}` has an opening brace without a closing one")))?;
+            args = inner[..close].trim().to_owned();
+            rest = &inner[close + 1..];
+        }
+        rest = rest.trim_start().strip_prefix(',').unwrap_or(rest).trim_start();
+        find_pass(&pass)?;
+        out.push(Invocation { pass, args });
+    }
+    Ok(out)
+}
+
+fn find_pass(name: &str) -> Result<&'static Pass, Diagnostic> {
+    PASSES.iter().find(|p| p.name == name).ok_or_else(|| {
+        let known: Vec<&str> = PASSES.iter().map(|p| p.name).collect();
+        Diagnostic::new("E0601", format!("there is no pass `{name}`")).hint(format!("passes: {}", known.join(", ")))
+    })
+}
+
+/// What an observer is told after each pass.
+pub struct Report<'a> {
+    /// The pass and its arguments.
+    pub invocation: &'a Invocation,
+    /// The program after it.
+    pub program: &'a Program,
+    /// How long it took.
+    pub time: Duration,
+}
+
+/// Runs a pipeline; `observe` sees the program after each pass.
+///
+/// # Errors
+/// The first failing pass's diagnostics; `E0602` if a pass does not take the program's stage.
+pub fn run_pipeline(
+    mut program: Program,
+    pipeline: &[Invocation],
+    cx: &mut PassContext,
+    observe: &mut dyn FnMut(&Report),
+) -> Outcome {
+    for invocation in pipeline {
+        let pass = find_pass(&invocation.pass).map_err(|d| vec![d])?;
+        if pass.input != program.stage() {
+            return Err(vec![Diagnostic::new(
+                "E0602",
+                format!("pass `{}` takes a `{}`, but this is a `{}`", pass.name, pass.input.keyword(), program.stage().keyword()),
+            )]);
+        }
+        let start = Instant::now();
+        program = (pass.run)(program, cx, &invocation.args)?;
+        observe(&Report { invocation, program: &program, time: start.elapsed() });
+    }
+    Ok(program)
+}

@@ -1,0 +1,51 @@
+//! A program at any stage, and what can be done with it whatever the stage.
+
+use cora_ir::loops::LoopModule;
+use cora_ir::storage::StorageModule;
+use cora_ir::text::{self, Stage};
+use cora_ir::{Diagnostic, Graph};
+
+/// A program at one of the stages.
+#[derive(Clone, Debug)]
+pub enum Program {
+    /// The op graph.
+    Graph(Graph),
+    /// The loop dialect.
+    Loops(LoopModule),
+    /// The storage dialect.
+    Storage(StorageModule),
+}
+
+impl Program {
+    /// Which stage it is at.
+    pub fn stage(&self) -> Stage {
+        match self {
+            Self::Graph(_) => Stage::Graph,
+            Self::Loops(_) => Stage::Loop,
+            Self::Storage(_) => Stage::Storage,
+        }
+    }
+
+    /// Its canonical text.
+    pub fn print(&self) -> String {
+        match self {
+            Self::Graph(g) => text::print_graph(g),
+            Self::Loops(m) => text::print_loops(m),
+            Self::Storage(m) => text::print_storage(m),
+        }
+    }
+
+    /// The program that `source`, in the text of any stage, describes.
+    ///
+    /// # Errors
+    /// `E0507` if the text begins like no stage's; else the parser's.
+    pub fn parse(source: &str) -> Result<Self, Diagnostic> {
+        match text::detect_stage(source) {
+            Some(Stage::Graph) => text::parse_graph(source).map(Self::Graph),
+            Some(Stage::Loop) => text::parse_loops(source).map(Self::Loops),
+            Some(Stage::Storage) => text::parse_storage(source).map(Self::Storage),
+            None => Err(Diagnostic::new("E0507", "the text does not begin with a stage's keyword")
+                .hint("it begins with `graph.module`, `loop.module` or `storage.module`")),
+        }
+    }
+}

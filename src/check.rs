@@ -1,0 +1,130 @@
+//! Comparison with the reference interpreter.
+//!
+//! The tolerance follows from the element type and from how long the sums behind an output are:
+//! rounding errors of a sum of n terms grow like `eps * sqrt(n)` relative to the size of the terms,
+//! so an element may differ by `eps * (8 + 2 sqrt(n))` of the greater of its own size and the
+//! output's root mean square, n being the sum of the reduction lengths on the longest chain of
+//! operators up to the output.
+
+use cora_ir::interp::{Batch, Data, Output};
+use cora_ir::{Expr, Graph, ScalarType, TensorId};
+use rustc_hash::FxHashMap;
+
+/// How one output compares.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Comparison {
+    /// The output's name.
+    pub output: String,
+    /// Elements compared.
+    pub elements: usize,
+    /// Greatest difference, relative as described above; infinite where one is NaN or infinite and
+    /// the other is not the same.
+    pub max_error: f64,
+    /// The element (row-major ragged order) where it is.
+    pub at: usize,
+    /// Greatest error allowed.
+    pub tolerance: f64,
+}
+
+impl Comparison {
+    /// Whether the output is as it should be.
+    pub fn passes(&self) -> bool {
+        self.max_error <= self.tolerance
+    }
+}
+
+fn epsilon(ty: ScalarType) -> f64 {
+    match ty {
+        ScalarType::F64 => f64::EPSILON,
+        ScalarType::F32 => f64::from(f32::EPSILON),
+        ScalarType::F16 => 9.765_625e-4,
+        ScalarType::BF16 => 7.812_5e-3,
+        _ => 0.0,
+    }
+}
+
+/// The tolerance for each output of `graph` for this batch.
+pub fn tolerances(graph: &Graph, batch: &Batch) -> FxHashMap<TensorId, f64> {
+    let mut chain: FxHashMap<TensorId, (f64, f64)> = FxHashMap::default();
+    for op in &graph.ops {
+        let (mut longest, mut eps): (f64, f64) = (0.0, epsilon(graph.env.tensors[op.tensor].ty));
+        graph.env.pool.walk(op.value, &mut |_, e| {
+            if let Expr::Load { tensor, .. } = e {
+                let (n, e) = chain.get(tensor).copied().unwrap_or((0.0, epsilon(graph.env.tensors[*tensor].ty)));
+                longest = longest.max(n);
+                eps = eps.max(if e > 0.0 { e } else { 0.0 });
+            }
+        });
+        let mut terms = 1.0;
+        for &d in &op.reduce {
+            terms *= greatest(graph, batch, graph.env.dims[d].extent);
+        }
+        let own = if op.reduce.is_empty() { 1.0 } else { terms };
+        chain.insert(op.tensor, (longest + own, eps));
+    }
+    graph
+        .outputs
+        .iter()
+        .map(|&t| {
+            let (n, eps) = chain.get(&t).copied().unwrap_or((0.0, 0.0));
+            let exact = !graph.env.tensors[t].ty.is_float();
+            (t, if exact { 0.0 } else { eps * (8.0 + 2.0 * n.sqrt()) })
+        })
+        .collect()
+}
+
+/// A bound on an extent for this batch: functions at their greatest given value.
+fn greatest(graph: &Graph, batch: &Batch, e: cora_ir::ExprId) -> f64 {
+    use cora_ir::{BinOp, EntityId};
+    let pool = &graph.env.pool;
+    match pool.get(e) {
+        Expr::Int(v) => *v as f64,
+        Expr::Param(p) => batch.params.get(p.index()).copied().unwrap_or(0) as f64,
+        Expr::Call(f, _) => batch.extents.get(f).and_then(|t| t.iter().max()).copied().unwrap_or(0) as f64,
+        Expr::Bin(BinOp::Add, a, b) => greatest(graph, batch, *a) + greatest(graph, batch, *b),
+        Expr::Bin(BinOp::Mul, a, b) => greatest(graph, batch, *a) * greatest(graph, batch, *b),
+        Expr::Bin(BinOp::Min, a, b) => greatest(graph, batch, *a).min(greatest(graph, batch, *b)),
+        Expr::Bin(BinOp::Max, a, b) => greatest(graph, batch, *a).max(greatest(graph, batch, *b)),
+        Expr::Bin(_, a, _) => greatest(graph, batch, *a),
+        Expr::Var(v) => graph
+            .env
+            .dims
+            .iter()
+            .find(|(_, d)| d.var == *v)
+            .map_or(1.0, |(_, d)| greatest(graph, batch, d.extent)),
+        _ => 1.0,
+    }
+}
+
+/// Compares a whole output with what the reference evaluated of it.
+pub fn compare(name: &str, got: &Data, want: &Output, tolerance: f64) -> Comparison {
+    let mut worst = Comparison { output: name.to_owned(), elements: 0, max_error: 0.0, at: 0, tolerance };
+    let finite: Vec<f64> = (0..want.data.len()).filter_map(|i| want.data.get(i)).filter(|x| x.is_finite()).collect();
+    let rms = (finite.iter().map(|x| x * x).sum::<f64>() / finite.len().max(1) as f64).sqrt();
+    let mut k = 0;
+    for range in &want.ranges {
+        for at in range.clone() {
+            let error = match (got.get(at), want.data.get(k)) {
+                (Some(g), Some(w)) => difference(g, w, rms, tolerance == 0.0),
+                _ => f64::INFINITY,
+            };
+            k += 1;
+            worst.elements += 1;
+            if error > worst.max_error {
+                worst.max_error = error;
+                worst.at = at;
+            }
+        }
+    }
+    worst
+}
+
+fn difference(g: f64, w: f64, rms: f64, exact: bool) -> f64 {
+    if g == w || (g.is_nan() && w.is_nan()) {
+        return 0.0;
+    }
+    if !g.is_finite() || !w.is_finite() || exact {
+        return f64::INFINITY;
+    }
+    (g - w).abs() / w.abs().max(rms).max(f64::MIN_POSITIVE)
+}

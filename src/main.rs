@@ -1,0 +1,7 @@
+//! The `cora` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cora::cli::main()
+}
