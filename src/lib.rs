@@ -9,6 +9,8 @@ pub mod check;
 pub mod cli;
 pub mod driver;
 pub mod inputs;
+pub mod report;
+pub mod work;
 
 pub use cora_codegen_llvm as codegen_llvm;
 pub use cora_frontend as frontend;

@@ -355,7 +355,8 @@ fn fold<T: Copy>(v: &[T], identity: T, f: &impl Fn(T, T) -> T) -> T {
     acc.into_iter().fold(identity, f)
 }
 
-fn dot(a: &[f64], b: &[f64]) -> f64 {
+/// The sum of products, in [`WAYS`] interleaved chains.
+pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut acc = [0.0; WAYS];
     let (ca, cb) = (a.chunks_exact(WAYS), b.chunks_exact(WAYS));
     let rest = ca.remainder().iter().zip(cb.remainder()).map(|(x, y)| x * y).sum::<f64>();

@@ -3,6 +3,7 @@
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId, VarId};
 use crate::interp::context::Context;
+use crate::interp::contract::factors;
 use crate::interp::error::{InterpError, Stage};
 use crate::interp::instr::{Access, Instr, Opd, Program, Step};
 use crate::interp::nest::{Fold, Leaf, Loop, Node};
@@ -305,15 +306,22 @@ impl Compiler<'_, '_> {
         let acc = self.new_register(float, self.strip.is_some());
         self.push(Step::Do(Instr::AccSet { float, acc, value: identity }));
         let mut opened = Vec::new();
+        let mut product = None;
         for (k, &(var, extent)) in fold.loops.iter().enumerate() {
             let extent = self.scalar(extent)?;
-            let strip = fold.strip && k + 1 == fold.loops.len();
+            let last = k + 1 == fold.loops.len();
+            if last && float && fold.combiner == Combiner::Sum {
+                product = factors(self, leaf.value, var)?;
+                // The general form is a scope of its own.
+                self.open();
+            }
+            let strip = fold.strip && last;
             let r = if strip { self.open_strip(var) } else { self.open_loop(var) };
             opened.push((r, extent, strip));
         }
         self.accumulate(fold.combiner, acc, leaf, ty)?;
         let at = Some(leaf.tensor);
-        for (r, extent, strip) in opened.into_iter().rev() {
+        for (k, (r, extent, strip)) in opened.into_iter().rev().enumerate() {
             let step = if strip {
                 let body = self.close_strip();
                 Step::Strip { base: r, extent, at, outer: false, body }
@@ -322,6 +330,13 @@ impl Compiler<'_, '_> {
                 Step::For { var: r, extent, at, outer: false, body }
             };
             self.push(step);
+            if k == 0 && float && fold.combiner == Combiner::Sum {
+                let general = self.close();
+                match product.take() {
+                    Some(f) => self.push(Step::Contract { acc, factors: Box::new(f), extent, general }),
+                    None => general.into_iter().for_each(|s| self.push(s)),
+                }
+            }
         }
         Ok(acc)
     }
@@ -345,6 +360,21 @@ impl Compiler<'_, '_> {
         let value = self.lanes(value).opd;
         self.push(Step::Do(Instr::Acc { float: ty.is_float(), ty, combiner, acc, value, w }));
         Ok(())
+    }
+
+    /// Compiles with `var` = 0, and forgets what depends on it.
+    pub(super) fn with_var_at_zero<T>(
+        &mut self,
+        var: VarId,
+        f: impl FnOnce(&mut Self) -> Result<T, InterpError>,
+    ) -> Result<T, InterpError> {
+        let zero = self.const_int(0);
+        self.vars.insert(var, Val { opd: Opd::S(zero), level: 0, volatile: false });
+        let out = f(self);
+        self.vars.remove(&var);
+        let pool = &self.context.env.pool;
+        self.memo.retain(|&e, _| !pool.uses_var(e, var));
+        out
     }
 
     /// A value that is the same in all lanes.

@@ -243,8 +243,20 @@ fn nest(context: &Context<'_>, op: &Op, s: &Shape, index: Vec<ExprId>, partial: 
         let strip = !spatial_lanes && !s.reduce.is_empty();
         leaf.fold = Some(Fold { combiner, loops: s.reduce.clone(), strip });
     }
+    // A strip of lanes goes outside the loops that its extent does not depend on: what a reduction
+    // reads for one strip stays in cache.
+    let mut order: Vec<usize> = (0..s.spatial.len()).collect();
+    if spatial_lanes
+        && op.combiner.is_some()
+        && let Some(last) = order.pop()
+    {
+        let pool = &context.env.pool;
+        let needed = s.spatial.iter().rposition(|&(v, _)| pool.uses_var(s.spatial[last].1, v));
+        order.insert(needed.map_or(0, |n| n + 1), last);
+    }
     let mut nodes = vec![Node::Leaf(leaf)];
-    for (k, &(var, extent)) in s.spatial.iter().enumerate().rev() {
+    for k in order.into_iter().rev() {
+        let (var, extent) = s.spatial[k];
         let strip = spatial_lanes && k + 1 == s.spatial.len();
         let l = Loop { strip, outer: k == 0, ..Loop::new(var, extent, Some(op.tensor), nodes) };
         nodes = vec![Node::For(l)];

@@ -1,6 +1,7 @@
 //! The bytecode: instructions on scalar registers and on registers of up to 256 lanes.
 
 use crate::ids::{TensorId, UfId, VarId};
+use crate::interp::contract::Factor;
 use crate::types::{BinOp, Combiner, ScalarType, UnOp};
 
 /// Lanes of a vector register: the longest strip.
@@ -81,6 +82,8 @@ pub(crate) enum Step {
     /// Runs `then` where `cond` holds and `other` where not (`other` is empty if `cond` has lanes).
     /// Lanes run as shorter strips, one for each run of lanes where it holds.
     Where { cond: Opd, base: Option<u32>, at: Option<TensorId>, then: Vec<Step>, other: Vec<Step> },
+    /// `acc += sum over extent of a * b`; where the addresses are not regular, `general` does the same.
+    Contract { acc: Opd, factors: Box<(Factor, Factor)>, extent: Opd, general: Vec<Step> },
     /// A new instance of a tensor that is attached here: its elements are undefined.
     Attach { tensor: TensorId, vars: Vec<(VarId, u32)>, resize: bool },
 }

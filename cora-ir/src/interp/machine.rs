@@ -3,6 +3,7 @@
 use crate::ids::{TensorId, VarId};
 use crate::interp::access::next_run;
 use crate::interp::buffer::{Held, Memory};
+use crate::interp::contract::Factor;
 use crate::interp::context::{Context, Size, held_bytes};
 use crate::interp::error::{InterpError, Use};
 use crate::interp::eval::{greatest_not_above, table_row};
@@ -66,6 +67,7 @@ impl<'m> Machine<'m, '_> {
                     }
                 }
                 Step::Where { cond, base, at, then, other } => self.branch(*cond, *base, *at, then, other)?,
+                Step::Contract { acc, factors, extent, general } => self.contract(*acc, factors, *extent, general)?,
                 Step::Attach { tensor, vars, resize } => self.attach(*tensor, vars, *resize)?,
             }
         }
@@ -131,6 +133,29 @@ impl<'m> Machine<'m, '_> {
         self.regs.i.s[base as usize] = first;
         self.regs.n = n;
         Ok(())
+    }
+
+    fn contract(
+        &mut self,
+        acc: Opd,
+        factors: &(Factor, Factor),
+        extent: Opd,
+        general: &[Step],
+    ) -> Result<(), InterpError> {
+        let count = self.trip(extent, None)?;
+        if count <= 0 {
+            return Ok(());
+        }
+        let n = if acc.is_scalar() { 1 } else { self.regs.n };
+        let held = |f: &Factor| self.memory.get(f.access.tensor);
+        if let (Some(a), Some(b)) = (held(&factors.0), held(&factors.1))
+            && let Some(sa) = self.regs.span(a, &factors.0, n, count)
+            && let Some(sb) = self.regs.span(b, &factors.1, n, count)
+        {
+            self.regs.contract(acc, (a, sa), (b, sb), count as usize);
+            return Ok(());
+        }
+        self.run(general)
     }
 
     fn attach(&mut self, tensor: TensorId, vars: &[(VarId, u32)], resize: bool) -> Result<(), InterpError> {

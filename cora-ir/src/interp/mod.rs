@@ -20,6 +20,7 @@ mod buffer;
 mod compile;
 mod compile_expr;
 mod context;
+mod contract;
 mod copy;
 mod error;
 mod eval;

@@ -247,7 +247,9 @@ impl Lexer<'_> {
                     };
                     let Some(c) = escape else {
                         self.pos += at + 1;
-                        return Err(self.error(start, "malformed escape in a quoted name").hint("`\\\"`, `\\\\` or `\\u{e9}`"));
+                        return Err(self
+                            .error(start, "malformed escape in a quoted name")
+                            .hint("`\\\"`, `\\\\` or `\\u{e9}`"));
                     };
                     out.push(c);
                 }

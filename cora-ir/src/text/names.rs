@@ -81,22 +81,35 @@ pub(super) struct EntityNames {
 }
 
 impl EntityNames {
-    pub(super) fn new<'a, I: EntityId>(entities: impl Iterator<Item = (I, &'a str)>, quote: fn(&str) -> String) -> Self {
+    pub(super) fn new<'a, I: EntityId>(
+        entities: impl Iterator<Item = (I, &'a str)>,
+        quote: fn(&str) -> String,
+    ) -> Self {
+        Self::by_index(entities.map(|(id, name)| (id.index(), name)), quote)
+    }
+
+    /// Names of the things at these positions, in ascending order.
+    pub(super) fn by_index<'a>(things: impl Iterator<Item = (usize, &'a str)>, quote: fn(&str) -> String) -> Self {
         let (mut names, mut taken) = (Vec::new(), FxHashSet::default());
-        for (id, base) in entities {
+        for (index, base) in things {
             let name = unique(quote(base), |n| taken.contains(n));
             taken.insert(name.clone());
-            names.resize(names.len().max(id.index() + 1), None);
-            names[id.index()] = Some(name);
+            names.resize(index, None);
+            names.push(Some(name));
         }
         Self { names }
     }
 
     /// The name; an entity that does not exist is called by its number.
     pub(super) fn get<I: EntityId>(&self, id: I) -> String {
-        match self.names.get(id.index()) {
+        self.at(id.index())
+    }
+
+    /// The name of the entity at `index`.
+    pub(super) fn at(&self, index: usize) -> String {
+        match self.names.get(index) {
             Some(Some(name)) => name.clone(),
-            _ => format!("\"?{}\"", id.index()),
+            _ => format!("\"?{index}\""),
         }
     }
 }

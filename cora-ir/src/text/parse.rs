@@ -37,9 +37,9 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    /// Reads up to the `{` of a module of that stage; gives its name.
-    pub(super) fn module(src: &str, stage: Stage) -> Parse<(Self, String)> {
-        let mut p = Self {
+    /// A parser at the beginning of `src`.
+    pub(super) fn new(src: &str) -> Parse<Self> {
+        Ok(Self {
             tokens: lex(src)?,
             pos: 0,
             depth: 0,
@@ -52,7 +52,12 @@ impl Parser {
             free: FxHashMap::default(),
             in_header: false,
             heights: Vec::new(),
-        };
+        })
+    }
+
+    /// Reads up to the `{` of a module of that stage; gives its name.
+    pub(super) fn module(src: &str, stage: Stage) -> Parse<(Self, String)> {
+        let mut p = Self::new(src)?;
         let found = Stage::ALL.into_iter().find(|s| p.is_word(s.keyword()));
         match found {
             Some(s) if s != stage => {

@@ -126,7 +126,8 @@ impl Parser {
             Ok(TensorDim { name, extent, storage })
         })?;
         self.punct(":")?;
-        let types: Vec<_> = ScalarType::ELEMENTS.into_iter().chain([ScalarType::Index]).map(|t| (t.name(), t)).collect();
+        let types: Vec<_> =
+            ScalarType::ELEMENTS.into_iter().chain([ScalarType::Index]).map(|t| (t.name(), t)).collect();
         let ty = self.choice("an element type", &types)?;
         let role = self.choice("the tensor's role", &ROLES.map(|(r, n)| (n, r)))?;
         let scopes = [Scope::Global, Scope::Local, Scope::Reg];

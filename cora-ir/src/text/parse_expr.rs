@@ -257,7 +257,9 @@ impl Parser {
             _ => String::new(),
         };
         let malformed = |p: &Self, what: &str| {
-            Diagnostic::new("E0501", format!("{what}: `{text}`")).at(p.since(start)).hint("write `3`, `3:i32` or `1.5:f32`")
+            Diagnostic::new("E0501", format!("{what}: `{text}`"))
+                .at(p.since(start))
+                .hint("write `3`, `3:i32` or `1.5:f32`")
         };
         let integer = matches!(tok, Tok::Int(_));
         let e = match ty {

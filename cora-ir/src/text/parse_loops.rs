@@ -1,7 +1,6 @@
 //! Parser of the loop dialect.
 
 use super::Stage;
-use super::names::combiner;
 use super::parse::{Parse, Parser};
 use crate::diag::Diagnostic;
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
@@ -23,8 +22,7 @@ pub fn parse_loops(src: &str) -> Result<LoopModule, Diagnostic> {
 impl Parser {
     /// A loop's kind, if it is not serial.
     pub(super) fn loop_kind(&mut self) -> LoopKind {
-        let kinds = LoopKind::ALL.into_iter();
-        kinds.into_iter().find(|k| self.eat_word(k.name())).unwrap_or(LoopKind::Serial)
+        LoopKind::ALL.into_iter().find(|k| self.eat_word(k.name())).unwrap_or(LoopKind::Serial)
     }
 
     fn loop_stmt(&mut self, what: &str) -> Parse<Stmt> {
@@ -111,7 +109,6 @@ impl Parser {
     /// A combiner's name.
     pub(super) fn combiner(&mut self) -> Parse<Combiner> {
         let table = Combiner::ALL.map(|c| (c.name(), c));
-        debug_assert!(table.iter().all(|(n, c)| combiner(n) == Some(*c)));
         self.choice("a combiner", &table)
     }
 }

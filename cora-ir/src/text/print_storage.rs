@@ -5,7 +5,7 @@ use super::names::{EntityNames, quote};
 use super::print::{Printer, Reach};
 use super::print_loops::everything;
 use crate::env::Env;
-use crate::ids::{EntityId, VarId};
+use crate::ids::VarId;
 use crate::loops::LoopKind;
 use crate::storage::{Stmt, StorageModule, Table};
 
@@ -27,12 +27,10 @@ pub fn print_storage(m: &StorageModule) -> String {
         p.end_line();
     }
     m.tables.iter().for_each(|t| p.table(t));
-    // Kernels are entities of their own; they have no id but their position.
-    let positions = m.kernels.iter().enumerate().map(|(i, k)| (VarId::from_index(i), k.name.as_str()));
-    let names = EntityNames::new(positions, quote);
+    let names = EntityNames::by_index(m.kernels.iter().enumerate().map(|(i, k)| (i, k.name.as_str())), quote);
     for (i, k) in m.kernels.iter().enumerate() {
         p.gap();
-        p.line().text("kernel @").text(&names.get(VarId::from_index(i))).open();
+        p.line().text("kernel @").text(&names.at(i)).open();
         p.storage_stmts(&k.body);
         p.close().end_line();
     }

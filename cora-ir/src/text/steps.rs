@@ -2,6 +2,7 @@
 
 use super::names::quote;
 use super::parse::{Parse, Parser, display, out_of_range};
+use crate::diag::Diagnostic;
 use crate::env::Scope;
 use crate::schedule::{LoopRef, StepKind, Tail};
 
@@ -60,11 +61,12 @@ pub fn print_step(step: &StepKind) -> String {
 /// Reads one scheduling step, as [`print_step`] writes it.
 ///
 /// # Errors
-/// E0501 to E0508; places are those of a schedule that holds the step.
-pub fn parse_step(text: &str) -> Result<StepKind, crate::Diagnostic> {
-    let graph = super::parse_graph(&format!("graph.module @step {{ schedule step {{ {text} }} }}"))?;
-    let step = graph.schedules.into_iter().flat_map(|s| s.steps).next();
-    step.map(|s| s.kind).ok_or_else(|| crate::Diagnostic::new("E0502", "a scheduling step was expected here"))
+/// E0501 to E0508, with the place in `text`.
+pub fn parse_step(text: &str) -> Result<StepKind, Diagnostic> {
+    let mut p = Parser::new(text)?;
+    let step = p.step()?;
+    p.end()?;
+    Ok(step)
 }
 
 type Rule = fn(&mut Parser) -> Parse<StepKind>;
@@ -86,9 +88,7 @@ impl Parser {
             ("cache_write", Self::cache_write),
             ("cache_read", Self::cache_read),
             ("relax", |p| Ok(StepKind::Relax { target: p.loop_ref()? })),
-            ("set_scope", |p| {
-                Ok(StepKind::SetScope { stage: p.stage_name()?, scope: p.choice("a scope", &SCOPES)? })
-            }),
+            ("set_scope", |p| Ok(StepKind::SetScope { stage: p.stage_name()?, scope: p.choice("a scope", &SCOPES)? })),
         ];
         let rule = self.choice("a scheduling step", &rules)?;
         rule(self)

@@ -1,6 +1,6 @@
 //! Rules of declarations: names, parameters, uninterpreted functions, tensors.
 
-use super::{Allow, Checker, InPool, Loads};
+use super::{Allow, Checker, Loads};
 use crate::env::{Scope, Tensor, Uf, UfDef};
 use crate::expr::Expr;
 use crate::ids::{EntityId, ExprId, UfId};
@@ -87,7 +87,7 @@ impl Checker<'_> {
             vectors: false,
         };
         self.scalar(e, ScalarType::Index, "uf-pure", what, &allow);
-        if !e.index_in(self.env) {
+        if !self.known(e) {
             return;
         }
         let mut later = false;
@@ -98,7 +98,7 @@ impl Checker<'_> {
     }
 
     fn only_params(&mut self, e: ExprId, rule: &'static str) {
-        if e.index_in(self.env) && self.env.pool.any(e, &mut |n| matches!(n, Expr::Call(..))) {
+        if self.known(e) && self.env.pool.any(e, &mut |n| matches!(n, Expr::Call(..))) {
             self.error(rule, format!("`{}` is not over parameters alone", self.show(e)));
         }
     }

@@ -1,6 +1,6 @@
 //! Rules of expressions: types, lanes, arity, what may occur where.
 
-use super::{Allow, Checker, InPool, Loads};
+use super::{Allow, Checker, Loads};
 use crate::env::UfDef;
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId};
@@ -9,7 +9,7 @@ use crate::types::{BinOp, Literal, ScalarType, Type, UnOp};
 impl Checker<'_> {
     /// Checks an expression: its types, and that it consists of what `allow` allows.
     pub(super) fn expr(&mut self, e: ExprId, allow: &Allow<'_>) {
-        if !e.index_in(self.env) {
+        if !self.known(e) {
             return self.error("entities", format!("there is no expression {e:?}"));
         }
         let mut nodes = Vec::new();
@@ -25,7 +25,7 @@ impl Checker<'_> {
     /// Checks an expression and that it is a scalar of type `ty`; `rule` says so.
     pub(super) fn scalar(&mut self, e: ExprId, ty: ScalarType, rule: &'static str, what: &str, allow: &Allow<'_>) {
         self.expr(e, allow);
-        if e.index_in(self.env) && self.env.pool.ty(e) != Type::scalar(ty) {
+        if self.known(e) && self.env.pool.ty(e) != Type::scalar(ty) {
             let found = self.env.pool.ty(e);
             self.error(rule, format!("{what} `{}` is of type {found}, not {ty}", self.show(e)));
         }

@@ -1,6 +1,6 @@
 //! Rules of the op graph.
 
-use super::{Allow, Checker, InPool, Loads, VerifyError};
+use super::{Allow, Checker, Loads, VerifyError};
 use crate::env::Role;
 use crate::expr::Expr;
 use crate::graph::{Graph, Op};
@@ -85,7 +85,7 @@ impl Checker<'_> {
     }
 
     fn reads(&mut self, op: &Op, ready: &FxHashSet<TensorId>) {
-        if !op.value.index_in(self.env) {
+        if !self.known(op.value) {
             return;
         }
         let mut read = Vec::new();

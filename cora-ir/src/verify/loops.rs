@@ -1,6 +1,6 @@
 //! Rules of the loop dialect.
 
-use super::{Allow, Checker, InPool, Loads, VerifyError};
+use super::{Allow, Checker, Loads, VerifyError};
 use crate::env::Role;
 use crate::expr::Expr;
 use crate::ids::{TensorId, VarId};
@@ -98,7 +98,7 @@ impl Checker<'_> {
         for &i in &b.index {
             self.scalar(i, ScalarType::Index, "extent-type", "the index", &body);
             let reduced = |v: &VarId| all.contains(v) && !spatial.contains(v);
-            if i.index_in(self.env) && self.env.pool.vars_of(i).iter().any(reduced) {
+            if self.known(i) && self.env.pool.vars_of(i).iter().any(reduced) {
                 self.error("block-index", format!("`{}` uses a reduced iterator", self.show(i)));
             }
         }
@@ -137,7 +137,7 @@ impl Checker<'_> {
         let mut accessed: FxHashSet<TensorId> = FxHashSet::from_iter([b.tensor]);
         let bindings = b.iters.iter().flat_map(|i| [i.extent, i.binding]);
         for e in bindings.chain(b.predicate.iter().chain(&b.index).chain([&b.value]).copied()) {
-            if e.index_in(self.env) {
+            if self.known(e) {
                 self.env.pool.walk(e, &mut |_, n| {
                     if let Expr::Load { tensor, .. } = n {
                         accessed.insert(*tensor);
@@ -149,7 +149,10 @@ impl Checker<'_> {
         accessed.sort_unstable();
         for t in accessed {
             let Some(tensor) = self.env.tensors.get(t) else { continue };
-            for e in tensor.dims.iter().flat_map(|d| [d.extent, d.storage]).filter(|e| e.index_in(self.env)) {
+            for e in tensor.dims.iter().flat_map(|d| [d.extent, d.storage]) {
+                if !self.known(e) {
+                    continue;
+                }
                 for v in self.env.pool.vars_of(e) {
                     if !around.scope.contains(&v) {
                         let var = self.var_name(v);

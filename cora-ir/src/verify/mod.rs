@@ -79,7 +79,7 @@ mod storage;
 mod tests;
 
 use crate::env::{Env, Role};
-use crate::ids::{ExprId, TensorId, VarId};
+use crate::ids::{EntityId, ExprId, TensorId, VarId};
 use crate::text::{Names, print_expr};
 use rustc_hash::FxHashSet;
 
@@ -159,8 +159,13 @@ impl<'a> Checker<'a> {
         self.place.pop();
     }
 
+    /// Whether the expression exists.
+    fn known(&self, e: ExprId) -> bool {
+        e.index() < self.env.pool.len()
+    }
+
     fn show(&self, e: ExprId) -> String {
-        if e.index_in(self.env) { print_expr(self.env, e, &Names::default()) } else { "?".into() }
+        if self.known(e) { print_expr(self.env, e, &Names::default()) } else { "?".into() }
     }
 
     fn tensor_name(&self, t: TensorId) -> String {
@@ -187,16 +192,5 @@ impl<'a> Checker<'a> {
                 self.error("written", format!("output `@{}` is never written", t.name));
             }
         }
-    }
-}
-
-/// Whether an expression id belongs to a pool.
-trait InPool {
-    fn index_in(self, env: &Env) -> bool;
-}
-
-impl InPool for ExprId {
-    fn index_in(self, env: &Env) -> bool {
-        crate::ids::EntityId::index(self) < env.pool.len()
     }
 }

@@ -1,6 +1,6 @@
 //! Rules of the storage dialect.
 
-use super::{Allow, Checker, InPool, Loads, VerifyError};
+use super::{Allow, Checker, Loads, VerifyError};
 use crate::env::{Role, Scope, UfDef};
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId, UfId, VarId};
@@ -66,7 +66,7 @@ impl Checker<'_> {
         if t.role == Role::Temp && b.offset.is_some() {
             self.error("buffers", "an offset for a tensor that is neither input nor output");
         }
-        if t.scope == Scope::Reg && b.elems.index_in(self.env) && self.env.pool.as_int(b.elems).is_none() {
+        if t.scope == Scope::Reg && self.known(b.elems) && self.env.pool.as_int(b.elems).is_none() {
             self.error("buffers", format!("the size `{}` of registers is no constant", self.show(b.elems)));
         }
     }
@@ -205,7 +205,7 @@ impl KernelChecker<'_> {
         let vars = Some((scope, "bound"));
         let allow = Allow { loads: Loads::Flat, args: (0, "formal-args"), vars, no_calls, vectors: true };
         self.c.expr(e, &allow);
-        if !e.index_in(self.c.env) {
+        if !self.c.known(e) {
             return;
         }
         let mut reads = Vec::new();
@@ -221,7 +221,7 @@ impl KernelChecker<'_> {
 
     fn scalar(&mut self, e: ExprId, ty: ScalarType, what: &str, scope: &Vars) {
         self.expr(e, scope);
-        if e.index_in(self.c.env) && self.c.env.pool.ty(e) != Type::scalar(ty) {
+        if self.c.known(e) && self.c.env.pool.ty(e) != Type::scalar(ty) {
             let found = self.c.env.pool.ty(e);
             self.c.error("scalars", format!("{what} `{}` is of type {found}", self.c.show(e)));
         }
@@ -252,7 +252,7 @@ impl KernelChecker<'_> {
             self.expr(e, scope);
         }
         let env = self.c.env;
-        if !self.c.exists(tensor) || [index, value, mask].iter().flatten().any(|e| !e.index_in(env)) {
+        if !self.c.exists(tensor) || [index, value, mask].iter().flatten().any(|&e| !self.c.known(e)) {
             return;
         }
         let t = &env.tensors[tensor];

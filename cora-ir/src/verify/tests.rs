@@ -255,7 +255,10 @@ fn loop_nests() {
     loops("for %b in 0..1.5:f32 stage @B { }", "extent-type");
     loops("for %b in 0..M stage @B { for %i in 0..M parallel stage @B { } }", "parallel-outermost");
     loops("for %b in 0..M stage @B init { for %i in 0..M stage @B { } }", "init-loops");
-    loops("block @T init { @T[] = 0.0:f32 } for %b in 0..M stage @T init { block @T compute { @T[] = 0.0:f32 } }", "init-loops");
+    loops(
+        "block @T init { @T[] = 0.0:f32 } for %b in 0..M stage @T init { block @T compute { @T[] = 0.0:f32 } }",
+        "init-loops",
+    );
     block("compute { spatial %x < %?y = %b @B[%x] = 0.0:f32 }", "iter-extents");
     block("compute { spatial %x < %b = %b @B[%x] = 0.0:f32 }", "iter-extents");
     block("compute { spatial %x < M = %b spatial %y < M = %x @B[%x] = 0.0:f32 }", "bindings");
@@ -312,7 +315,8 @@ fn storage_modules() {
     storage("tensor @C[] : f32 input buffer @C elems = 1 offset = $0", "buffers");
     storage("tensor @C[] : f32 temp reg buffer @C elems = M", "buffers");
     storage("tensor @C[] : f32 input buffer @C elems = @lens(0)", "legal");
-    let table = |rest: &str| format!("uf @m() = max 3 uf @p($0 <= M) = prefix_sum $0 tensor @p.t[x: M] : i64 temp {rest}");
+    let table =
+        |rest: &str| format!("uf @m() = max 3 uf @p($0 <= M) = prefix_sum $0 tensor @p.t[x: M] : i64 temp {rest}");
     storage(&table("table @p.t = @p entries = M domain = [M] body = $0"), "");
     storage(&table("table @p.t = @p entries = M domain = [M] body = index(@p.t[$0])"), "tables");
     storage(&table("table @p.t = @p entries = @lens(0) domain = [M] body = $0"), "tables");

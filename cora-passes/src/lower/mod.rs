@@ -8,7 +8,8 @@ pub mod to_loops;
 pub mod to_storage;
 pub mod vectorize;
 
-use cora_ir::{Env, ExprId, VarId};
+use cora_ir::affine::normalize;
+use cora_ir::{BinOp, Env, Expr, ExprId, VarId};
 
 /// What simplifies an index expression; `loops` are the enclosing loops, outermost first, each
 /// variable in `0..extent`.
@@ -20,7 +21,7 @@ pub trait Simplifier {
     fn prove(&mut self, env: &mut Env, loops: &[(VarId, ExprId)], assumptions: &[ExprId], goal: ExprId) -> bool;
 }
 
-/// Polynomial normal form only.
+/// Polynomial normal form, and goals that are a loop's own range; nothing else.
 pub struct AffineSimplifier;
 
 impl Simplifier for AffineSimplifier {
@@ -28,8 +29,23 @@ impl Simplifier for AffineSimplifier {
         cora_ir::affine::normalize(&mut env.pool, e)
     }
 
-    fn prove(&mut self, env: &mut Env, _loops: &[(VarId, ExprId)], _assumptions: &[ExprId], goal: ExprId) -> bool {
+    fn prove(&mut self, env: &mut Env, loops: &[(VarId, ExprId)], _assumptions: &[ExprId], goal: ExprId) -> bool {
         let g = cora_ir::affine::normalize(&mut env.pool, goal);
-        env.pool.as_bool(g) == Some(true)
+        if env.pool.as_bool(g) == Some(true) {
+            return true;
+        }
+        let Expr::Bin(op, a, b) = *env.pool.get(goal) else { return false };
+        let range = |e: ExprId| env.pool.as_var(e).and_then(|v| loops.iter().find(|l| l.0 == v));
+        match op {
+            BinOp::Le => env.pool.as_int(a) == Some(0) && range(b).is_some(),
+            BinOp::Lt => match range(a) {
+                Some(&(_, extent)) => {
+                    let (x, y) = (normalize(&mut env.pool, extent), normalize(&mut env.pool, b));
+                    x == y
+                }
+                None => false,
+            },
+            _ => false,
+        }
     }
 }

@@ -44,7 +44,7 @@ fn unexpected_tokens() {
     check("storage.module @m { kernel @k { if 1 == <<not>> true { } } }", "E0502");
     check("storage.module @m { kernel @k { if min(<<1)>> { } } }", "E0502");
     check("storage.module @m { kernel @k { for %x in <<1>>..3 { } } }", "E0502");
-    check("storage.module @m { kernel @k { <<let>>x } }", "E0502");
+    check("storage.module @m { kernel @k { <<letx>> } }", "E0502");
     check("graph.module @m { schedule cpu { <<slice>> @S[i] } }", "E0502");
 }
 
@@ -78,10 +78,8 @@ fn ranges_and_forms() {
 
 #[test]
 fn stages() {
-    for (text, parse) in [
-        ("storage.module @m { }", parse_loops as fn(&str) -> _),
-        ("graph.module @m { }", parse_loops),
-    ] {
+    for (text, parse) in [("storage.module @m { }", parse_loops as fn(&str) -> _), ("graph.module @m { }", parse_loops)]
+    {
         assert_eq!(parse(text).map(|_| ()).map_err(|e| e.code), Err("E0507"));
     }
     assert_eq!(parse_graph("loop.module @m { }").map(|_| ()).map_err(|e| e.code), Err("E0507"));

@@ -12,7 +12,18 @@ use crate::types::{BinOp, Combiner, Literal, ScalarType, UnOp};
 const NAMES: [&str; 14] =
     ["a", "b", "q.o", "M", "min", "stage", "mask", "inf", "two words", "", "1st", "a#1", "k\"\\\n\u{7f}é", "x."];
 const FLOATS: [f64; 12] = [
-    0.0, -0.0, 1.5, 0.1, -1e-7, 1e30, f64::MAX, f64::MIN_POSITIVE, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 65519.9,
+    0.0,
+    -0.0,
+    1.5,
+    0.1,
+    -1e-7,
+    1e30,
+    f64::MAX,
+    f64::MIN_POSITIVE,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+    65519.9,
 ];
 
 /// A generator of one module.
@@ -113,7 +124,8 @@ impl Gen {
     }
 
     fn leaf(&mut self, body: bool) -> ExprId {
-        let vars: Vec<VarId> = self.scope.iter().chain(self.free.iter().filter(|_| self.rng.0 % 8 == 0)).copied().collect();
+        let vars: Vec<VarId> =
+            self.scope.iter().chain(self.free.iter().filter(|_| self.rng.0.is_multiple_of(8))).copied().collect();
         match self.rng.below(6) {
             0 if body => {
                 let l = self.literal();
@@ -187,7 +199,7 @@ impl Gen {
 
     fn bind(&mut self) -> VarId {
         let name = self.name();
-        let v = match self.header.take_if(|_| self.rng.0 % 3 == 0) {
+        let v = match self.header.take_if(|_| self.rng.0.is_multiple_of(3)) {
             Some(v) => v,
             None => self.env.new_var(name),
         };

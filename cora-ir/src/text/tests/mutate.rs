@@ -7,8 +7,36 @@ use crate::verify::{StorageForm, verify_graph, verify_loops, verify_storage};
 
 /// Words and signs that are likely to lead somewhere.
 const PIECES: [&str; 30] = [
-    "(", ")", "[", "]", "{", "}", "@A", "%x", "%?x", "$0", "$7", "0", "-", "1.5:f32", " if ", " else ", "..", "..=", "=",
-    ",", "\"", "#1", "9223372036854775808", "nan", "for ", "sum[", "\u{e9}", "search ", "uf ", ";",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    "@A",
+    "%x",
+    "%?x",
+    "$0",
+    "$7",
+    "0",
+    "-",
+    "1.5:f32",
+    " if ",
+    " else ",
+    "..",
+    "..=",
+    "=",
+    ",",
+    "\"",
+    "#1",
+    "9223372036854775808",
+    "nan",
+    "for ",
+    "sum[",
+    "\u{e9}",
+    "search ",
+    "uf ",
+    ";",
 ];
 
 fn mutate(rng: &mut Rng, text: &str) -> String {
@@ -53,27 +81,36 @@ fn check(make: fn(u64) -> String, parse: fn(&str) -> Option<String>) {
 
 #[test]
 fn loops() {
-    check(|s| print_loops(&Gen::new(s, false).loops()), |t| {
-        let m = parse_loops(t).ok()?;
-        let _ = verify_loops(&m);
-        Some(print_loops(&m))
-    });
+    check(
+        |s| print_loops(&Gen::new(s, false).loops()),
+        |t| {
+            let m = parse_loops(t).ok()?;
+            let _ = verify_loops(&m);
+            Some(print_loops(&m))
+        },
+    );
 }
 
 #[test]
 fn storage() {
-    check(|s| print_storage(&Gen::new(s, true).storage()), |t| {
-        let m = parse_storage(t).ok()?;
-        let _ = verify_storage(&m, StorageForm::Legal);
-        Some(print_storage(&m))
-    });
+    check(
+        |s| print_storage(&Gen::new(s, true).storage()),
+        |t| {
+            let m = parse_storage(t).ok()?;
+            let _ = verify_storage(&m, StorageForm::Legal);
+            Some(print_storage(&m))
+        },
+    );
 }
 
 #[test]
 fn graphs() {
-    check(|s| print_graph(&Gen::new(s, true).graph()), |t| {
-        let m = parse_graph(t).ok()?;
-        let _ = verify_graph(&m);
-        Some(print_graph(&m))
-    });
+    check(
+        |s| print_graph(&Gen::new(s, true).graph()),
+        |t| {
+            let m = parse_graph(t).ok()?;
+            let _ = verify_graph(&m);
+            Some(print_graph(&m))
+        },
+    );
 }

@@ -6,8 +6,8 @@ use crate::diag::Diagnostic;
 use crate::env::Env;
 use crate::ids::EntityId;
 use crate::text::{
-    Names, Stage, detect_stage, parse_graph, parse_loops, parse_storage, print_expr, print_graph, print_loop_stmts,
-    print_loops, print_storage, print_storage_stmts,
+    Names, Stage, detect_stage, parse_graph, parse_loops, parse_step, parse_storage, print_expr, print_graph,
+    print_loop_stmts, print_loops, print_step, print_storage, print_storage_stmts,
 };
 use crate::types::{Literal, ScalarType, UnOp};
 
@@ -34,7 +34,7 @@ fn random_storage_modules() {
     for seed in 0..1500 {
         let m = Gen::new(seed, true).storage();
         same_storage(&m, &again(&print_storage(&m), parse_storage, print_storage));
-        let _ = m.kernels.iter().map(|k| print_storage_stmts(&m.env, &k.body)).count();
+        m.kernels.iter().for_each(|k| drop(print_storage_stmts(&m.env, &k.body)));
     }
 }
 
@@ -214,10 +214,7 @@ fn unreachable_entities_are_left_out() {
     let text = "loop.module @m { param M in 0..=4 uf @used($0 < M) = extent in 0..=5
         uf @sum($0 <= M) = prefix_sum @used($0) tensor @T[x: @sum(M)] : f32 temp }";
     let m = parse_loops(text).expect("parses");
-    assert_eq!(
-        print_loops(&m),
-        "loop.module @m {\n  param M in 0..=4\n  uf @used($0 < M) = extent in 0..=5\n}\n"
-    );
+    assert_eq!(print_loops(&m), "loop.module @m {\n  param M in 0..=4\n  uf @used($0 < M) = extent in 0..=5\n}\n");
 }
 
 #[test]
@@ -239,4 +236,15 @@ fn ids_of_another_module_do_not_panic() {
     let t = env.pool.load(crate::ids::TensorId::from_index(3), ScalarType::F32, [v]);
     let e = env.pool.un(UnOp::Exp, t);
     assert_eq!(print_expr(&env, e, &Names::default()), "exp(@\"?3\"[%_])");
+}
+
+#[test]
+fn single_steps() {
+    let text = "split @S[i] 14 -> io, ii tail(mask)";
+    let step = parse_step(text).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(print_step(&step), text);
+    for (bad, at) in [("split @S[i] x", 12), ("unroll @S[i] 3", 13), ("", 0)] {
+        let error = parse_step(bad).expect_err("refused");
+        assert_eq!((error.code, error.span.map(|s| s.start)), ("E0502", Some(at)), "{bad}");
+    }
 }

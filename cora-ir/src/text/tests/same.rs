@@ -162,10 +162,7 @@ fn storage_bodies(s: &mut Same<'_>, a: &[storage::Stmt], b: &[storage::Stmt]) {
     assert_eq!(a.len(), b.len());
     for (x, y) in a.iter().zip(b) {
         match (x, y) {
-            (
-                Stmt::For { var: v, extent: e, kind: k, body: c },
-                Stmt::For { var, extent, kind, body },
-            ) => {
+            (Stmt::For { var: v, extent: e, kind: k, body: c }, Stmt::For { var, extent, kind, body }) => {
                 assert_eq!(k, kind);
                 s.var(*v, *var);
                 s.expr(*e, *extent);
@@ -180,10 +177,7 @@ fn storage_bodies(s: &mut Same<'_>, a: &[storage::Stmt], b: &[storage::Stmt]) {
                 s.var(*v, *var);
                 s.expr(*e, *value);
             }
-            (
-                Stmt::Store { tensor: t, index: i, value: v, mask: m },
-                Stmt::Store { tensor, index, value, mask },
-            ) => {
+            (Stmt::Store { tensor: t, index: i, value: v, mask: m }, Stmt::Store { tensor, index, value, mask }) => {
                 s.tensor(*t, *tensor);
                 s.exprs(&[*i, *v], &[*index, *value]);
                 s.option(*m, *mask);

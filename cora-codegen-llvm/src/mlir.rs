@@ -1,0 +1,139 @@
+//! The storage dialect as MLIR text.
+//!
+//! [`emit`] turns a legalised [`StorageModule`] (serial loops, at most one parallel loop in a kernel) into one MLIR module
+//! of `llvm`, `scf`, `arith`, `math` and `vector` ops that the CPU pipeline lowers. For each kernel there is
+//!
+//! - a public function of the runtime's kernel signature `(bufs, tables, scalars, lo, hi, worker)`, which reads the
+//!   pointers and parameters that the kernel uses, and calls
+//! - a private function with one `noalias` pointer for each buffer and table, which holds the loops. It is not inlined, so
+//!   that LLVM keeps what the attributes say about aliases.
+//!
+//! ```text
+//! storage.kernel @double { for %f in 0..%n parallel { %B[%f] = 2.0 * %A[%f] } }
+//!
+//! llvm.func internal @cora_double.body(%0: !llvm.ptr {llvm.noalias, llvm.readonly, ...}, %1: !llvm.ptr {...},
+//!                                      %lo: i64, %hi: i64) {
+//!   scf.for %3 = %lo to %hi step %c1 : i64 { ... llvm.load ... arith.mulf ... llvm.store ... }
+//!   llvm.return
+//! }
+//! ```
+//!
+//! What the text computes:
+//! - Loop variables and `index` values are `i64` and do not overflow; a trip count below 0 counts as 0.
+//! - `f16` and `bf16` arithmetic is done in `f32` and rounds where a value is stored or cast.
+//! - `a * b + c` in floating point is one rounding ([`EmitOptions::fma`]); nothing else is reassociated or contracted.
+//! - A guarded load reads nothing where its guard is false; a scalar guard becomes a branch, a vector one a masked load.
+//!   The right side of `and` and `or` is computed only where the left does not decide, if it loads.
+//! - Vectors with consecutive indices are loaded and stored whole; others are gathered and scattered.
+//! - Division by zero of integers gives 0; other integer arithmetic wraps.
+
+mod access;
+mod arith;
+mod builder;
+mod convert;
+mod expr;
+mod kernel;
+mod library;
+mod lanes;
+mod math;
+mod slots;
+
+#[cfg(test)]
+mod tests;
+
+use cora_ir::ScalarType;
+use cora_ir::storage::StorageModule;
+
+use crate::llvm::TargetSpec;
+pub use slots::{Slot, Slots};
+
+/// How to emit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EmitOptions {
+    /// Whether `a * b + c` is one rounding. Without it there are two, on every target.
+    ///
+    /// A target without the instruction would call `fmaf` for each lane, so [`EmitOptions::for_target`] leaves it off there.
+    pub fma: bool,
+}
+
+impl Default for EmitOptions {
+    fn default() -> Self {
+        Self { fma: true }
+    }
+}
+
+impl EmitOptions {
+    /// What suits a target.
+    pub fn for_target(target: &TargetSpec) -> Self {
+        Self { fma: !target.triple().starts_with("x86_64") || target.has_feature("fma") }
+    }
+}
+
+/// A storage module that cannot be emitted: what comes from the verified, legalised dialect can.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("kernel `{kernel}`: {fault}")]
+pub struct EmitError {
+    /// The kernel.
+    pub kernel: String,
+    /// What is wrong.
+    #[source]
+    pub fault: EmitFault,
+}
+
+/// What is wrong with a kernel.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EmitFault {
+    /// An operator on operands that it has no meaning for.
+    #[error("`{op}` has no meaning for {ty}")]
+    Operator {
+        /// The operator.
+        op: String,
+        /// Its operands' type.
+        ty: ScalarType,
+    },
+    /// Something that earlier passes remove.
+    #[error("{0} should have been removed by an earlier pass")]
+    NotLegal(&'static str),
+    /// A tensor without buffer or table.
+    #[error("tensor `{0}` has neither buffer nor table")]
+    NoBuffer(String),
+    /// A variable outside of its scope.
+    #[error("variable `{0}` is not bound here")]
+    Unbound(String),
+    /// A register buffer whose size is not a positive constant.
+    #[error("the size of register buffer `{0}` is not a positive constant")]
+    RegisterSize(String),
+    /// A value of another type than the tensor's elements.
+    #[error("tensor `{tensor}` of {elements} is accessed as {ty}")]
+    ElementType {
+        /// The tensor.
+        tensor: String,
+        /// Its element type.
+        elements: ScalarType,
+        /// The type of the value read or written.
+        ty: ScalarType,
+    },
+    /// Vectors of different numbers of lanes, or a vector where a scalar belongs.
+    #[error("{0}")]
+    Lanes(&'static str),
+}
+
+/// The MLIR text of a module; the same module gives the same bytes.
+///
+/// Requires: verified and legalised. The text parses and verifies for every such module.
+///
+/// # Errors
+///
+/// [`EmitError`] for a module that breaks the requirement.
+pub fn emit(module: &StorageModule, options: &EmitOptions) -> Result<String, EmitError> {
+    let slots = Slots::new(module);
+    let mut library = library::Library::new(options.fma);
+    let mut kernels = String::new();
+    for (kernel, symbol) in module.kernels.iter().zip(slots.symbols()) {
+        let text = kernel::emit(module, &slots, &mut library, kernel, symbol)
+            .map_err(|fault| EmitError { kernel: kernel.name.clone(), fault })?;
+        kernels.push_str(&text);
+    }
+    Ok(format!("module {{\n{}{kernels}}}\n", library.text()))
+}

@@ -1,0 +1,303 @@
+//! Loads and stores: addresses, whole vectors, masks, gathers and scatters.
+
+use cora_ir::{BinOp, Expr, ExprId, ScalarType, TensorId, Type};
+
+use super::EmitFault;
+use super::builder::{Elem, Ty, Val};
+use super::convert::{from_memory, memory_elem, register_type, same_in_memory, to_memory};
+use super::expr::{Emitter, Formal, TensorOrParam};
+use super::lanes::affine;
+use super::slots::Slot;
+
+/// Which elements an index names.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// One, for all lanes.
+    One(ExprId),
+    /// Consecutive ones from here.
+    Run(ExprId),
+    /// Constant positions of a register buffer: first and distance.
+    Fixed(i64, i64),
+    /// Any.
+    Each(ExprId),
+}
+
+impl Emitter<'_> {
+    /// The address of a tensor's first element.
+    pub(super) fn pointer(&mut self, tensor: TensorId) -> Result<Val, EmitFault> {
+        let name = || self.module.env.tensors[tensor].name.clone();
+        let formal = match self.slots.get(tensor) {
+            Some(Slot::Buffer(n)) => Formal::Buffer(n),
+            Some(Slot::Table(n)) => Formal::Table(n),
+            Some(Slot::Registers) => return self.registers(tensor),
+            None => return Err(EmitFault::NoBuffer(name())),
+        };
+        let b = &mut self.b;
+        let value = || (b.value(Ty::scalar(Elem::Ptr), 0), TensorOrParam::Tensor(tensor));
+        Ok(self.formals.entry(formal).or_insert_with(value).0)
+    }
+
+    fn registers(&mut self, tensor: TensorId) -> Result<Val, EmitFault> {
+        if let Some((_, v, _)) = self.registers.iter().find(|(t, ..)| *t == tensor) {
+            return Ok(*v);
+        }
+        let t = &self.module.env.tensors[tensor];
+        let size = self.module.buffer(tensor).and_then(|b| self.pool.as_int(b.elems)).filter(|&n| n > 0);
+        let size = size.ok_or_else(|| EmitFault::RegisterSize(t.name.clone()))?;
+        let v = self.b.value(Ty::scalar(Elem::Ptr), 0);
+        let text = format!(
+            "  {v} = llvm.alloca %one x !llvm.array<{size} x {}> {{alignment = 64 : i64}} : (i64) -> !llvm.ptr  // {}\n",
+            memory_elem(t.ty),
+            super::kernel::comment(&t.name),
+        );
+        self.registers.push((tensor, v, text));
+        Ok(v)
+    }
+
+    /// The address of element `index` (a scalar); constant terms come last, so that neighbours share the rest.
+    fn address(&mut self, tensor: TensorId, index: ExprId) -> Result<Val, EmitFault> {
+        let (mut rest, mut offset) = (Some(index), 0_i64);
+        while let Some(e) = rest {
+            let (next, step) = match *self.pool.get(e) {
+                Expr::Int(k) => (None, k),
+                Expr::Bin(BinOp::Add, x, k) if self.pool.as_int(k).is_some() => (Some(x), self.pool.as_int(k).unwrap_or(0)),
+                Expr::Bin(BinOp::Add, k, x) if self.pool.as_int(k).is_some() => (Some(x), self.pool.as_int(k).unwrap_or(0)),
+                Expr::Bin(BinOp::Sub, x, k) if self.pool.as_int(k).is_some() => {
+                    (Some(x), self.pool.as_int(k).unwrap_or(0).wrapping_neg())
+                }
+                _ => break,
+            };
+            offset = offset.wrapping_add(step);
+            rest = next;
+        }
+        let elem = memory_elem(self.module.env.tensors[tensor].ty);
+        let mut at = self.pointer(tensor)?;
+        if let Some(e) = rest {
+            let i = self.emit_scalar(e, "the index of a scalar access is a vector")?;
+            at = self.element_pointer(at, i, elem);
+        }
+        if offset == 0 {
+            return Ok(at);
+        }
+        if i32::try_from(offset).is_err() {
+            let i = self.b.i64(offset);
+            return Ok(self.element_pointer(at, i, elem));
+        }
+        let rhs = format!("llvm.getelementptr {at}[{offset}] : (!llvm.ptr) -> !llvm.ptr, {elem}");
+        Ok(self.b.pure(Ty::scalar(Elem::Ptr), &[at], &rhs))
+    }
+
+    fn element_pointer(&mut self, at: Val, index: Val, elem: Elem) -> Val {
+        let from = self.b.ty(index);
+        let ty = from.with_elem(Elem::Ptr);
+        let rhs = format!("llvm.getelementptr {at}[{index}] : (!llvm.ptr, {from}) -> {ty}, {elem}");
+        self.b.pure(ty, &[at, index], &rhs)
+    }
+
+    fn place(&mut self, tensor: TensorId, index: ExprId) -> Place {
+        match affine(self, index) {
+            Some(a) if a.stride == 0 => Place::One(a.base),
+            Some(a) if a.stride == 1 => Place::Run(a.base),
+            Some(a) if self.slots.get(tensor) == Some(Slot::Registers) => match self.pool.as_int(a.base) {
+                Some(first) => Place::Fixed(first, a.stride),
+                None => Place::Each(index),
+            },
+            _ => Place::Each(index),
+        }
+    }
+
+    /// The addresses of the elements in each lane.
+    fn addresses(&mut self, tensor: TensorId, index: ExprId, lanes: u32) -> Result<Val, EmitFault> {
+        let at = self.pointer(tensor)?;
+        let i = self.emit(index)?;
+        let i = self.b.broadcast(i, lanes);
+        let elem = memory_elem(self.module.env.tensors[tensor].ty);
+        Ok(self.element_pointer(at, i, elem))
+    }
+
+    pub(super) fn load(
+        &mut self,
+        tensor: TensorId,
+        index: ExprId,
+        guard: Option<(ExprId, ExprId)>,
+        ty: Type,
+    ) -> Result<Val, EmitFault> {
+        let elements = self.module.env.tensors[tensor].ty;
+        let widens = ty.scalar == ScalarType::Index && matches!(elements, ScalarType::I32 | ScalarType::I64);
+        if elements != ty.scalar && !widens {
+            return Err(self.element_type(tensor, ty.scalar));
+        }
+        match guard {
+            None => {
+                let v = self.load_all(tensor, index, ty.lanes)?;
+                Ok(self.loaded(elements, ty, v))
+            }
+            Some((cond, other)) if self.pool.ty(cond).lanes == 1 => {
+                let cond = self.emit(cond)?;
+                self.if_value(
+                    cond,
+                    ty.lanes,
+                    |s| {
+                        let v = s.load_all(tensor, index, ty.lanes)?;
+                        Ok(s.loaded(elements, ty, v))
+                    },
+                    |s| s.emit(other),
+                )
+            }
+            Some((cond, other)) => {
+                let (mask, other) = (self.emit(cond)?, self.emit(other)?);
+                let other = self.b.broadcast(other, ty.lanes);
+                let direct = same_in_memory(elements) && self.b.ty(other).elem == memory_elem(elements);
+                let memory = Ty { elem: memory_elem(elements), lanes: ty.lanes };
+                let pass = match (direct, memory.elem.is_float()) {
+                    (true, _) => other,
+                    (false, true) => self.b.float(memory, 0.0),
+                    (false, false) => self.b.int(memory, 0),
+                };
+                let v = self.load_masked(tensor, index, mask, pass)?;
+                if direct {
+                    return Ok(v);
+                }
+                let v = self.loaded(elements, ty, v);
+                Ok(self.b.select(mask, v, other))
+            }
+        }
+    }
+
+    /// From memory form to register form, `i32` table entries to `index`.
+    fn loaded(&mut self, elements: ScalarType, ty: Type, v: Val) -> Val {
+        let v = from_memory(&mut self.b, elements, v);
+        let wanted = register_type(ty);
+        if ty.scalar == ScalarType::Index { self.b.convert("arith.extsi", v, wanted.elem) } else { v }
+    }
+
+    fn load_all(&mut self, tensor: TensorId, index: ExprId, lanes: u32) -> Result<Val, EmitFault> {
+        let elem = memory_elem(self.module.env.tensors[tensor].ty);
+        let ty = Ty { elem, lanes };
+        match self.place(tensor, index) {
+            Place::One(base) => {
+                let at = self.address(tensor, base)?;
+                let v = self.load_at(at, ty.with_lanes(1));
+                Ok(self.b.broadcast(v, lanes))
+            }
+            Place::Run(base) => {
+                let at = self.address(tensor, base)?;
+                Ok(self.load_at(at, ty))
+            }
+            Place::Fixed(first, stride) => {
+                let mut out = if elem.is_float() { self.b.float(ty, 0.0) } else { self.b.int(ty, 0) };
+                for lane in 0..lanes {
+                    let at = self.fixed(tensor, first, stride, lane)?;
+                    let v = self.load_at(at, ty.with_lanes(1));
+                    out = self.b.insert(v, out, lane);
+                }
+                Ok(out)
+            }
+            Place::Each(index) => {
+                let at = self.addresses(tensor, index, lanes)?;
+                let pass = if elem.is_float() { self.b.float(ty, 0.0) } else { self.b.int(ty, 0) };
+                let mask = self.b.int(ty.with_elem(Elem::I1), 1);
+                Ok(self.gather(at, mask, pass))
+            }
+        }
+    }
+
+    fn fixed(&mut self, tensor: TensorId, first: i64, stride: i64, lane: u32) -> Result<Val, EmitFault> {
+        let index = self.pool.int(first.wrapping_add(stride.wrapping_mul(lane.into())));
+        self.address(tensor, index)
+    }
+
+    fn load_at(&mut self, at: Val, ty: Ty) -> Val {
+        self.b.op(ty, &format!("llvm.load {at} {{alignment = {} : i64}} : !llvm.ptr -> {ty}", ty.elem.bits() / 8))
+    }
+
+    fn load_masked(&mut self, tensor: TensorId, index: ExprId, mask: Val, pass: Val) -> Result<Val, EmitFault> {
+        let ty = self.b.ty(pass);
+        if let Place::Run(base) = self.place(tensor, index) {
+            let at = self.address(tensor, base)?;
+            let rhs = format!(
+                "llvm.intr.masked.load {at}, {mask}, {pass} {{alignment = {} : i32}} : (!llvm.ptr, {}, {ty}) -> {ty}",
+                ty.elem.bits() / 8,
+                self.b.ty(mask),
+            );
+            return Ok(self.b.op(ty, &rhs));
+        }
+        let at = self.addresses(tensor, index, ty.lanes)?;
+        Ok(self.gather(at, mask, pass))
+    }
+
+    fn gather(&mut self, at: Val, mask: Val, pass: Val) -> Val {
+        let (addresses, bits, ty) = (self.b.ty(at), self.b.ty(mask), self.b.ty(pass));
+        let rhs = format!(
+            "llvm.intr.masked.gather {at}, {mask}, {pass} {{alignment = {} : i32}} : ({addresses}, {bits}, {ty}) -> {ty}",
+            ty.elem.bits() / 8,
+        );
+        self.b.op(ty, &rhs)
+    }
+
+    /// `tensor[index] = value` where `mask` holds (a vector of lanes, or nothing for all).
+    pub(super) fn store(
+        &mut self,
+        tensor: TensorId,
+        index: ExprId,
+        value: ExprId,
+        mask: Option<ExprId>,
+    ) -> Result<(), EmitFault> {
+        let elements = self.module.env.tensors[tensor].ty;
+        let given = self.pool.ty(value);
+        if given.scalar != elements {
+            return Err(self.element_type(tensor, given.scalar));
+        }
+        let lanes = self.pool.ty(index).lanes;
+        if given.lanes > 1 && given.lanes != lanes {
+            return Err(EmitFault::Lanes("a vector is stored to an index of another number of lanes"));
+        }
+        let v = self.emit(value)?;
+        let v = to_memory(&mut self.b, elements, v);
+        let v = self.b.broadcast(v, lanes);
+        let mask = mask.map(|m| self.emit(m)).transpose()?;
+        let ty = self.b.ty(v);
+        let align = ty.elem.bits() / 8;
+        match (self.place(tensor, index), mask) {
+            (Place::One(base), None) if lanes == 1 => {
+                let at = self.address(tensor, base)?;
+                self.store_at(v, at);
+            }
+            (Place::Run(base), None) => {
+                let at = self.address(tensor, base)?;
+                self.store_at(v, at);
+            }
+            (Place::Run(base), Some(mask)) => {
+                let at = self.address(tensor, base)?;
+                let bits = self.b.ty(mask);
+                self.b.stmt(&format!(
+                    "llvm.intr.masked.store {v}, {at}, {mask} {{alignment = {align} : i32}} : {ty}, {bits} into !llvm.ptr"
+                ));
+            }
+            (Place::Fixed(first, stride), None) => {
+                for lane in 0..lanes {
+                    let at = self.fixed(tensor, first, stride, lane)?;
+                    let lane_value = self.b.extract(v, lane);
+                    self.store_at(lane_value, at);
+                }
+            }
+            (_, mask) => {
+                let at = self.addresses(tensor, index, lanes)?;
+                let mask = match mask {
+                    Some(mask) => mask,
+                    None => self.b.int(ty.with_elem(Elem::I1), 1),
+                };
+                let (bits, addresses) = (self.b.ty(mask), self.b.ty(at));
+                self.b.stmt(&format!(
+                    "llvm.intr.masked.scatter {v}, {at}, {mask} {{alignment = {align} : i32}} : {ty}, {bits} into {addresses}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn store_at(&mut self, v: Val, at: Val) {
+        let ty = self.b.ty(v);
+        self.b.stmt(&format!("llvm.store {v}, {at} {{alignment = {} : i64}} : {ty}, !llvm.ptr", ty.elem.bits() / 8));
+    }
+}

@@ -1,0 +1,198 @@
+//! Statements, and the two functions of a kernel.
+
+use cora_ir::loops::LoopKind;
+use cora_ir::storage::{Kernel, Stmt, StorageModule};
+use cora_ir::{ExprId, TensorId, VarId};
+
+use super::EmitFault;
+use super::builder::{Builder, Elem, Ty, Val};
+use super::expr::{Emitter, Formal, TensorOrParam};
+use super::library::Library;
+use super::slots::Slots;
+
+/// The text of both functions.
+pub(super) fn emit(
+    module: &StorageModule,
+    slots: &Slots,
+    library: &mut Library,
+    kernel: &Kernel,
+    symbol: &str,
+) -> Result<String, EmitFault> {
+    let mut b = Builder::new(library.fma());
+    let bound = Ty::scalar(Elem::I64);
+    let range = (b.value(bound, 0), b.value(bound, 0));
+    let stored = stored(&kernel.body);
+    let mut s = Emitter::new(module, slots, library, b, stored);
+    for (i, stmt) in kernel.body.iter().enumerate() {
+        match stmt {
+            Stmt::For { var, kind: LoopKind::Parallel, body, .. } => {
+                let lets_before = kernel.body[..i].iter().all(|s| matches!(s, Stmt::Let { .. }));
+                if !lets_before || i + 1 != kernel.body.len() {
+                    return Err(EmitFault::NotLegal("a parallel loop that is not the kernel's last statement"));
+                }
+                s.repeat(*var, range, body)?;
+            }
+            _ => s.stmt(stmt)?,
+        }
+    }
+    Ok(functions(s, kernel, symbol, range))
+}
+
+/// The tensors that statements write, ascending.
+fn stored(body: &[Stmt]) -> Vec<TensorId> {
+    let mut all = Vec::new();
+    for s in body {
+        s.walk(&mut |s| {
+            if let Stmt::Store { tensor, .. } = s {
+                all.push(*tensor);
+            }
+        });
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+impl Emitter<'_> {
+    fn stmts(&mut self, body: &[Stmt]) -> Result<(), EmitFault> {
+        body.iter().try_for_each(|s| self.stmt(s))
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) -> Result<(), EmitFault> {
+        match stmt {
+            Stmt::For { var, extent, kind: LoopKind::Serial, body } => {
+                let end = self.emit_scalar(*extent, "the extent of a loop is a vector")?;
+                let start = self.b.i64(0);
+                self.repeat(*var, (start, end), body)
+            }
+            Stmt::For { kind: LoopKind::Parallel, .. } => Err(EmitFault::NotLegal("a parallel loop inside another")),
+            Stmt::For { .. } => Err(EmitFault::NotLegal("a vector or unrolled loop")),
+            Stmt::If { cond, then, other } => self.branch(*cond, then, other),
+            Stmt::Let { var, value } => {
+                let nonnegative = self.nonnegative(*value);
+                let v = self.emit(*value)?;
+                self.bind(*var, v, nonnegative);
+                Ok(())
+            }
+            Stmt::Store { tensor, index, value, mask } => {
+                match mask.filter(|&m| self.pool.ty(m).lanes == 1) {
+                    // Everything below a false mask stays unread as well.
+                    Some(cond) => self.guarded(cond, |s| s.store(*tensor, *index, *value, None))?,
+                    None => self.store(*tensor, *index, *value, *mask)?,
+                }
+                self.forget(&[*tensor]);
+                Ok(())
+            }
+        }
+    }
+
+    fn guarded(
+        &mut self,
+        cond: ExprId,
+        body: impl FnOnce(&mut Self) -> Result<(), EmitFault>,
+    ) -> Result<(), EmitFault> {
+        match self.pool.as_bool(cond) {
+            Some(true) => return body(self),
+            Some(false) => return Ok(()),
+            None => {}
+        }
+        let cond = self.emit_scalar(cond, "a condition is a vector")?;
+        self.open();
+        body(self)?;
+        let text = self.close();
+        self.b.splice(&format!("scf.if {cond} {{"), &[(&text, "}")]);
+        Ok(())
+    }
+
+    fn branch(&mut self, cond: ExprId, then: &[Stmt], other: &[Stmt]) -> Result<(), EmitFault> {
+        if let Some(holds) = self.pool.as_bool(cond) {
+            return self.stmts(if holds { then } else { other });
+        }
+        if other.is_empty() {
+            return self.guarded(cond, |s| s.stmts(then));
+        }
+        let cond = self.emit_scalar(cond, "a condition is a vector")?;
+        self.open();
+        self.stmts(then)?;
+        let then = self.close();
+        self.open();
+        self.stmts(other)?;
+        let other = self.close();
+        self.b.splice(&format!("scf.if {cond} {{"), &[(&then, "} else {"), (&other, "}")]);
+        Ok(())
+    }
+
+    /// `for var in start..end`; nothing where `end <= start`.
+    fn repeat(&mut self, var: VarId, (start, end): (Val, Val), body: &[Stmt]) -> Result<(), EmitFault> {
+        let step = self.b.i64(1);
+        // What the body writes is not what it was before, from the second iteration on and after the loop.
+        self.forget(&stored(body));
+        let i = self.b.value(Ty::scalar(Elem::I64), self.b.depth() + 1);
+        self.bind(var, i, true);
+        self.open();
+        self.stmts(body)?;
+        let text = self.close();
+        let name = comment(&self.module.env.vars[var].name);
+        self.b.splice(&format!("scf.for {i} = {start} to {end} step {step} : i64 {{  // {name}"), &[(&text, "}")]);
+        Ok(())
+    }
+}
+
+/// A name that cannot end a comment.
+pub(super) fn comment(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).collect()
+}
+
+/// The private function around the text, and the public one that calls it.
+fn functions(s: Emitter<'_>, kernel: &Kernel, symbol: &str, (lo, hi): (Val, Val)) -> String {
+    let Emitter { module, b, formals, registers, stored, .. } = s;
+    let mut signature = Vec::new();
+    let mut reads = String::new();
+    let (mut actuals, mut types) = (Vec::new(), Vec::new());
+    for (n, (formal, (v, what))) in formals.iter().enumerate() {
+        let (array, index, ty) = match formal {
+            Formal::Buffer(i) => ("%bufs", i, "!llvm.ptr"),
+            Formal::Table(i) => ("%tables", i, "!llvm.ptr"),
+            Formal::Param(i) => ("%scalars", i, "i64"),
+        };
+        let attributes = match what {
+            TensorOrParam::Param => " {llvm.noundef}".to_owned(),
+            TensorOrParam::Tensor(t) => {
+                let align = if matches!(formal, Formal::Buffer(_)) { "llvm.align = 64 : i64, " } else { "" };
+                let readonly = if stored.contains(t) { "" } else { ", llvm.readonly" };
+                format!(" {{{align}llvm.noalias, llvm.noundef{readonly}}}")
+            }
+        };
+        signature.push(format!("{v}: {ty}{attributes}"));
+        let size = if ty == "i64" { "i64" } else { "!llvm.ptr" };
+        reads.push_str(&format!(
+            "  %at{n} = llvm.getelementptr {array}[{index}] : (!llvm.ptr) -> !llvm.ptr, {size}\n  \
+             %arg{n} = llvm.load %at{n} {{alignment = 8 : i64}} : !llvm.ptr -> {ty}{}\n",
+            match what {
+                TensorOrParam::Tensor(t) => format!("  // {}", comment(&module.env.tensors[*t].name)),
+                TensorOrParam::Param => String::new(),
+            },
+        ));
+        actuals.push(format!("%arg{n}"));
+        types.push(ty);
+    }
+    signature.extend([lo, hi].map(|v| format!("{v}: i64 {{llvm.noundef}}")));
+    actuals.extend(["%lo".to_owned(), "%hi".to_owned()]);
+    types.extend(["i64", "i64"]);
+    let mut entry = String::new();
+    if !registers.is_empty() {
+        entry.push_str("  %one = arith.constant 1 : i64\n");
+        registers.iter().for_each(|(_, _, text)| entry.push_str(text));
+    }
+    format!(
+        "// kernel {}\nllvm.func internal @{symbol}.body({}) attributes {{no_inline, no_unwind}} {{\n{entry}{}  \
+         llvm.return\n}}\nllvm.func @{symbol}(%bufs: !llvm.ptr {{llvm.readonly}}, %tables: !llvm.ptr {{llvm.readonly}}, \
+         %scalars: !llvm.ptr {{llvm.readonly}}, %lo: i64, %hi: i64, %worker: i64) attributes {{no_unwind}} {{\n{reads}  \
+         llvm.call @{symbol}.body({}) : ({}) -> ()\n  llvm.return\n}}\n",
+        comment(&kernel.name),
+        signature.join(", "),
+        b.finish(),
+        actuals.join(", "),
+        types.join(", "),
+    )
+}

@@ -1,0 +1,103 @@
+//! Vectors of indices: which are `base + lane * stride`, and masks that follow from that.
+
+use cora_ir::{BinOp, Expr, ExprId, UnOp};
+
+use super::EmitFault;
+use super::builder::{Cmp, Elem, Ty, Val};
+use super::expr::Emitter;
+
+/// `base + lane * stride`, `base` a scalar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Affine {
+    pub(super) base: ExprId,
+    pub(super) stride: i64,
+}
+
+/// The affine form of a scalar or vector `Index` expression, if it has one by its form.
+pub(super) fn affine(s: &mut Emitter<'_>, e: ExprId) -> Option<Affine> {
+    if s.pool.ty(e).lanes == 1 {
+        return Some(Affine { base: e, stride: 0 });
+    }
+    match *s.pool.get(e) {
+        Expr::Ramp { base, stride, .. } if s.pool.ty(base).lanes == 1 => Some(Affine { base, stride }),
+        Expr::Splat(base, _) => Some(Affine { base, stride: 0 }),
+        Expr::Un(UnOp::Neg, x) => {
+            let x = affine(s, x)?;
+            Some(Affine { base: s.pool.un(UnOp::Neg, x.base), stride: x.stride.checked_neg()? })
+        }
+        Expr::Bin(op @ (BinOp::Add | BinOp::Sub), x, y) => {
+            let (x, y) = (affine(s, x)?, affine(s, y)?);
+            let stride = if op == BinOp::Add { x.stride.checked_add(y.stride) } else { x.stride.checked_sub(y.stride) };
+            Some(Affine { base: s.pool.bin(op, x.base, y.base), stride: stride? })
+        }
+        Expr::Bin(BinOp::Mul, x, y) => {
+            let (x, y) = (affine(s, x)?, affine(s, y)?);
+            let stride = match (s.pool.as_int(x.base), s.pool.as_int(y.base)) {
+                _ if x.stride == 0 && y.stride == 0 => 0,
+                (_, Some(k)) if y.stride == 0 => x.stride.checked_mul(k)?,
+                (Some(k), _) if x.stride == 0 => y.stride.checked_mul(k)?,
+                _ => return None,
+            };
+            Some(Affine { base: s.pool.mul(x.base, y.base), stride })
+        }
+        _ => None,
+    }
+}
+
+/// `x < y` or `x <= y` of `Index` vectors as one comparison of lane numbers with a scalar clamped to the number of lanes,
+/// where the difference of the two sides moves by 0 or 1 from lane to lane.
+pub(super) fn mask(s: &mut Emitter<'_>, op: BinOp, x: ExprId, y: ExprId) -> Result<Option<Val>, EmitFault> {
+    let lanes = s.pool.ty(x).lanes.max(s.pool.ty(y).lanes);
+    if lanes == 1 {
+        return Ok(None);
+    }
+    let (Some(x), Some(y)) = (affine(s, x), affine(s, y)) else { return Ok(None) };
+    let strict = i64::from(op == BinOp::Lt);
+    match x.stride.checked_sub(y.stride) {
+        Some(0) => {
+            let cond = s.pool.bin(op, x.base, y.base);
+            let cond = s.emit(cond)?;
+            Ok(Some(s.b.broadcast(cond, lanes)))
+        }
+        // lane < y.base - x.base, one more if the bound itself is let in
+        Some(1) => {
+            let bound = s.pool.sub(y.base, x.base);
+            let more = s.pool.int(1 - strict);
+            let bound = s.pool.add(bound, more);
+            let (numbers, bound) = clamped(s, bound, lanes)?;
+            Ok(Some(s.b.cmpi(Cmp::Lt, false, numbers, bound)))
+        }
+        // lane >= x.base - y.base, one more if strict
+        Some(-1) => {
+            let bound = s.pool.sub(x.base, y.base);
+            let more = s.pool.int(strict);
+            let bound = s.pool.add(bound, more);
+            let (numbers, bound) = clamped(s, bound, lanes)?;
+            Ok(Some(s.b.cmpi(Cmp::Le, false, bound, numbers)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The numbers of the lanes and `bound` limited to `0..=lanes` in each lane, in an integer type that holds them: one as
+/// wide as a register divided by the lanes, so that the comparison is one instruction.
+fn clamped(s: &mut Emitter<'_>, bound: ExprId, lanes: u32) -> Result<(Val, Val), EmitFault> {
+    let nonnegative = s.nonnegative(bound);
+    let mut v = s.emit_scalar(bound, "the bound of a mask is a vector")?;
+    let (least, most) = (s.b.i64(0), s.b.i64(lanes.into()));
+    v = s.b.bin("arith.minsi", v, most);
+    if !nonnegative {
+        v = s.b.bin("arith.maxsi", v, least);
+    }
+    let elem = match lanes {
+        ..=16 => Elem::I32,
+        17..=32 => Elem::I16,
+        33..=64 => Elem::I8,
+        65..=16384 => Elem::I16,
+        _ => Elem::I32,
+    };
+    let narrow = s.b.convert("arith.trunci", v, elem);
+    let bound = s.b.broadcast(narrow, lanes);
+    let numbers = s.b.int_lanes(Ty { elem, lanes }, |lane| lane);
+    Ok((numbers, bound))
+}

@@ -1,0 +1,159 @@
+//! Math functions against `f64`: greatest errors, edges, and equality of scalar and vector code.
+
+use cora_ir::{BinOp, ScalarType, UnOp};
+
+use super::kit::{Buf, Kit, Loaded, parallel, random, store, targets};
+use crate::llvm::TargetSpec;
+
+#[link(name = "m")]
+unsafe extern "C" {
+    safe fn erf(x: f64) -> f64;
+}
+
+/// `O[i] = f(A[i])`, or `f(A[i], B[i])` for pow, `lanes` at a time.
+fn program(op: Option<UnOp>, lanes: u32) -> Kit {
+    let mut k = Kit::default();
+    let [a, b, o] = ["A", "B", "O"].map(|n| k.buffer(n, ScalarType::F32));
+    let (v, i) = k.var("i");
+    let index = k.lanes(i, lanes);
+    let (x, y) = (k.load(a, index), k.load(b, index));
+    let value = match op {
+        Some(op) => k.m.env.pool.un(op, x),
+        None => k.m.env.pool.bin(BinOp::Pow, x, y),
+    };
+    let extent = k.int(0);
+    k.kernel("f", vec![parallel(v, extent, vec![store(o, index, value)])]);
+    k
+}
+
+fn apply(op: Option<UnOp>, target: &TargetSpec, lanes: u32, x: &[f32], y: &[f32]) -> Vec<f32> {
+    let mut bufs = [Buf::f32(x), Buf::f32(y), Buf::f32(&vec![0.0; x.len()])];
+    let steps = x.len() as i64 / i64::from(lanes);
+    Loaded::new(&program(op, lanes).m, target).call(&mut bufs, &[], &[], (0, steps));
+    bufs[2].as_f32()
+}
+
+/// The distance in units in the last place of `f32` at `want`.
+fn ulps(got: f32, want: f64) -> f64 {
+    let near = want as f32;
+    if want.is_nan() || near.is_infinite() || got.is_nan() || got.is_infinite() {
+        let same = got.is_nan() == want.is_nan() && (want.is_nan() || got == near);
+        // Rounding up to infinity is right within one place of the greatest number.
+        let at_end = (f64::from(got).abs().min(f64::from(f32::MAX)) - want.abs()).abs() < 2e31;
+        return if same || (!want.is_nan() && at_end) { 0.0 } else { f64::INFINITY };
+    }
+    let spacing = f64::from(f32::from_bits((near.abs().to_bits()).max(0x0080_0000) + 1))
+        - f64::from(f32::from_bits((near.abs().to_bits()).max(0x0080_0000)));
+    (f64::from(got) - want).abs() / spacing
+}
+
+/// Points in `lo..hi`, and as many spread over all exponents below `hi`.
+fn points(lo: f64, hi: f64, n: usize) -> Vec<f32> {
+    let mut all: Vec<f32> = random(n / 2).into_iter().map(|r| (lo + r * (hi - lo)) as f32).collect();
+    let top = (hi as f32).to_bits();
+    all.extend(random(n / 2).into_iter().enumerate().map(|(i, r)| {
+        let x = f32::from_bits((r * f64::from(top)) as u32);
+        if lo < 0.0 && i % 2 == 0 { -x } else { x }
+    }));
+    all
+}
+
+const EDGES: [f32; 16] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    f32::INFINITY,
+    f32::NEG_INFINITY,
+    f32::NAN,
+    f32::MAX,
+    f32::MIN,
+    f32::MIN_POSITIVE,
+    1e-45,
+    -1e-45,
+    0.5,
+    2.0,
+    -3.0,
+    1e10,
+];
+
+fn check(op: UnOp, wanted: fn(f64) -> f64, (lo, hi): (f64, f64), limit: f64) {
+    let mut x = points(lo, hi, 1 << 20);
+    x.extend(EDGES);
+    let y = vec![0.0; x.len()];
+    for target in targets() {
+        let vector = apply(Some(op), &target, 16, &x, &y);
+        let mut worst = (0.0, 0.0, 0.0);
+        for (&x, &got) in x.iter().zip(&vector) {
+            let error = ulps(got, wanted(f64::from(x)));
+            if error > worst.0 {
+                worst = (error, x, got);
+            }
+        }
+        assert!(worst.0 <= limit, "{op:?}({:e}) = {:e} is {} ulp off on {target}", worst.1, worst.2, worst.0);
+        let scalar = apply(Some(op), &target, 1, &x, &y);
+        for (i, (a, b)) in scalar.iter().zip(&vector).enumerate() {
+            let same = a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+            assert!(same, "{op:?}({:e}): scalar {a:e}, vector {b:e} on {target}", x[i]);
+        }
+    }
+}
+
+#[test]
+fn exp() {
+    check(UnOp::Exp, f64::exp, (-110.0, 95.0), 1.1);
+}
+
+#[test]
+fn log() {
+    check(UnOp::Log, f64::ln, (0.0, f64::from(f32::MAX)), 0.9);
+    check(UnOp::Log, f64::ln, (0.5, 2.0), 0.9);
+}
+
+#[test]
+fn tanh() {
+    check(UnOp::Tanh, f64::tanh, (-10.0, 10.0), 1.4);
+}
+
+#[test]
+fn erf_function() {
+    check(UnOp::Erf, |x| erf(x), (-4.5, 4.5), 1.5);
+}
+
+#[test]
+fn sin_cos() {
+    for (range, limit) in [((-10.0, 10.0), 0.51), ((-1.04e6, 1.04e6), 0.51), ((-1e12, 1e12), 0.6)] {
+        check(UnOp::Sin, f64::sin, range, limit);
+        check(UnOp::Cos, f64::cos, range, limit);
+    }
+}
+
+#[test]
+fn rsqrt() {
+    check(UnOp::Rsqrt, |x| 1.0 / x.sqrt(), (0.0, 1e30), 1.5);
+}
+
+#[test]
+fn pow() {
+    let n = 1 << 20;
+    let mut x = points(0.0, 100.0, n);
+    let mut y: Vec<f32> = random(n).iter().rev().map(|r| (r * 40.0 - 20.0) as f32).collect();
+    for a in EDGES {
+        x.extend([a; EDGES.len()]);
+        y.extend(EDGES);
+    }
+    for base in [-2.0_f32, 2.0, 3.0, -0.0] {
+        x.extend([base; 32]);
+        y.extend((-16..16).map(|p| p as f32));
+    }
+    for target in targets() {
+        let vector = apply(None, &target, 16, &x, &y);
+        let scalar = apply(None, &target, 1, &x, &y);
+        for i in 0..x.len() {
+            let want = f64::from(x[i]).powf(f64::from(y[i]));
+            let error = ulps(vector[i], want);
+            assert!(error <= 0.51, "pow({:e}, {:e}) = {:e}, not {want:e}, on {target}", x[i], y[i], vector[i]);
+            assert!(scalar[i].to_bits() == vector[i].to_bits() || want.is_nan());
+        }
+    }
+}

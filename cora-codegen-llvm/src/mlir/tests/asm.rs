@@ -1,0 +1,153 @@
+//! What the machine code of small kernels looks like, without running it.
+
+use cora_ir::{Literal, ScalarType};
+
+use super::kit::{Kit, parallel, serial, store};
+use crate::llvm::{CPU_PIPELINE, LlvmModule, MlirModule, TargetSpec};
+use crate::mlir::{EmitOptions, emit};
+
+const F32: ScalarType = ScalarType::F32;
+
+fn optimized(k: &Kit, cpu: &str) -> LlvmModule {
+    let target = TargetSpec::new(cpu).unwrap();
+    let text = emit(&k.m, &EmitOptions::for_target(&target)).unwrap();
+    let mut module = MlirModule::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    module.run_pipeline(CPU_PIPELINE).unwrap();
+    let mut llvm = LlvmModule::from_mlir(&module, &target).unwrap();
+    llvm.optimize("default<O3>").unwrap();
+    llvm
+}
+
+pub(super) fn llvm_ir(k: &Kit, cpu: &str) -> String {
+    optimized(k, cpu).to_ir_string()
+}
+
+/// The instructions of the innermost loop: from the label that the last backward jump before `marker`'s end goes to.
+fn innermost_loop<'a>(asm: &'a str, marker: &str) -> Vec<&'a str> {
+    let lines: Vec<&str> = asm.lines().map(str::trim).collect();
+    let last = lines.iter().rposition(|l| l.starts_with(marker)).unwrap();
+    let first = lines[..last].iter().rposition(|l| l.starts_with(".LBB") || l.contains(": ")).unwrap();
+    let label = lines[first].split(':').next().unwrap();
+    let end = (last..lines.len()).find(|&i| lines[i].starts_with('j') && lines[i].ends_with(label)).unwrap();
+    lines[first + 1..=end].iter().copied().filter(|l| !l.starts_with(['.', '#']) && !l.is_empty()).collect()
+}
+
+/// `C[i, j] = sum over p < K of A[p, i] * B[p, j]` for one tile of `rows` x `columns`, accumulators in registers.
+fn tile(rows: i64, columns: i64, lanes: u32) -> Kit {
+    let mut k = Kit::default();
+    let [a, b, c] = ["A", "B", "C"].map(|n| k.buffer(n, F32));
+    let acc = k.registers("acc", F32, rows * columns);
+    let depth = k.param("K");
+    let depth = k.m.env.pool.param(depth);
+    let (vp, p) = k.var("p");
+    let zero = k.m.env.pool.lit(Literal::float(F32, 0.0));
+    let zero = k.m.env.pool.splat(zero, lanes);
+    let (mut init, mut update, mut write) = (vec![], vec![], vec![]);
+    for i in 0..rows {
+        for j in (0..columns).step_by(lanes as usize) {
+            let pool = &mut k.m.env.pool;
+            let at = pool.int(i * columns + j);
+            let at = pool.ramp(at, 1, lanes);
+            let (ka, kb) = (pool.int(rows), pool.int(columns));
+            let (ia, ib) = (pool.mul(p, ka), pool.mul(p, kb));
+            let (ci, cj) = (pool.int(i), pool.int(j));
+            let (ia, ib) = (pool.add(ia, ci), pool.add(ib, cj));
+            let ib = pool.ramp(ib, 1, lanes);
+            let (x, y, sum) = (k.load(a, ia), k.load(b, ib), k.load(acc, at));
+            let x = k.m.env.pool.splat(x, lanes);
+            let product = k.m.env.pool.mul(x, y);
+            let next = k.m.env.pool.add(sum, product);
+            init.push(store(acc, at, zero));
+            update.push(store(acc, at, next));
+            write.push(store(c, at, sum));
+        }
+    }
+    let mut body = init;
+    body.push(serial(vp, depth, update));
+    body.extend(write);
+    k.kernel("tile", body);
+    k
+}
+
+#[test]
+fn register_tiles_stay_in_registers() {
+    for (cpu, rows, columns, lanes) in [
+        ("znver4", 4, 32, 16),
+        ("skylake-avx512", 4, 32, 16),
+        ("skylake-avx512", 12, 32, 16),
+        ("znver4", 14, 32, 16),
+        ("haswell", 6, 16, 8),
+        ("haswell", 4, 24, 8),
+    ] {
+        let asm = optimized(&tile(rows, columns, lanes), cpu).emit_asm().unwrap();
+        let inner = innermost_loop(&asm, "vfmadd");
+        let count = inner.iter().filter(|l| l.starts_with("vfmadd")).count() as i64;
+        let wanted = rows * columns / i64::from(lanes);
+        // LLVM may unroll small loops.
+        assert!(count >= wanted && count % wanted == 0, "{cpu} {rows}x{columns}: {count}\n{asm}");
+        let stack = inner.iter().filter(|l| l.contains("rsp") || l.contains("rbp")).count();
+        assert_eq!(stack, 0, "{cpu} {rows}x{columns}\n{}", inner.join("\n"));
+    }
+}
+
+#[test]
+fn neon_tiles_too() {
+    let asm = optimized(&tile(8, 12, 4), "neoverse-n1").emit_asm().unwrap();
+    assert!(asm.matches("fmla").count() >= 24 && !asm.contains("[sp"), "{asm}");
+}
+
+#[test]
+fn a_maximum_costs_a_few_instructions() {
+    let mut k = Kit::default();
+    let (a, b, o) = (k.buffer("A", F32), k.buffer("B", F32), k.buffer("O", F32));
+    let (v, i) = k.var("i");
+    let index = k.lanes(i, 16);
+    let (x, y) = (k.load(a, index), k.load(b, index));
+    let value = k.m.env.pool.max(x, y);
+    let extent = k.int(0);
+    k.kernel("k", vec![parallel(v, extent, vec![store(o, index, value)])]);
+    let asm = optimized(&k, "skylake-avx512").emit_asm().unwrap();
+    let inner = innermost_loop(&asm, "vmaxps");
+    println!("{}", inner.join("\n"));
+    assert!(inner.len() <= 9, "{}", inner.join("\n"));
+}
+
+#[test]
+fn masks_are_one_comparison_and_masked_moves() {
+    let mut k = Kit::default();
+    let (a, o) = (k.buffer("A", F32), k.buffer("O", F32));
+    let n = k.param("n");
+    let n = k.m.env.pool.param(n);
+    let (v, i) = k.var("i");
+    let index = k.lanes(i, 16);
+    let bound = k.m.env.pool.splat(n, 16);
+    let cond = k.m.env.pool.lt(index, bound);
+    let zero = k.m.env.pool.lit(Literal::float(F32, 0.0));
+    let zero = k.m.env.pool.splat(zero, 16);
+    let value = k.guarded(a, index, cond, zero);
+    let extent = k.int(0);
+    let masked = cora_ir::storage::Stmt::Store { tensor: o, index, value, mask: Some(cond) };
+    k.kernel("k", vec![parallel(v, extent, vec![masked])]);
+    let asm = optimized(&k, "skylake-avx512").emit_asm().unwrap();
+    let inner = innermost_loop(&asm, "vpcmp");
+    println!("{}", inner.join("\n"));
+    assert_eq!(inner.iter().filter(|l| l.starts_with("vpcmp")).count(), 1, "{}", inner.join("\n"));
+    assert!(inner.iter().any(|l| l.contains("{%k1} {z}")), "{}", inner.join("\n"));
+}
+
+#[test]
+fn exp_of_a_vector_stays_in_vectors() {
+    let mut k = Kit::default();
+    let (a, o) = (k.buffer("A", F32), k.buffer("O", F32));
+    let (v, i) = k.var("i");
+    let index = k.lanes(i, 16);
+    let x = k.load(a, index);
+    let value = k.m.env.pool.un(cora_ir::UnOp::Exp, x);
+    let extent = k.int(0);
+    k.kernel("k", vec![parallel(v, extent, vec![store(o, index, value)])]);
+    let asm = optimized(&k, "skylake-avx512").emit_asm().unwrap();
+    let inner = innermost_loop(&asm, "vfmadd");
+    println!("{}", inner.join("\n"));
+    assert!(!asm.contains("exp") || !asm.contains("call"), "{asm}");
+    assert!(inner.len() <= 40, "{}", inner.join("\n"));
+}

@@ -1,0 +1,282 @@
+//! Guards, masks, gathers, scatters, registers, and what is remembered across stores.
+
+use cora_ir::storage::Stmt;
+use cora_ir::{BinOp, ExprId, Literal, ScalarType};
+
+use super::kit::{Buf, Kit, parallel, serial, store};
+
+const F32: ScalarType = ScalarType::F32;
+
+fn numbers(n: usize) -> Vec<f64> {
+    (0..n).map(|i| i as f64 + 1.0).collect()
+}
+
+#[test]
+fn a_false_scalar_guard_reads_nothing() {
+    for lanes in [1, 8] {
+        let mut k = Kit::default();
+        let (a, o) = (k.buffer("A", F32), k.buffer("O", F32));
+        let (v, i) = k.var("i");
+        // All but the first are far outside of memory.
+        let far = k.int(1 << 40);
+        let at = k.m.env.pool.mul(i, far);
+        let at = if lanes == 1 { at } else { k.m.env.pool.ramp(at, 1, lanes) };
+        let one = k.int(1);
+        let cond = k.m.env.pool.lt(i, one);
+        let other = k.m.env.pool.lit(Literal::float(F32, -1.0));
+        let other = k.m.env.pool.splat(other, lanes);
+        let value = k.guarded(a, at, cond, other);
+        let index = k.lanes(i, lanes);
+        let extent = k.int(3);
+        k.kernel("k", vec![parallel(v, extent, vec![store(o, index, value)])]);
+        let n = lanes as usize;
+        let after = k.run(true, &[Buf::of(F32, &numbers(n)), Buf::of(F32, &vec![0.0; 3 * n])], &[], &[], (0, 3));
+        let got = after[1].as_f32();
+        assert!(got[..n].iter().enumerate().all(|(i, &v)| v == i as f32 + 1.0) && got[n..].iter().all(|&v| v == -1.0));
+    }
+}
+
+/// The conditions on `ramp(base)` and `n` that masks are made of, with their meaning for a position.
+fn conditions() -> Vec<(&'static str, fn(&mut Kit, ExprId, ExprId) -> ExprId, fn(i64, i64) -> bool)> {
+    vec![
+        ("i < n", |k, i, n| k.m.env.pool.lt(i, n), |i, n| i < n),
+        ("i <= n", |k, i, n| k.m.env.pool.le(i, n), |i, n| i <= n),
+        ("n < i", |k, i, n| k.m.env.pool.lt(n, i), |i, n| n < i),
+        ("n <= i", |k, i, n| k.m.env.pool.le(n, i), |i, n| n <= i),
+        ("i == n", |k, i, n| k.m.env.pool.bin(BinOp::Eq, i, n), |i, n| i == n),
+        ("2 i < n", |k, i, n| {
+            let two = k.int(2);
+            let twice = k.m.env.pool.mul(i, two);
+            k.m.env.pool.lt(twice, n)
+        }, |i, n| 2 * i < n),
+        ("i % 4 < n", |k, i, n| {
+            let four = k.int(4);
+            let low = k.m.env.pool.modulo(i, four);
+            k.m.env.pool.lt(low, n)
+        }, |i, n| i.rem_euclid(4) < n),
+        ("0 - i < n - i - i", |k, i, n| {
+            let (zero, twice) = (k.int(0), k.m.env.pool.add(i, i));
+            let (minus, right) = (k.m.env.pool.sub(zero, i), k.m.env.pool.sub(n, twice));
+            k.m.env.pool.lt(minus, right)
+        }, |i, n| i < n),
+        ("5 < n", |k, _, n| {
+            let five = k.int(5);
+            let five = k.m.env.pool.splat(five, 16);
+            k.m.env.pool.lt(five, n)
+        }, |_, n| 5 < n),
+        ("not (i < n) or i < 3", |k, i, n| {
+            let three = k.int(3);
+            let (below, low) = (k.m.env.pool.lt(i, n), k.m.env.pool.lt(i, three));
+            let not = k.m.env.pool.un(cora_ir::UnOp::Not, below);
+            k.m.env.pool.bin(BinOp::Or, not, low)
+        }, |i, n| i >= n || i < 3),
+    ]
+}
+
+#[test]
+fn masks_of_every_form() {
+    for ty in [F32, ScalarType::Bool, ScalarType::BF16, ScalarType::I64] {
+        for (name, build, holds) in conditions() {
+            let mut k = Kit::default();
+            let (a, o) = (k.buffer("A", ty), k.buffer("O", ty));
+            let n = k.param("n");
+            let n = k.m.env.pool.param(n);
+            // `n` itself is declared not to be negative, `n - 20` may be.
+            let twenty = k.int(20);
+            let n = k.m.env.pool.sub(n, twenty);
+            let (v, i) = k.var("i");
+            let index = k.lanes(i, 16);
+            let bound = k.m.env.pool.splat(n, 16);
+            let cond = build(&mut k, index, bound);
+            let one = k.m.env.pool.lit(if ty.is_float() { Literal::float(ty, 1.0) } else { Literal::int(ty, 1) });
+            let other = k.m.env.pool.splat(one, 16);
+            let value = k.guarded(a, index, cond, other);
+            let two = k.int(2);
+            let masked = Stmt::Store { tensor: o, index, value, mask: Some(cond) };
+            k.kernel("k", vec![parallel(v, two, vec![masked])]);
+            let mut p = Kit::default();
+            std::mem::swap(&mut p, &mut k);
+            let loaded: Vec<_> = super::kit::targets().iter().map(|t| super::kit::Loaded::new(&p.m, t)).collect();
+            for n in [-20, -1, 0, 1, 3, 15, 16, 17, 31, 32, 33, 1000, 1 << 40, -(1 << 40)] {
+                for l in &loaded {
+                    let zeros = vec![0.0; 32];
+                    let ones = vec![1.0; 32];
+                    let mut bufs = [Buf::of(ty, &ones), Buf::of(ty, &zeros)];
+                    l.call(&mut bufs, &[], &[n + 20], (0, 2));
+                    for (i, got) in bufs[1].numbers(ty).into_iter().enumerate() {
+                        assert_eq!(got, f64::from(holds(i as i64, n)), "{name}, {ty}, n = {n}, i = {i}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn masked_loads_give_the_other_value() {
+    for ty in ScalarType::ELEMENTS {
+        let mut k = Kit::default();
+        let (a, o) = (k.buffer("A", ty), k.buffer("O", ty));
+        let zero = k.int(0);
+        let five = k.int(5);
+        for lanes in [8, 64] {
+            let index = k.m.env.pool.ramp(zero, 1, lanes);
+            let bound = k.m.env.pool.splat(five, lanes);
+            let cond = k.m.env.pool.lt(index, bound);
+            let other = k.m.env.pool.lit(if ty.is_float() { Literal::float(ty, 1.0) } else { Literal::int(ty, 1) });
+            let value = k.guarded(a, index, cond, other);
+            k.m.kernels.clear();
+            k.kernel("k", vec![store(o, index, value)]);
+            let input: Vec<f64> = (0..5).map(|i| f64::from(i % 2)).collect();
+            let after = k.run(true, &[Buf::of(ty, &input), Buf::of(ty, &vec![0.0; lanes as usize])], &[], &[], (0, 1));
+            for (i, got) in after[1].numbers(ty).into_iter().enumerate() {
+                assert_eq!(got, if i < 5 { input[i] } else { 1.0 }, "{ty} x{lanes}");
+            }
+        }
+    }
+}
+
+#[test]
+fn strides_gathers_and_scatters() {
+    for ty in ScalarType::ELEMENTS {
+        let mut k = Kit::default();
+        let (a, ids, o) = (k.buffer("A", ty), k.buffer("ids", ScalarType::I32), k.buffer("O", ty));
+        let pool = &mut k.m.env.pool;
+        let (zero, seven, three) = (pool.int(0), pool.int(7), pool.int(3));
+        let run = pool.ramp(zero, 1, 8);
+        let back = pool.ramp(seven, -1, 8);
+        let thirds = pool.splat(three, 8);
+        let thirds = pool.mul(run, thirds);
+        let same = pool.splat(three, 8);
+        let id = k.m.env.load(ids, [run]);
+        let id = k.m.env.pool.cast(ScalarType::Index, id);
+        let mut body = Vec::new();
+        for (row, from) in [back, thirds, same, id].into_iter().enumerate() {
+            let value = k.load(a, from);
+            let at = k.int(row as i64 * 8);
+            let at = k.m.env.pool.ramp(at, 1, 8);
+            body.push(store(o, at, value));
+        }
+        // Scattered: backwards, and to where the ids say with a mask.
+        let value = k.load(a, run);
+        let first = k.int(39);
+        let at = k.m.env.pool.ramp(first, -1, 8);
+        body.push(store(o, at, value));
+        let fourty = k.int(40);
+        let fourty = k.m.env.pool.splat(fourty, 8);
+        let at = k.m.env.pool.add(id, fourty);
+        let bound = k.m.env.pool.splat(three, 8);
+        let mask = k.m.env.pool.lt(run, bound);
+        body.push(Stmt::Store { tensor: o, index: at, value, mask: Some(mask) });
+        k.kernel("k", body);
+        let input: Vec<f64> = (0..24).map(|i| if ty == ScalarType::Bool { f64::from(i % 3 == 1) } else { f64::from(i) }).collect();
+        let order = [4, 2, 7, 0, 1, 5, 3, 6];
+        let bufs = [Buf::of(ty, &input), Buf::i32(&order), Buf::of(ty, &[0.0; 48])];
+        let got = k.run(true, &bufs, &[], &[], (0, 1))[2].numbers(ty);
+        for lane in 0..8 {
+            let want = [input[7 - lane], input[lane * 3], input[3], input[order[lane] as usize], input[7 - lane]];
+            for (row, want) in want.into_iter().enumerate() {
+                assert_eq!(got[row * 8 + lane], want, "{ty} row {row} lane {lane}");
+            }
+        }
+        for (place, &got) in got[40..].iter().enumerate() {
+            let want = (0..3).find(|&l| order[l] as usize == place).map_or(0.0, |l| input[l]);
+            assert_eq!(got, want, "{ty} scattered to {place}");
+        }
+    }
+}
+
+#[test]
+fn registers_by_vectors_and_by_lanes() {
+    for ty in ScalarType::ELEMENTS {
+        let mut k = Kit::default();
+        let (a, r, o) = (k.buffer("A", ty), k.registers("R", ty, 16), k.buffer("O", ty));
+        let zero = k.int(0);
+        let pool = &mut k.m.env.pool;
+        let all = pool.ramp(zero, 1, 16);
+        let evens = pool.ramp(zero, 2, 8);
+        let one = pool.int(1);
+        let odds = pool.ramp(one, 2, 8);
+        let eight = pool.int(8);
+        let (low, high) = (pool.ramp(zero, 1, 8), pool.ramp(eight, 1, 8));
+        let load = k.load(a, all);
+        let (even, odd) = (k.load(r, evens), k.load(r, odds));
+        let three = k.int(3);
+        let third = k.load(r, three);
+        let sixteen = k.int(16);
+        let body = vec![
+            store(r, all, load),
+            store(o, low, even),
+            store(o, high, odd),
+            store(o, sixteen, third),
+            store(r, evens, odd),
+            store(o, all, even),
+        ];
+        k.kernel("k", body);
+        let input: Vec<f64> = (0..16).map(|i| if ty == ScalarType::Bool { f64::from(i % 5 == 1) } else { f64::from(i) }).collect();
+        // Stores of even lanes after the first round overwrite O[0..16], of which the upper half holds A's... padding.
+        let text = k.mlir();
+        assert!(text.contains("llvm.alloca %one x !llvm.array<16 x"), "{text}");
+        let mut k2 = Kit::default();
+        std::mem::swap(&mut k, &mut k2);
+        k2.m.kernels[0].body.pop();
+        let got = k2.run(true, &[Buf::of(ty, &input), Buf::of(ty, &[0.0; 17])], &[], &[], (0, 1))[1].numbers(ty);
+        for lane in 0..8 {
+            assert_eq!((got[lane], got[8 + lane]), (input[2 * lane], input[2 * lane + 1]), "{ty}");
+        }
+        assert_eq!(got[16], input[3]);
+    }
+}
+
+#[test]
+fn loads_are_not_remembered_across_stores() {
+    let mut k = Kit::default();
+    let (a, b) = (k.buffer("A", F32), k.buffer("B", F32));
+    let p = k.param("p");
+    let p = k.m.env.pool.param(p);
+    let (v, i) = k.var("i");
+    let lit = |k: &mut Kit, v| k.m.env.pool.lit(Literal::float(F32, v));
+    let (zero, one, four) = (k.int(0), k.int(1), k.int(4));
+    let (ten, hundred) = (lit(&mut k, 10.0), lit(&mut k, 100.0));
+    let a0 = k.load(a, zero);
+    let sum = k.m.env.pool.add(a0, ten);
+    let cond = k.m.env.pool.lt(zero, p);
+    let i1 = k.m.env.pool.add(i, one);
+    let body = vec![
+        store(b, zero, a0),                               // B[0] = A[0]
+        store(a, zero, sum),                              // A[0] = A[0] + 10
+        serial(v, four, vec![store(b, i1, a0), store(a, zero, sum)]), // B[i + 1] = A[0]; A[0] += 10
+        Stmt::If { cond, then: vec![store(a, zero, hundred)], other: vec![store(a, zero, ten)] },
+        store(b, four, a0), // B[4] = A[0]
+    ];
+    k.kernel("k", body);
+    for (p, last) in [(0, 10.0), (1, 100.0)] {
+        let after = k.run(true, &[Buf::f32(&[1.0]), Buf::f32(&[0.0; 5])], &[], &[p], (0, 1));
+        assert_eq!(after[1].as_f32(), [1.0, 11.0, 21.0, 31.0, last]);
+    }
+}
+
+#[test]
+fn the_second_operand_of_and_waits_for_the_first() {
+    let mut k = Kit::default();
+    let (table, o) = (k.table("lens", ScalarType::I32), k.buffer("O", F32));
+    let (v, i) = k.var("i");
+    let far = k.int(1 << 40);
+    let at = k.m.env.pool.mul(i, far);
+    let (one, two) = (k.int(1), k.int(2));
+    let entry = k.entry(table, at);
+    let (inside, below) = (k.m.env.pool.lt(i, one), k.m.env.pool.lt(one, entry));
+    let cond = k.m.env.pool.and(inside, below);
+    let not_inside = k.m.env.pool.le(one, i);
+    let either = k.m.env.pool.bin(BinOp::Or, not_inside, below);
+    let value = k.m.env.pool.lit(Literal::float(F32, 1.0));
+    let next = k.m.env.pool.add(i, two);
+    let then = vec![Stmt::Store { tensor: o, index: i, value, mask: Some(cond) }];
+    let body = vec![
+        Stmt::If { cond, then, other: vec![] },
+        Stmt::If { cond: either, then: vec![store(o, next, value)], other: vec![] },
+    ];
+    k.kernel("k", vec![parallel(v, two, body)]);
+    let after = k.run(true, &[Buf::f32(&[0.0; 4])], &[Buf::i32(&[5])], &[], (0, 2));
+    assert_eq!(after[0].as_f32(), [1.0, 0.0, 1.0, 1.0]);
+}

@@ -1,0 +1,252 @@
+//! The Rust builder: the language without text. Handles are typed and `Copy`; expressions are
+//! values with overloaded operators.
+//!
+//! The paper's Listing 1:
+//!
+//! ```
+//! use cora_frontend::builder::*;
+//!
+//! let mut b = ProgramBuilder::new("listing1");
+//! let m = b.param("M", 0..=4096);
+//! let batch = b.dim("batch", m);
+//! let lens = b.extent("lens", &[batch], 0..=512);
+//! let len = b.dim("len", lens.at(batch));
+//! let a = b.input("A", &[batch, len.padded(4)], ScalarType::F32);
+//! let out = b.compute("B", &[batch, len.padded(4)], |ix| 2.0 * a.at(ix));
+//! b.output(out);
+//! b.schedule("cpu", |s| {
+//!     s.fuse(&[(out, batch), (out, len)], "f", 1);
+//!     s.parallel((out, "f"));
+//! });
+//! let graph = b.finish()?;
+//!
+//! let text = cora_frontend::print_program(&graph);
+//! assert!(text.contains("B[batch, len pad 4] : f32 = 2.0 * A[batch, len]"));
+//! assert!(text.contains("fuse B.batch B.len -> f"));
+//! # Ok::<(), Vec<Diagnostic>>(())
+//! ```
+
+mod ops;
+mod schedule;
+mod value;
+
+pub use cora_ir::schedule::{LoopRef, Tail};
+pub use cora_ir::{Combiner, Diagnostic, Graph, ScalarType, Scope};
+pub use schedule::{ScheduleBuilder, ToLoop, ToStage};
+pub use value::{Indices, Value, argmax, argmin, max, max_over, min, min_over, prod, select, size, sum};
+
+use crate::ast::{Def, DimUse, Expr, ExprKind, Ident, Input, Item, ItemKind, Program, Range, ReduceOp, Steps};
+use cora_ir::schedule::Span;
+use std::ops::RangeInclusive;
+use std::panic::Location;
+
+/// A run-time size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Param(pub(crate) u32);
+
+/// An extent function: its values come with each batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Extent(pub(crate) u32);
+
+/// A named dimension; used as a value it is the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dim {
+    pub(crate) handle: u32,
+    pad: i64,
+}
+
+impl Dim {
+    /// The dimension in an index list, stored rounded up to a multiple of `pad` elements.
+    #[must_use]
+    pub fn padded(self, pad: i64) -> Self {
+        Self { pad, ..self }
+    }
+}
+
+/// An input or the result of an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tensor(pub(crate) u32);
+
+impl Extent {
+    /// Its value at `args`.
+    pub fn at(self, args: impl Indices) -> Value {
+        Value::new(ExprKind::Call { base: Value::handle(self.0).0, dims: None, args: args.into_exprs() })
+    }
+}
+
+impl Tensor {
+    /// The element at `index`.
+    pub fn at(self, index: impl Indices) -> Value {
+        Value::new(ExprKind::Access { base: Value::handle(self.0).0, index: index.into_exprs(), guard: None })
+    }
+}
+
+/// Builds a program call by call. Mistakes are reported by [`ProgramBuilder::finish`], with the
+/// place of the call.
+#[derive(Clone, Debug)]
+pub struct ProgramBuilder {
+    name: String,
+    program: Program,
+    diags: Vec<Diagnostic>,
+}
+
+impl ProgramBuilder {
+    /// An empty program called `name`.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), program: Program::default(), diags: Vec::new() }
+    }
+
+    fn handle(&mut self, name: &str) -> u32 {
+        self.program.handles.push(name.to_owned());
+        self.program.handles.len() as u32 - 1
+    }
+
+    fn push(&mut self, kind: ItemKind, at: &Location) {
+        let origin = Some(format!("{}:{}:{}", at.file(), at.line(), at.column()));
+        self.program.items.push(Item { kind, span: Span::default(), origin });
+    }
+
+    fn dim_uses(&self, dims: &[Dim]) -> Vec<DimUse> {
+        let one = |d: &Dim| {
+            let name = self.program.handles.get(d.handle as usize).cloned().unwrap_or_default();
+            let pad = (d.pad != 1).then(|| Expr::new(ExprKind::Int(d.pad.into()), Span::default()));
+            DimUse { name: Ident::new(name), extent: None, pad }
+        };
+        dims.iter().map(one).collect()
+    }
+
+    /// A run-time size with its range.
+    #[track_caller]
+    pub fn param(&mut self, name: &str, range: RangeInclusive<i64>) -> Param {
+        let range = Range { lo: Value::from(*range.start()).0, hi: Value::from(*range.end()).0, inclusive: true };
+        self.push(ItemKind::Param(Ident::new(name), range), Location::caller());
+        Param(self.handle(name))
+    }
+
+    /// A named constant; it can be overridden by name when the program is built from text again.
+    #[track_caller]
+    pub fn constant(&mut self, name: &str, value: i64) -> Value {
+        self.push(ItemKind::Const(Ident::new(name), Value::from(value).0), Location::caller());
+        Value::handle(self.handle(name))
+    }
+
+    /// An extent function over the indices of `args`, with the range of its values.
+    #[track_caller]
+    pub fn extent<V: Into<Value> + Clone>(&mut self, name: &str, args: &[Dim], range: RangeInclusive<V>) -> Extent {
+        let (lo, hi) = range.into_inner();
+        let range = Range { lo: lo.into().0, hi: hi.into().0, inclusive: true };
+        let args = self.dim_uses(args);
+        self.push(ItemKind::Extent(Ident::new(name), args, range), Location::caller());
+        Extent(self.handle(name))
+    }
+
+    /// A dimension with its extent, over parameters and the indices of other dimensions.
+    #[track_caller]
+    pub fn dim(&mut self, name: &str, extent: impl Into<Value>) -> Dim {
+        self.push(ItemKind::Dim(Ident::new(name), extent.into().0), Location::caller());
+        Dim { handle: self.handle(name), pad: 1 }
+    }
+
+    /// An input that is given with each call.
+    #[track_caller]
+    pub fn input(&mut self, name: &str, dims: &[Dim], ty: ScalarType) -> Tensor {
+        self.any_input(name, dims, ty, false, Location::caller())
+    }
+
+    /// An input that is given once and kept: weights.
+    #[track_caller]
+    pub fn const_input(&mut self, name: &str, dims: &[Dim], ty: ScalarType) -> Tensor {
+        self.any_input(name, dims, ty, true, Location::caller())
+    }
+
+    fn any_input(&mut self, name: &str, dims: &[Dim], ty: ScalarType, constant: bool, at: &Location) -> Tensor {
+        let dims = self.dim_uses(dims);
+        let input = Input { name: Ident::new(name), dims, ty, constant, range: None };
+        self.push(ItemKind::Input(input), at);
+        Tensor(self.handle(name))
+    }
+
+    /// Declares that all elements of the integer input `tensor` lie in `range`, so that they may be
+    /// used as indices.
+    pub fn range<V: Into<Value>>(&mut self, tensor: Tensor, range: std::ops::Range<V>) {
+        let name = self.program.handles.get(tensor.0 as usize).cloned().unwrap_or_default();
+        let range = Range { lo: range.start.into().0, hi: range.end.into().0, inclusive: false };
+        for item in &mut self.program.items {
+            if let ItemKind::Input(input) = &mut item.kind
+                && input.name.name == name
+            {
+                input.range = Some(range);
+                return;
+            }
+        }
+        self.diags.push(Diagnostic::new("E0239", format!("`{name}` is not an input, so it has no declared range")));
+    }
+
+    /// `name[dims] = f(indices)`
+    #[track_caller]
+    pub fn compute<const N: usize, V: Into<Value>>(
+        &mut self,
+        name: &str,
+        dims: &[Dim; N],
+        f: impl FnOnce([Value; N]) -> V,
+    ) -> Tensor {
+        let value = f(dims.map(Value::from)).into().0;
+        self.define(name, dims, value, Location::caller())
+    }
+
+    /// `name[dims] = combiner over reduce of f(indices, reduced indices)`
+    #[track_caller]
+    pub fn reduce<const N: usize, const R: usize, V: Into<Value>>(
+        &mut self,
+        name: &str,
+        dims: &[Dim; N],
+        combiner: Combiner,
+        reduce: &[Dim; R],
+        f: impl FnOnce([Value; N], [Value; R]) -> V,
+    ) -> Tensor {
+        let body = f(dims.map(Value::from), reduce.map(Value::from)).into().0;
+        let over = reduce.iter().map(|&d| Value::from(d).0).collect();
+        let value = Expr::new(ExprKind::Reduce(ReduceOp::Combine(combiner), over, body), Span::default());
+        self.define(name, dims, value, Location::caller())
+    }
+
+    fn define(&mut self, name: &str, dims: &[Dim], value: Expr, at: &Location) -> Tensor {
+        let dims = Some(self.dim_uses(dims));
+        self.push(ItemKind::Op(Def { name: Ident::new(name), dims, ty: None, value }), at);
+        Tensor(self.handle(name))
+    }
+
+    /// Makes the result of an operator a result of the program.
+    #[track_caller]
+    pub fn output(&mut self, tensor: Tensor) {
+        let name = self.program.handles.get(tensor.0 as usize).cloned().unwrap_or_default();
+        self.push(ItemKind::Output(vec![Ident::new(name)]), Location::caller());
+    }
+
+    /// Adds a named schedule.
+    #[track_caller]
+    pub fn schedule(&mut self, name: &str, f: impl FnOnce(&mut ScheduleBuilder)) {
+        let at = Location::caller();
+        let mut s = ScheduleBuilder::new(&self.program.handles);
+        f(&mut s);
+        let (steps, mut diags) = s.into_parts();
+        self.diags.append(&mut diags);
+        self.push(ItemKind::Schedule(Ident::new(name), Steps::Parsed(steps)), at);
+    }
+
+    /// The syntax tree built so far.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The op graph, or everything that is wrong with it.
+    pub fn finish(self) -> Result<Graph, Vec<Diagnostic>> {
+        let mut diags = self.diags;
+        match crate::elaborate(&self.name, &self.program, &[]) {
+            Ok(e) if diags.is_empty() => return Ok(e.graph),
+            Ok(_) => {}
+            Err(more) => diags.extend(more),
+        }
+        Err(diags)
+    }
+}

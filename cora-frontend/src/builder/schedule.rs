@@ -1,0 +1,192 @@
+//! Schedule steps as methods.
+
+use super::{Dim, Tensor};
+use crate::parse::schedule::split_loop;
+use cora_ir::schedule::{LoopRef, Span, Step, StepKind, Tail};
+use cora_ir::{Diagnostic, Scope};
+
+/// Collects the steps of one schedule.
+#[derive(Debug)]
+pub struct ScheduleBuilder<'a> {
+    handles: &'a [String],
+    steps: Vec<Step>,
+    diags: Vec<Diagnostic>,
+}
+
+/// What names a stage: a tensor, or its name.
+pub trait ToStage {
+    /// The stage's name; `handles` are the names behind handles.
+    fn to_stage(&self, handles: &[String]) -> String;
+}
+
+impl ToStage for &str {
+    fn to_stage(&self, _: &[String]) -> String {
+        (*self).to_owned()
+    }
+}
+
+impl ToStage for String {
+    fn to_stage(&self, _: &[String]) -> String {
+        self.clone()
+    }
+}
+
+impl ToStage for Tensor {
+    fn to_stage(&self, handles: &[String]) -> String {
+        handles.get(self.0 as usize).cloned().unwrap_or_default()
+    }
+}
+
+/// What names a loop: `"stage.loop"`, or a stage with a dimension or a loop's name.
+pub trait ToLoop {
+    /// The loop; nothing if the text is not of the form `stage.loop`.
+    fn to_loop(&self, handles: &[String]) -> Option<LoopRef>;
+}
+
+impl ToLoop for &str {
+    fn to_loop(&self, _: &[String]) -> Option<LoopRef> {
+        split_loop(self)
+    }
+}
+
+impl ToLoop for LoopRef {
+    fn to_loop(&self, _: &[String]) -> Option<LoopRef> {
+        Some(self.clone())
+    }
+}
+
+impl<S: ToStage> ToLoop for (S, &str) {
+    fn to_loop(&self, handles: &[String]) -> Option<LoopRef> {
+        Some(LoopRef { stage: self.0.to_stage(handles), name: self.1.to_owned() })
+    }
+}
+
+impl<S: ToStage> ToLoop for (S, Dim) {
+    fn to_loop(&self, handles: &[String]) -> Option<LoopRef> {
+        let name = handles.get(self.1.handle as usize)?.clone();
+        Some(LoopRef { stage: self.0.to_stage(handles), name })
+    }
+}
+
+impl<'a> ScheduleBuilder<'a> {
+    pub(super) fn new(handles: &'a [String]) -> Self {
+        Self { handles, steps: Vec::new(), diags: Vec::new() }
+    }
+
+    pub(super) fn into_parts(self) -> (Vec<Step>, Vec<Diagnostic>) {
+        (self.steps, self.diags)
+    }
+
+    /// Any step.
+    pub fn step(&mut self, kind: StepKind) -> &mut Self {
+        self.steps.push(Step { kind, span: Span::default() });
+        self
+    }
+
+    fn at(&mut self, l: impl ToLoop) -> LoopRef {
+        l.to_loop(self.handles).unwrap_or_else(|| {
+            self.diags.push(Diagnostic::new("E0122", "a loop is named by `stage.loop`"));
+            LoopRef { stage: String::new(), name: String::new() }
+        })
+    }
+
+    fn stage(&self, s: impl ToStage) -> String {
+        s.to_stage(self.handles)
+    }
+
+    /// One loop into two; `tail` says what happens to the last, partial tile.
+    pub fn split(&mut self, target: impl ToLoop, factor: i64, outer: &str, inner: &str, tail: Tail) -> &mut Self {
+        let target = self.at(target);
+        self.step(StepKind::Split { target, factor, outer: outer.into(), inner: inner.into(), tail })
+    }
+
+    /// Perfectly nested loops into one, rounded up to a multiple of `pad` (1 = not).
+    pub fn fuse<L: ToLoop>(&mut self, loops: &[L], name: &str, pad: i64) -> &mut Self {
+        let mut refs = Vec::new();
+        for l in loops {
+            refs.push(l.to_loop(self.handles).unwrap_or_else(|| self.at("")));
+        }
+        self.step(StepKind::Fuse { loops: refs, name: name.into(), pad })
+    }
+
+    /// Permutes the named loops of one perfect nest.
+    pub fn reorder(&mut self, stage: impl ToStage, order: &[&str]) -> &mut Self {
+        let stage = self.stage(stage);
+        self.step(StepKind::Reorder { stage, order: order.iter().map(|&s| s.to_owned()).collect() })
+    }
+
+    /// An innermost loop becomes vector code.
+    pub fn vectorize(&mut self, target: impl ToLoop, width: Option<i64>) -> &mut Self {
+        let target = self.at(target);
+        self.step(StepKind::Vectorize { target, width })
+    }
+
+    /// A loop of constant (greatest) extent is unrolled.
+    pub fn unroll(&mut self, target: impl ToLoop) -> &mut Self {
+        let target = self.at(target);
+        self.step(StepKind::Unroll { target })
+    }
+
+    /// Iterations are spread over the workers.
+    pub fn parallel(&mut self, target: impl ToLoop) -> &mut Self {
+        let target = self.at(target);
+        self.step(StepKind::Parallel { target })
+    }
+
+    /// Rounds a loop's extent up to a multiple.
+    pub fn pad_loop(&mut self, target: impl ToLoop, multiple: i64) -> &mut Self {
+        let target = self.at(target);
+        self.step(StepKind::PadLoop { target, multiple })
+    }
+
+    /// Rounds a tensor dimension's storage up to a multiple.
+    pub fn pad_dim(&mut self, tensor: impl ToStage, dim: &str, multiple: i64) -> &mut Self {
+        let tensor = self.stage(tensor);
+        self.step(StepKind::PadDim { tensor, dim: dim.into(), multiple })
+    }
+
+    /// Computes just the region of `stage` that one iteration of a loop reads, there.
+    pub fn compute_at(&mut self, stage: impl ToStage, at: impl ToLoop) -> &mut Self {
+        let (stage, at) = (self.stage(stage), self.at(at));
+        self.step(StepKind::ComputeAt { stage, at })
+    }
+
+    /// The element's expression replaces every read of it.
+    pub fn compute_inline(&mut self, stage: impl ToStage) -> &mut Self {
+        let stage = self.stage(stage);
+        self.step(StepKind::ComputeInline { stage })
+    }
+
+    /// `stage` is computed into a new local stage `name` and copied out.
+    pub fn cache_write(&mut self, stage: impl ToStage, name: &str, scope: Scope, at: impl ToLoop) -> &mut Self {
+        let (stage, at) = (self.stage(stage), self.at(at));
+        self.step(StepKind::CacheWrite { stage, name: name.into(), scope, at })
+    }
+
+    /// Reads of `tensor` in `stage` go through a new local copy `name`, its dimensions in the order
+    /// `layout` (positions; empty = unchanged).
+    pub fn cache_read(
+        &mut self,
+        stage: impl ToStage,
+        tensor: impl ToStage,
+        name: &str,
+        scope: Scope,
+        at: impl ToLoop,
+        layout: &[usize],
+    ) -> &mut Self {
+        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), self.at(at));
+        self.step(StepKind::CacheRead { stage, tensor, name: name.into(), scope, at, layout: layout.to_vec() })
+    }
+
+    /// Where an attached stage's buffer lives.
+    pub fn set_scope(&mut self, stage: impl ToStage, scope: Scope) -> &mut Self {
+        let stage = self.stage(stage);
+        self.step(StepKind::SetScope { stage, scope })
+    }
+
+    /// Drops the tail predicate of a local stage's loop.
+    pub fn relax(&mut self, target: impl ToLoop) -> &mut Self {
+        let target = self.at(target);
+        self.step(StepKind::Relax { target })
+    }
+}

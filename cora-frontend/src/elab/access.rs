@@ -1,0 +1,119 @@
+//! Accesses of tensors: positions, gathers, borders.
+
+use super::{Elab, Entity, Mode, bounds};
+use crate::ast::{Expr, Ident};
+use cora_ir::schedule::Span;
+use cora_ir::{Diagnostic, ExprId, ScalarType, TensorId};
+
+use super::value::Val;
+
+impl Elab<'_> {
+    /// `T[index]`, `T[index] else other`, `T[index] when cond else other`.
+    pub(super) fn access(
+        &mut self,
+        base: &Expr,
+        index: &[Expr],
+        guard: Option<&(Option<Expr>, Expr)>,
+        span: Span,
+    ) -> Option<Val> {
+        let id = self.ident(base)?;
+        let tensor = self.tensor(&id);
+        let mut at = Vec::new();
+        let mut ok = true;
+        for e in index {
+            match self.position(e, guard.is_some()) {
+                Some(i) => at.push(i),
+                None => ok = false,
+            }
+        }
+        let tensor = tensor?;
+        let rank = self.tensor_dims.get(&tensor).map_or(0, Vec::len);
+        if index.len() != rank {
+            let name = &id.name;
+            let mut d = Diagnostic::new("E0208", format!("`{name}` has {rank} dimensions, {} positions given", index.len()));
+            let dims = self.tensor_dims.get(&tensor).cloned().unwrap_or_default();
+            d = d.hint(format!("its dimensions are [{}]", self.dim_names(&dims)));
+            return self.error(span, d);
+        }
+        if !ok {
+            return None;
+        }
+        let ty = self.graph.env.tensors[tensor].ty;
+        let Some((cond, other)) = guard else {
+            return Some(Val::Typed(self.graph.env.pool.load(tensor, ty, at)));
+        };
+        let other_value = self.value(other)?;
+        let other = self.adapt(other_value, ty, other.span())?;
+        let cond = match cond {
+            Some(c) => self.condition(c)?,
+            None => bounds::in_bounds(&mut self.graph.env, tensor, &at),
+        };
+        Some(Val::Typed(self.graph.env.pool.load_guarded(tensor, ty, at, Some((cond, other)))))
+    }
+
+    /// An `Index` value as it is; anything else is refused.
+    pub(super) fn index_typed(&mut self, id: ExprId, span: Span) -> Option<ExprId> {
+        let ty = self.graph.env.pool.ty(id).scalar;
+        if ty == ScalarType::Index {
+            return Some(id);
+        }
+        let mut d = Diagnostic::new("E0213", format!("a position or extent must be an integer, this is {ty}"));
+        if ty.is_int() {
+            d = d.hint("an integer expression can be converted: `index(x)`");
+        }
+        self.error(span, d)
+    }
+
+    /// A position; an integer tensor's element (a gather) is converted if its values are known to
+    /// lie in a range, or if the access is guarded.
+    fn position(&mut self, e: &Expr, guarded: bool) -> Option<ExprId> {
+        let v = self.value(e)?;
+        let Val::Typed(id) = v else { return self.adapt(v, ScalarType::Index, e.span()) };
+        let pool = &self.graph.env.pool;
+        let ty = pool.ty(id).scalar;
+        let cora_ir::Expr::Load { tensor, .. } = *pool.get(id) else { return self.index_typed(id, e.span()) };
+        if !ty.is_int() {
+            return self.index_typed(id, e.span());
+        }
+        let t = &self.graph.env.tensors[tensor];
+        if t.range.is_none() && !guarded {
+            let d = Diagnostic::new("E0215", format!("`{}` is used as an index but declares no range", t.name));
+            return self.error(
+                e.span(),
+                d.hint(format!("declare it: `input {}[...] : {ty} in 0..N`, or end the access with `else x`", t.name)),
+            );
+        }
+        Some(self.graph.env.pool.cast(ScalarType::Index, id))
+    }
+
+    /// The tensor called `id`, which is about to be indexed.
+    fn tensor(&mut self, id: &Ident) -> Option<TensorId> {
+        if let Some((_, local)) = self.scope.values.iter().rev().find(|(n, _)| *n == id.name) {
+            local.value.as_ref()?;
+            if local.tensor.is_some() {
+                return local.tensor;
+            }
+            let d = Diagnostic::new("E0216", format!("`{}` has no order of dimensions and cannot be indexed", id.name));
+            return self.error(id.span, d.hint(format!("define it with an index list: `{}[i, j] = ...`", id.name)));
+        }
+        self.used.insert(id.name.clone());
+        match self.resolve(&id.name) {
+            Some(Entity::Tensor(t)) => {
+                self.allowed(Mode::Value, id)?;
+                Some(t)
+            }
+            Some(Entity::Extent(_) | Entity::Fn(_)) => {
+                let d = Diagnostic::new("E0216", format!("`{}` is a function and cannot be indexed", id.name));
+                self.error(id.span, d.hint(format!("call it: `{}(...)`", id.name)))
+            }
+            Some(_) => self.error(id.span, Diagnostic::new("E0216", format!("`{}` is not a tensor", id.name))),
+            None => match self.part_named(&id.name) {
+                Some(t) => {
+                    self.allowed(Mode::Value, id)?;
+                    Some(t)
+                }
+                None => self.unknown(id),
+            },
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Elaboration: syntax tree to op graph. Resolves names, extents and types, inlines functions, and
+//! gives every reduction and every function local an operator of its own.
+
+mod access;
+mod apply;
+mod arith;
+mod bounds;
+mod decl;
+mod define;
+mod value;
+
+pub(crate) use bounds::in_bounds;
+
+use crate::ast::{Expr, FnDef, Ident, ItemKind, Program};
+use crate::names::suggest;
+use crate::parse::schedule::schedules;
+use cora_ir::schedule::Span;
+use cora_ir::{Diagnostic, DimId, EntityId, ExprId, Graph, ParamId, Role, TensorId, UfId, VarId};
+use define::Draft;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+use value::{Num, Val};
+
+/// An elaborated program and what is suspicious about it.
+#[derive(Clone, Debug)]
+pub struct Elaborated {
+    /// The op graph.
+    pub graph: Graph,
+    /// Diagnostics with codes `W....`: unused declarations, operators that no output needs.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// Elaborates a syntax tree; `consts` override `const` declarations by name.
+pub fn elaborate(name: &str, program: &Program, consts: &[(String, i64)]) -> Result<Elaborated, Vec<Diagnostic>> {
+    let mut elab = Elab::new(name, program);
+    elab.collect(consts);
+    elab.declarations();
+    elab.operators();
+    elab.graph.schedules = schedules(program, &elab.graph.env, &mut elab.diags);
+    elab.outputs();
+    if elab.diags.is_empty() {
+        let warnings = elab.warnings();
+        Ok(Elaborated { graph: elab.graph, warnings })
+    } else {
+        Err(elab.diags)
+    }
+}
+
+/// What a declared name stands for.
+#[derive(Clone, Debug)]
+enum Entity {
+    Const(Num),
+    Param(ParamId),
+    Extent(UfId),
+    Dim(DimId),
+    Tensor(TensorId),
+    Fn(Rc<FnDef>),
+}
+
+/// How far a name has been resolved.
+#[derive(Clone, Debug)]
+enum State {
+    /// Declared by the item at this index, not looked at yet.
+    Pending,
+    /// Being resolved: meeting it again means a cycle.
+    Busy,
+    /// Resolved.
+    Done(Entity),
+    /// An operator further down.
+    Later,
+    /// Reported; using it is no further error.
+    Poison,
+}
+
+struct Slot<'a> {
+    state: State,
+    decl: Decl<'a>,
+    span: Span,
+    kind: &'static str,
+}
+
+/// Where a name's meaning comes from.
+#[derive(Clone, Copy)]
+enum Decl<'a> {
+    Item(usize),
+    /// A dimension declared inside an index list, with its extent.
+    InlineDim(&'a Expr),
+    Override(i64),
+    None,
+}
+
+/// What kinds of things an expression may mention.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Mode {
+    /// Constants.
+    Const,
+    /// Constants and parameters.
+    Bound,
+    /// Also dimensions and extent functions.
+    Extent,
+    /// Everything.
+    Value,
+}
+
+/// The names that a function body sees besides the program's.
+#[derive(Clone, Default)]
+struct Scope {
+    dims: Vec<(String, DimId)>,
+    values: Vec<(String, Local)>,
+}
+
+#[derive(Clone)]
+struct Local {
+    /// Nothing if its definition failed.
+    value: Option<Val>,
+    /// The tensor, where the local can be indexed.
+    tensor: Option<TensorId>,
+}
+
+struct Elab<'a> {
+    program: &'a Program,
+    graph: Graph,
+    diags: Vec<Diagnostic>,
+    slots: BTreeMap<String, Slot<'a>>,
+    used: BTreeSet<String>,
+    /// Names whose resolution is under way, innermost last.
+    stack: Vec<String>,
+    mode: Mode,
+    scope: Scope,
+    /// Functions being inlined, innermost last.
+    calls: Vec<String>,
+    /// Function calls inlined so far.
+    expansions: usize,
+    /// Dimensions of each finished tensor.
+    tensor_dims: HashMap<TensorId, Vec<DimId>>,
+    /// The dimension of each variable.
+    dim_of_var: HashMap<VarId, DimId>,
+    /// Where each dimension was first mentioned in the current operator.
+    dim_spans: BTreeMap<DimId, Span>,
+    /// Reductions and locals of the current operator.
+    drafts: Vec<Draft>,
+    /// Name that the current definition's parts start with.
+    prefix: String,
+    /// Which explicit definition orders the parts' dimensions; 0 is the operator itself.
+    frame: usize,
+    frames: Vec<Option<Vec<DimId>>>,
+    /// Depth and written-out size of each expression made so far.
+    measures: HashMap<ExprId, (u32, u64)>,
+    /// Values of shared builder expressions in the current operator.
+    shared: HashMap<usize, Val>,
+    /// Rust position of the builder call being elaborated.
+    origin: Option<String>,
+}
+
+impl<'a> Elab<'a> {
+    fn new(name: &str, program: &'a Program) -> Self {
+        Self {
+            program,
+            graph: Graph { name: name.to_owned(), ..Graph::default() },
+            diags: Vec::new(),
+            slots: BTreeMap::new(),
+            used: BTreeSet::new(),
+            stack: Vec::new(),
+            mode: Mode::Value,
+            scope: Scope::default(),
+            calls: Vec::new(),
+            expansions: 0,
+            tensor_dims: HashMap::new(),
+            dim_of_var: HashMap::new(),
+            dim_spans: BTreeMap::new(),
+            drafts: Vec::new(),
+            prefix: String::new(),
+            frame: 0,
+            frames: Vec::new(),
+            measures: HashMap::new(),
+            shared: HashMap::new(),
+            origin: None,
+        }
+    }
+
+    /// Records a mistake; gives nothing, so that `return self.error(...)` reads well.
+    fn error<T>(&mut self, span: Span, d: Diagnostic) -> Option<T> {
+        self.report(span, d);
+        None
+    }
+
+    fn report(&mut self, span: Span, mut d: Diagnostic) {
+        if span != Span::default() {
+            d = d.at(span);
+        } else if let Some(o) = &self.origin {
+            d = d.note(format!("at {o}"));
+        }
+        // Shared and inlined expressions are seen several times.
+        if !self.diags.contains(&d) {
+            self.diags.push(d);
+        }
+    }
+
+    fn operators(&mut self) {
+        let program = self.program;
+        for item in &program.items {
+            if let ItemKind::Op(def) = &item.kind {
+                self.origin.clone_from(&item.origin);
+                self.operator(def);
+            }
+        }
+        self.origin = None;
+    }
+
+    fn outputs(&mut self) {
+        let program = self.program;
+        let mut any = false;
+        for item in &program.items {
+            self.origin.clone_from(&item.origin);
+            if let ItemKind::Output(names) = &item.kind {
+                any = true;
+                for name in names {
+                    self.output(name);
+                }
+            }
+        }
+        if !any && self.diags.is_empty() && self.program.broken.is_empty() {
+            let d = Diagnostic::new("E0218", "the program has no output").hint("add `output T` for each result T");
+            self.diags.push(d);
+        }
+    }
+
+    fn output(&mut self, name: &Ident) {
+        self.used.insert(name.name.clone());
+        let tensor = match self.slots.get(&name.name).map(|s| &s.state) {
+            Some(State::Done(Entity::Tensor(t))) => Some(*t),
+            Some(State::Poison) => return,
+            Some(State::Done(_)) => None,
+            _ => self.graph.env.tensor_named(&name.name),
+        };
+        let Some(t) = tensor else {
+            if self.program.broken.contains(&name.name) {
+                return;
+            }
+            let names: Vec<String> = self.graph.env.tensors.iter().map(|(_, t)| t.name.clone()).collect();
+            let mut d = Diagnostic::new("E0217", format!("output `{}` is not defined by any operator", name.name));
+            if let Some(s) = suggest(&name.name, names.iter().map(String::as_str)) {
+                d = d.hint(format!("did you mean `{s}`?"));
+            }
+            self.report(name.span, d);
+            return;
+        };
+        match self.graph.env.tensors[t].role {
+            Role::Temp => {
+                self.graph.env.tensors[t].role = Role::Output;
+                self.graph.outputs.push(t);
+            }
+            Role::Output => {
+                let d = Diagnostic::new("E0219", format!("`{}` is already an output", name.name));
+                self.report(name.span, d);
+            }
+            Role::Input | Role::ConstInput => {
+                let d = Diagnostic::new("E0220", format!("output `{}` is an input", name.name))
+                    .hint("outputs are results of operators");
+                self.report(name.span, d);
+            }
+        }
+    }
+
+    fn warnings(&self) -> Vec<Diagnostic> {
+        let mut out = Vec::new();
+        for (name, slot) in &self.slots {
+            let declared = !matches!(slot.kind, "operator" | "override");
+            if declared && !self.used.contains(name) {
+                let d = Diagnostic::new("W0201", format!("{} `{name}` is never used", slot.kind));
+                out.push(if slot.span == Span::default() { d } else { d.at(slot.span) });
+            }
+        }
+        let mut live: BTreeSet<TensorId> = self.graph.outputs.iter().copied().collect();
+        for op in self.graph.ops.iter().rev() {
+            if live.contains(&op.tensor) {
+                self.graph.env.pool.walk(op.value, &mut |_, e| {
+                    if let cora_ir::Expr::Load { tensor, .. } = e {
+                        live.insert(*tensor);
+                    }
+                });
+            }
+        }
+        for op in &self.graph.ops {
+            let name = &self.graph.env.tensors[op.tensor].name;
+            if !live.contains(&op.tensor)
+                && let Some(slot) = self.slots.get(name)
+            {
+                let d = Diagnostic::new("W0202", format!("no output needs `{name}`"));
+                out.push(if slot.span == Span::default() { d } else { d.at(slot.span) });
+            }
+        }
+        out.sort_by_key(|d| d.span.map_or((0, 0), |s| (s.start, s.end)));
+        out
+    }
+
+    fn dim_var(&mut self, d: DimId) -> ExprId {
+        let v = self.graph.env.dims[d].var;
+        self.graph.env.pool.var(v)
+    }
+
+    /// The dimensions whose indices `e` mentions, in order of first appearance.
+    fn dims_in(&self, e: ExprId) -> Vec<DimId> {
+        self.graph.env.pool.vars_of(e).iter().filter_map(|v| self.dim_of_var.get(v).copied()).collect()
+    }
+
+    /// `e` with the variable of `dims[j]` replaced by `Arg(j)`.
+    fn over_args(&mut self, e: ExprId, dims: &[DimId]) -> ExprId {
+        let pool = &mut self.graph.env.pool;
+        let map = dims.iter().enumerate().map(|(j, &d)| (self.graph.env.dims[d].var, pool.arg(j as u32))).collect();
+        pool.substitute(e, &map)
+    }
+
+    fn dim_name(&self, d: DimId) -> String {
+        self.graph.env.dims[d].name.clone()
+    }
+
+    /// The names of dimensions, for messages.
+    fn dim_names(&self, dims: &[DimId]) -> String {
+        dims.iter().map(|&d| self.graph.env.dims[d].name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
+    fn new_dim(&mut self, name: &str, extent: ExprId) -> DimId {
+        let var = self.graph.env.new_var(name);
+        let dim = self.graph.env.dims.push(cora_ir::Dim { name: name.to_owned(), extent, var });
+        self.dim_of_var.insert(var, dim);
+        debug_assert!(dim.index() < self.graph.env.vars.len());
+        dim
+    }
+}

@@ -1,0 +1,193 @@
+//! The lexer: any text to tokens, with a diagnostic for each stretch of characters that is none.
+
+use cora_ir::Diagnostic;
+use cora_ir::schedule::Span;
+
+/// What a token is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenKind {
+    /// A name or keyword; dots inside belong to it (`P.sum`).
+    Name,
+    /// An integer literal.
+    Int,
+    /// A floating-point literal.
+    Float,
+    /// An operator or bracket.
+    Punct,
+    /// The end of the text.
+    End,
+}
+
+/// A token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Token {
+    /// What it is.
+    pub kind: TokenKind,
+    /// Its characters (numbers without `_`).
+    pub text: String,
+    /// Where it stands.
+    pub span: Span,
+    /// Whether it is the first on its line.
+    pub first: bool,
+}
+
+const PUNCT: [&str; 26] = [
+    "..=", "->", "..", "==", "!=", "<=", ">=", "(", ")", "[", "]", "{", "}", "<", ">", "=", "+", "-", "*", "/", "%", ",",
+    ";", ":", ".", "|",
+];
+
+/// The tokens of `text`, ending with one `End`.
+pub fn lex(text: &str) -> (Vec<Token>, Vec<Diagnostic>) {
+    let bytes = text.as_bytes();
+    let mut out = Vec::new();
+    let mut diags: Vec<Diagnostic> = Vec::new();
+    let (mut pos, mut first) = (0, true);
+    while pos < bytes.len() {
+        let c = bytes[pos];
+        let start = pos;
+        let kind = match c {
+            b'\n' => {
+                first = true;
+                pos += 1;
+                continue;
+            }
+            b' ' | b'\t' | b'\r' => {
+                pos += 1;
+                continue;
+            }
+            b'/' if bytes.get(pos + 1) == Some(&b'/') => {
+                while pos < bytes.len() && bytes[pos] != b'\n' {
+                    pos += 1;
+                }
+                continue;
+            }
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' => {
+                pos = name_end(bytes, pos);
+                TokenKind::Name
+            }
+            b'0'..=b'9' => {
+                let (end, kind) = number_end(bytes, pos);
+                pos = end;
+                if is_word(bytes.get(pos)) {
+                    pos = name_end(bytes, pos);
+                    let span = Span { start, end: pos };
+                    diags.push(
+                        Diagnostic::new("E0102", format!("`{}` is not a number", &text[start..pos]))
+                            .at(span)
+                            .hint("a name starts with a letter; put an operator between a number and a name"),
+                    );
+                }
+                kind
+            }
+            _ => match PUNCT.iter().find(|p| text[pos..].starts_with(**p)) {
+                Some(p) => {
+                    pos += p.len();
+                    TokenKind::Punct
+                }
+                None => {
+                    let len = text[pos..].chars().next().map_or(1, char::len_utf8);
+                    pos += len;
+                    bad_character(text, Span { start, end: pos }, &mut diags);
+                    continue;
+                }
+            },
+        };
+        let mut word = text[start..pos].to_owned();
+        if kind != TokenKind::Name {
+            word.retain(|c| c != '_');
+        }
+        out.push(Token { kind, text: word, span: Span { start, end: pos }, first });
+        first = false;
+    }
+    let end = text.len();
+    out.push(Token { kind: TokenKind::End, text: String::new(), span: Span { start: end, end }, first: true });
+    (out, diags)
+}
+
+fn bad_character(text: &str, span: Span, diags: &mut Vec<Diagnostic>) {
+    if span.start == 0 && text.starts_with('\u{feff}') {
+        return;
+    }
+    if let Some(last) = diags.last_mut()
+        && last.code == "E0101"
+        && let Some(s) = &mut last.span
+        && s.end == span.start
+    {
+        s.end = span.end;
+        last.message = format!("unexpected characters `{}`", text[s.start..s.end].escape_debug());
+        return;
+    }
+    let shown = text[span.start..span.end].escape_debug();
+    diags.push(
+        Diagnostic::new("E0101", format!("unexpected character `{shown}`"))
+            .at(span)
+            .hint("names are ASCII letters, digits and `_`; comments start with `//`"),
+    );
+}
+
+fn is_word(b: Option<&u8>) -> bool {
+    b.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_')
+}
+
+fn name_end(bytes: &[u8], mut pos: usize) -> usize {
+    loop {
+        while is_word(bytes.get(pos)) {
+            pos += 1;
+        }
+        if bytes.get(pos) == Some(&b'.') && is_word(bytes.get(pos + 1)) {
+            pos += 1;
+        } else {
+            return pos;
+        }
+    }
+}
+
+fn digits(bytes: &[u8], mut pos: usize) -> usize {
+    while bytes.get(pos).is_some_and(|b| b.is_ascii_digit() || *b == b'_') {
+        pos += 1;
+    }
+    pos
+}
+
+fn number_end(bytes: &[u8], start: usize) -> (usize, TokenKind) {
+    let digit = |p: usize| bytes.get(p).is_some_and(u8::is_ascii_digit);
+    let mut pos = digits(bytes, start);
+    let mut kind = TokenKind::Int;
+    if bytes.get(pos) == Some(&b'.') && digit(pos + 1) {
+        pos = digits(bytes, pos + 1);
+        kind = TokenKind::Float;
+    }
+    if matches!(bytes.get(pos), Some(b'e' | b'E')) {
+        let sign = usize::from(matches!(bytes.get(pos + 1), Some(b'+' | b'-')));
+        if digit(pos + 1 + sign) {
+            pos = digits(bytes, pos + 1 + sign);
+            kind = TokenKind::Float;
+        }
+    }
+    (pos, kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> String {
+        lex(text).0.iter().map(|t| t.text.as_str()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn ranges_dots_and_comments() {
+        assert_eq!(words("0..=4_096"), "0 ..= 4096 ");
+        assert_eq!(words("0..V"), "0 .. V ");
+        assert_eq!(words("P.m.1[a.b] 1e-5 2.5e3 // x"), "P.m.1 [ a.b ] 1e-5 2.5e3 ");
+        assert_eq!(words("lo..hi"), "lo .. hi ");
+        assert_eq!(words("a/b"), "a / b ");
+    }
+
+    #[test]
+    fn bad_characters_are_reported_once_a_stretch() {
+        let (_, d) = lex("a ## b é 1x");
+        let codes: Vec<_> = d.iter().map(|d| d.code).collect();
+        assert_eq!(codes, ["E0101", "E0101", "E0102"]);
+    }
+}

@@ -1,0 +1,84 @@
+//! Reserved words and suggestions for misspelt names.
+
+use crate::ast::ReduceOp;
+use cora_ir::{ScalarType, UnOp};
+
+/// Words of the grammar; never names.
+pub const KEYWORDS: [&str; 21] = [
+    "param", "const", "extent", "dim", "input", "fn", "output", "schedule", "in", "pad", "and", "or", "not", "if",
+    "then", "else", "when", "true", "false", "inf", "nan",
+];
+
+/// Functions that are not [`UnOp`]s, casts or reductions.
+pub const BUILTINS: [&str; 7] = ["select", "pow", "ceildiv", "floordiv", "size", "sigmoid", "relu"];
+
+/// The names of the math functions.
+pub fn math_names() -> Vec<&'static str> {
+    UnOp::ALL.into_iter().map(UnOp::name).filter(|n| math_function(n).is_some()).collect()
+}
+
+/// The math function with that name (`-` and `not` have none).
+pub fn math_function(name: &str) -> Option<UnOp> {
+    UnOp::ALL.into_iter().find(|u| u.name() == name && !matches!(u, UnOp::Neg | UnOp::Not))
+}
+
+/// Whether `name` starts an item.
+pub fn is_item_keyword(name: &str) -> bool {
+    KEYWORDS[..8].contains(&name)
+}
+
+/// Whether `name` means something already and cannot be declared.
+pub fn is_reserved(name: &str) -> bool {
+    KEYWORDS.contains(&name)
+        || BUILTINS.contains(&name)
+        || ReduceOp::from_name(name).is_some()
+        || ScalarType::from_name(name).is_some()
+        || math_function(name).is_some()
+}
+
+/// The candidate nearest to `name`, if one is near enough to be what was meant.
+pub fn suggest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (name.len() / 3).clamp(1, 3);
+    candidates
+        .into_iter()
+        .filter(|c| c.len().abs_diff(name.len()) <= limit)
+        .map(|c| (distance(name, c), c))
+        .filter(|&(d, c)| d <= limit && d < c.len())
+        .min()
+        .map(|(_, c)| c)
+}
+
+/// Edit distance where a swap of neighbours or a change of case counts as one.
+fn distance(a: &str, b: &str) -> usize {
+    if a.len() > 64 || b.len() > 64 {
+        return usize::MAX;
+    }
+    let (a, b): (Vec<u8>, Vec<u8>) = (a.to_ascii_lowercase().into_bytes(), b.to_ascii_lowercase().into_bytes());
+    let mut rows = vec![(0..=b.len()).collect::<Vec<_>>()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let same = usize::from(a[i - 1] != b[j - 1]);
+            let mut d = (rows[i - 1][j - 1] + same).min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                d = d.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(d);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggestions() {
+        assert_eq!(suggest("bacth", ["q", "batch", "k"]), Some("batch"));
+        assert_eq!(suggest("Batch", ["batch"]), Some("batch"));
+        assert_eq!(suggest("x", ["y"]), None);
+        assert_eq!(suggest("softmx", ["softmax", "S"]), Some("softmax"));
+    }
+}

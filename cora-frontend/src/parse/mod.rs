@@ -1,0 +1,221 @@
+//! The parser: tokens to syntax tree, recovering at item boundaries so that several mistakes are
+//! reported in one go. Recursive descent with a depth limit.
+
+mod expr;
+mod item;
+pub(crate) mod schedule;
+
+use crate::ast::{Ident, Program};
+use crate::lex::{Token, TokenKind, lex};
+use crate::names::{KEYWORDS, is_item_keyword, is_reserved};
+use cora_ir::Diagnostic;
+use cora_ir::schedule::Span;
+
+/// A construct could not be parsed; its diagnostic has been recorded.
+pub(crate) struct Failed;
+
+pub(crate) type Parsed<T> = Result<T, Failed>;
+
+/// More errors than this are not worth printing.
+const MAX_ERRORS: usize = 50;
+
+pub(crate) struct Parser {
+    tokens: Vec<Token>,
+    pos: usize,
+    pub(crate) diags: Vec<Diagnostic>,
+    depth: u32,
+    /// Inside `then`, where `else` belongs to the `if` and not to an access.
+    no_else: bool,
+}
+
+/// The syntax tree of `text` and what is wrong with it; items that cannot be parsed are left out.
+pub fn parse_ast(text: &str) -> (Program, Vec<Diagnostic>) {
+    let (tokens, diags) = lex(text);
+    let mut parser = Parser::new(tokens);
+    parser.diags = diags;
+    let program = parser.program();
+    (program, parser.diags)
+}
+
+impl Parser {
+    pub(crate) fn new(tokens: Vec<Token>) -> Self {
+        Self { tokens, pos: 0, diags: Vec::new(), depth: 0, no_else: false }
+    }
+
+    fn program(&mut self) -> Program {
+        let mut program = Program::default();
+        while !self.at_end() && self.diags.len() < MAX_ERRORS {
+            if self.eat(";") {
+                continue;
+            }
+            let start = self.pos;
+            let done = self.items(&mut program.items).and_then(|()| self.end_of_statement());
+            if done.is_err() {
+                self.recover(start, &mut program.broken);
+            }
+        }
+        program
+    }
+
+    fn end_of_statement(&mut self) -> Parsed<()> {
+        let t = self.peek();
+        if t.first || t.text == ";" || t.kind == TokenKind::End {
+            return Ok(());
+        }
+        let (span, found) = (t.span, describe(t));
+        self.fail(Diagnostic::new("E0106", format!("expected the end of the statement, found {found}")).at(span).hint(
+            "an operator may be missing before it; two statements on one line need `;` between them",
+        ))
+    }
+
+    /// Skips to the next thing that looks like an item and notes the names that were skipped.
+    fn recover(&mut self, start: usize, broken: &mut Vec<String>) {
+        let mut braces = 0_usize;
+        for t in &self.tokens[start..self.pos.min(self.tokens.len())] {
+            match t.text.as_str() {
+                "{" => braces += 1,
+                "}" => braces = braces.saturating_sub(1),
+                _ => {}
+            }
+        }
+        if self.pos == start {
+            self.advance();
+        }
+        while !self.at_end() {
+            let t = self.peek();
+            let item = t.kind == TokenKind::Name && (is_item_keyword(&t.text) || (braces == 0 && self.looks_like_op()));
+            if t.first && item {
+                break;
+            }
+            match t.text.as_str() {
+                "{" => braces += 1,
+                "}" => braces = braces.saturating_sub(1),
+                _ => {}
+            }
+            self.advance();
+        }
+        for w in self.tokens[start..self.pos].windows(2) {
+            if w[0].kind == TokenKind::Name && !KEYWORDS.contains(&w[0].text.as_str()) {
+                broken.push(w[0].text.clone());
+            }
+        }
+    }
+
+    fn looks_like_op(&self) -> bool {
+        matches!(self.peek_at(1).text.as_str(), "[" | "=" | ":")
+    }
+
+    fn peek(&self) -> &Token {
+        self.peek_at(0)
+    }
+
+    fn peek_at(&self, ahead: usize) -> &Token {
+        &self.tokens[(self.pos + ahead).min(self.tokens.len() - 1)]
+    }
+
+    fn at_end(&self) -> bool {
+        self.peek().kind == TokenKind::End
+    }
+
+    fn advance(&mut self) -> Token {
+        let t = self.peek().clone();
+        self.pos = (self.pos + 1).min(self.tokens.len());
+        t
+    }
+
+    fn at(&self, text: &str) -> bool {
+        let t = self.peek();
+        t.text == text && matches!(t.kind, TokenKind::Punct | TokenKind::Name)
+    }
+
+    fn eat(&mut self, text: &str) -> bool {
+        let found = self.at(text);
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    fn expect(&mut self, text: &str) -> Parsed<Span> {
+        if self.at(text) { Ok(self.advance().span) } else { self.unexpected(&format!("`{text}`")) }
+    }
+
+    fn prev_end(&self) -> usize {
+        if self.pos == 0 { 0 } else { self.tokens[self.pos - 1].span.end }
+    }
+
+    fn span_from(&self, start: Span) -> Span {
+        Span { start: start.start, end: self.prev_end().max(start.end) }
+    }
+
+    fn fail<T>(&mut self, d: Diagnostic) -> Parsed<T> {
+        self.diags.push(d);
+        Err(Failed)
+    }
+
+    fn unexpected<T>(&mut self, wanted: &str) -> Parsed<T> {
+        let t = self.peek();
+        let (span, found) = (t.span, describe(t));
+        let code = if t.kind == TokenKind::End { "E0107" } else { "E0103" };
+        self.fail(Diagnostic::new(code, format!("expected {wanted}, found {found}")).at(span))
+    }
+
+    /// Any name that is not a keyword.
+    fn name(&mut self, what: &str) -> Parsed<Ident> {
+        let t = self.peek().clone();
+        if t.kind != TokenKind::Name {
+            return self.unexpected(what);
+        }
+        if KEYWORDS.contains(&t.text.as_str()) {
+            return self.fail(Diagnostic::new("E0103", format!("expected {what}, found the keyword `{}`", t.text)).at(t.span));
+        }
+        self.advance();
+        Ok(Ident { name: t.text, span: t.span })
+    }
+
+    /// A name that is being declared: not one that means something already.
+    fn new_name(&mut self, what: &str) -> Parsed<Ident> {
+        let t = self.peek().clone();
+        if t.kind == TokenKind::Name && is_reserved(&t.text) {
+            self.advance();
+            return self.fail(
+                Diagnostic::new("E0105", format!("`{}` is a reserved name and cannot be declared as {what}", t.text))
+                    .at(t.span)
+                    .hint("choose another name"),
+            );
+        }
+        self.name(what)
+    }
+
+    /// A name without dots that is being declared: everything but a tensor.
+    fn plain_name(&mut self, what: &str) -> Parsed<Ident> {
+        let id = self.new_name(what)?;
+        if id.name.contains('.') {
+            return self.fail(
+                Diagnostic::new("E0109", format!("the name `{}` of {what} contains a dot", id.name))
+                    .at(id.span)
+                    .hint("only tensors may have dots in their names"),
+            );
+        }
+        Ok(id)
+    }
+
+    /// `one (, one)*` up to `close`, which is consumed; a trailing comma is fine.
+    fn list<T>(&mut self, close: &str, one: &mut dyn FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+        let mut out = Vec::new();
+        while !self.eat(close) {
+            out.push(one(self)?);
+            if !self.at(close) && !self.eat(",") {
+                return self.unexpected(&format!("`,` or `{close}`"));
+            }
+        }
+        Ok(out)
+    }
+}
+
+pub(crate) fn describe(t: &Token) -> String {
+    match t.kind {
+        TokenKind::End => "the end of the text".to_owned(),
+        _ => format!("`{}`", t.text),
+    }
+}

@@ -1,0 +1,413 @@
+//! Schedules: expands calls of schedule functions, then parses steps.
+
+use super::{Failed, Parsed, Parser};
+use crate::ast::{Ident, ItemKind, Program, Steps};
+use crate::lex::{Token, TokenKind};
+use crate::names::suggest;
+use cora_ir::schedule::{LoopRef, Schedule, Span, Step, StepKind, Tail};
+use cora_ir::{Diagnostic, Env, Scope};
+
+/// Calls of schedule functions may nest this deep.
+const MAX_CALLS: u32 = 32;
+/// A schedule may have this many steps after expansion.
+const MAX_STEPS: usize = 100_000;
+
+const STEPS: [&str; 14] = [
+    "split",
+    "fuse",
+    "reorder",
+    "vectorize",
+    "unroll",
+    "parallel",
+    "pad_loop",
+    "pad_dim",
+    "compute_at",
+    "compute_inline",
+    "cache_write",
+    "cache_read",
+    "set_scope",
+    "relax",
+];
+const WORDS: [&str; 8] = ["at", "tail", "mask", "exact", "layout", "global", "local", "reg"];
+
+/// The schedules of `program`; `env` gives tensors' dimension names for `layout(...)`.
+pub(crate) fn schedules(program: &Program, env: &Env, diags: &mut Vec<Diagnostic>) -> Vec<Schedule> {
+    let mut functions = Vec::new();
+    for item in &program.items {
+        if let ItemKind::ScheduleFn(name, params, body) = &item.kind {
+            check_function(name, params, &functions, diags);
+            functions.push(Function { name, params, body });
+        }
+    }
+    let mut out: Vec<Schedule> = Vec::new();
+    for item in &program.items {
+        let ItemKind::Schedule(name, steps) = &item.kind else { continue };
+        if out.iter().any(|s| s.name == name.name) {
+            diags.push(
+                Diagnostic::new("E0119", format!("there are two schedules called `{}`", name.name)).at(name.span),
+            );
+            continue;
+        }
+        let steps = match steps {
+            Steps::Parsed(steps) => steps.clone(),
+            Steps::Tokens(tokens) => {
+                let mut steps = Vec::new();
+                let mut cx = Cx { functions: &functions, env, steps: &mut steps, depth: 0, calls: 0, call: None };
+                cx.body(tokens.clone(), diags);
+                steps
+            }
+        };
+        out.push(Schedule { name: name.name.clone(), steps });
+    }
+    out
+}
+
+struct Function<'a> {
+    name: &'a Ident,
+    params: &'a [Ident],
+    body: &'a [Token],
+}
+
+fn check_function(name: &Ident, params: &[Ident], earlier: &[Function], diags: &mut Vec<Diagnostic>) {
+    if STEPS.contains(&name.name.as_str()) || earlier.iter().any(|f| f.name.name == name.name) {
+        let d = Diagnostic::new("E0119", format!("`{}` is already a schedule step", name.name));
+        diags.push(d.at(name.span).hint("choose another name"));
+    }
+    for (i, p) in params.iter().enumerate() {
+        if STEPS.contains(&p.name.as_str()) || WORDS.contains(&p.name.as_str()) {
+            let d = Diagnostic::new("E0105", format!("`{}` is a word of schedules and cannot be a parameter", p.name));
+            diags.push(d.at(p.span).hint("choose another name"));
+        }
+        if params[..i].iter().any(|q| q.name == p.name) {
+            diags.push(Diagnostic::new("E0204", format!("parameter `{}` is declared twice", p.name)).at(p.span));
+        }
+    }
+}
+
+struct Cx<'a> {
+    functions: &'a [Function<'a>],
+    env: &'a Env,
+    steps: &'a mut Vec<Step>,
+    depth: u32,
+    /// Calls expanded so far.
+    calls: usize,
+    /// The outermost call being expanded: its steps are reported there.
+    call: Option<Span>,
+}
+
+impl Cx<'_> {
+    fn body(&mut self, mut tokens: Vec<Token>, diags: &mut Vec<Diagnostic>) {
+        let end = tokens.last().map_or(Span::default(), |t| Span { start: t.span.end, end: t.span.end });
+        tokens.push(Token { kind: TokenKind::End, text: String::new(), span: end, first: true });
+        let mut p = Parser::new(tokens);
+        let endless = |p: &Parser| p.diags.iter().any(|d| d.code == "E0118");
+        while !p.at_end() && p.diags.len() < super::MAX_ERRORS && !endless(&p) {
+            if p.eat(";") {
+                continue;
+            }
+            let before = p.pos;
+            if self.step(&mut p).and_then(|()| p.end_of_statement()).is_err() {
+                if p.pos == before {
+                    p.advance();
+                }
+                while !p.at_end() && !p.peek().first && !p.at(";") {
+                    p.advance();
+                }
+            }
+        }
+        diags.append(&mut p.diags);
+    }
+
+    fn call(&mut self, p: &mut Parser, name: &Ident) -> Parsed<()> {
+        let Some(f) = self.functions.iter().find(|f| f.name.name == name.name) else {
+            let known = STEPS.iter().copied().chain(self.functions.iter().map(|f| f.name.name.as_str()));
+            let mut d =
+                Diagnostic::new("E0116", format!("`{}` is not a schedule step", name.name)).at(name.span);
+            d = match suggest(&name.name, known) {
+                Some(s) => d.hint(format!("did you mean `{s}`?")),
+                None => d.hint(format!("the steps are {}", STEPS.join(", "))),
+            };
+            return p.fail(d);
+        };
+        p.expect("(")?;
+        let args = p.list(")", &mut |p| match p.peek().kind {
+            TokenKind::Name | TokenKind::Int => Ok(p.advance()),
+            _ => p.unexpected("a stage, a loop or a number"),
+        })?;
+        let span = p.span_from(name.span);
+        if args.len() != f.params.len() {
+            let (want, got) = (f.params.len(), args.len());
+            return p.fail(
+                Diagnostic::new("E0117", format!("schedule function `{}` takes {want} arguments, {got} given", name.name))
+                    .at(span),
+            );
+        }
+        if self.depth >= MAX_CALLS {
+            let d = Diagnostic::new("E0118", format!("calls of schedule functions nest deeper than {MAX_CALLS}"));
+            return p.fail(d.at(span).hint("does the function call itself?"));
+        }
+        self.calls += 1;
+        if self.calls > MAX_STEPS || self.steps.len() > MAX_STEPS {
+            let d = Diagnostic::new("E0118", format!("a schedule of more than {MAX_STEPS} steps and calls"));
+            return p.fail(d.at(span));
+        }
+        let body = f.body.iter().map(|t| substitute(t, f.params, &args)).collect();
+        let outer = self.call;
+        self.call = outer.or(Some(span));
+        self.depth += 1;
+        let mut diags = Vec::new();
+        self.body(body, &mut diags);
+        self.depth -= 1;
+        self.call = outer;
+        let failed = !diags.is_empty();
+        p.diags.append(&mut diags);
+        if failed { Err(Failed) } else { Ok(()) }
+    }
+
+    fn step(&mut self, p: &mut Parser) -> Parsed<()> {
+        let word = p.name("a schedule step")?;
+        let mut kinds = Vec::new();
+        match word.name.as_str() {
+            "split" => kinds.push(split(p)?),
+            "fuse" => {
+                let loops = loops(p)?;
+                p.expect("->")?;
+                let name = p.name("the fused loop's name")?.name;
+                let pad = if p.eat("pad") { positive(p)? } else { 1 };
+                kinds.push(StepKind::Fuse { loops, name, pad });
+            }
+            "reorder" => {
+                let stage = p.name("a stage")?.name;
+                p.expect(":")?;
+                let mut order = vec![p.name("a loop")?.name];
+                while same_line_name(p) {
+                    order.push(p.name("a loop")?.name);
+                }
+                kinds.push(StepKind::Reorder { stage, order });
+            }
+            "vectorize" => {
+                let targets = loops(p)?;
+                let width = if p.peek().kind == TokenKind::Int { Some(positive(p)?) } else { None };
+                kinds.extend(targets.into_iter().map(|target| StepKind::Vectorize { target, width }));
+            }
+            "unroll" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Unroll { target })),
+            "parallel" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Parallel { target })),
+            "relax" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Relax { target })),
+            "pad_loop" => {
+                let targets = loops(p)?;
+                let multiple = positive(p)?;
+                kinds.extend(targets.into_iter().map(|target| StepKind::PadLoop { target, multiple }));
+            }
+            "pad_dim" => {
+                let LoopRef { stage: tensor, name: dim } = loop_ref(p)?;
+                kinds.push(StepKind::PadDim { tensor, dim, multiple: positive(p)? });
+            }
+            "compute_at" => {
+                let mut stages = vec![p.name("a stage")?.name];
+                while !p.at("at") {
+                    stages.push(p.name("a stage or `at`")?.name);
+                }
+                p.expect("at")?;
+                let at = loop_ref(p)?;
+                kinds.extend(stages.into_iter().map(|stage| StepKind::ComputeAt { stage, at: at.clone() }));
+            }
+            "compute_inline" => {
+                let mut stages = vec![p.name("a stage")?.name];
+                while same_line_name(p) {
+                    stages.push(p.name("a stage")?.name);
+                }
+                kinds.extend(stages.into_iter().map(|stage| StepKind::ComputeInline { stage }));
+            }
+            "cache_write" => {
+                let stage = p.name("a stage")?.name;
+                p.expect("->")?;
+                let name = p.name("the new stage's name")?.name;
+                let scope = scope(p)?;
+                p.expect("at")?;
+                let at = loop_ref(p)?;
+                kinds.push(StepKind::CacheWrite { stage, name, scope, at });
+            }
+            "set_scope" => {
+                let stage = p.name("a stage")?.name;
+                kinds.push(StepKind::SetScope { stage, scope: scope(p)? });
+            }
+            "cache_read" => kinds.push(self.cache_read(p)?),
+            _ => return self.call(p, &word),
+        }
+        let span = self.call.unwrap_or_else(|| p.span_from(word.span));
+        self.steps.extend(kinds.into_iter().map(|kind| Step { kind, span }));
+        Ok(())
+    }
+
+    /// `S.T -> Tl reg at S.i layout(d, k)`; `S:T` where a name has dots.
+    fn cache_read(&mut self, p: &mut Parser) -> Parsed<StepKind> {
+        let (stage, tensor) = if p.peek_at(1).text == ":" {
+            let stage = p.name("a stage")?.name;
+            p.expect(":")?;
+            (stage, p.name("a tensor")?.name)
+        } else {
+            let r = loop_ref(p)?;
+            (r.stage, r.name)
+        };
+        p.expect("->")?;
+        let name = p.name("the new stage's name")?.name;
+        let scope = scope(p)?;
+        p.expect("at")?;
+        let at = loop_ref(p)?;
+        let mut layout = Vec::new();
+        if p.eat("layout") {
+            p.expect("(")?;
+            let dims: Option<Vec<String>> =
+                self.env.tensor_named(&tensor).map(|t| self.env.tensors[t].dims.iter().map(|d| d.name.clone()).collect());
+            layout = p.list(")", &mut |p| layout_entry(p, &tensor, dims.as_deref()))?;
+        }
+        Ok(StepKind::CacheRead { stage, tensor, name, scope, at, layout })
+    }
+}
+
+fn layout_entry(p: &mut Parser, tensor: &str, dims: Option<&[String]>) -> Parsed<usize> {
+    let t = p.advance();
+    let position = match t.kind {
+        TokenKind::Int => t.text.parse().ok(),
+        TokenKind::Name => dims.and_then(|dims| dims.iter().position(|d| *d == t.text)),
+        _ => None,
+    };
+    if let Some(position) = position {
+        return Ok(position);
+    }
+    let d = Diagnostic::new("E0120", format!("`{}` is not a dimension of `{tensor}`", t.text)).at(t.span);
+    p.fail(match dims {
+        Some(dims) => d.hint(format!("its dimensions are {}", dims.join(", "))),
+        None => d.hint("its dimensions are not known here: give positions, counted from 0"),
+    })
+}
+
+fn split(p: &mut Parser) -> Parsed<StepKind> {
+    let target = loop_ref(p)?;
+    let factor = positive(p)?;
+    p.expect("->")?;
+    let outer = p.name("the outer loop's name")?.name;
+    p.expect(",")?;
+    let inner = p.name("the inner loop's name")?.name;
+    let mut tail = Tail::Exact;
+    if p.eat("tail") {
+        p.expect("(")?;
+        tail = if p.eat("mask") {
+            Tail::Mask
+        } else if p.eat("exact") {
+            Tail::Exact
+        } else {
+            return p.unexpected("`mask` or `exact`");
+        };
+        p.expect(")")?;
+    }
+    Ok(StepKind::Split { target, factor, outer, inner, tail })
+}
+
+fn scope(p: &mut Parser) -> Parsed<Scope> {
+    for s in [Scope::Global, Scope::Local, Scope::Reg] {
+        if p.eat(s.name()) {
+            return Ok(s);
+        }
+    }
+    if p.at("at") { Ok(Scope::Local) } else { p.unexpected("`local`, `reg`, `global` or `at`") }
+}
+
+fn positive(p: &mut Parser) -> Parsed<i64> {
+    let t = p.peek().clone();
+    if t.kind != TokenKind::Int {
+        return p.unexpected("a number");
+    }
+    p.advance();
+    match t.text.parse::<i64>() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => p.fail(Diagnostic::new("E0121", format!("`{}` is not a positive number", t.text)).at(t.span)),
+    }
+}
+
+fn same_line_name(p: &Parser) -> bool {
+    let t = p.peek();
+    t.kind == TokenKind::Name && !t.first
+}
+
+fn loops(p: &mut Parser) -> Parsed<Vec<LoopRef>> {
+    let mut out = vec![loop_ref(p)?];
+    while same_line_name(p) && !p.at("pad") {
+        out.push(loop_ref(p)?);
+    }
+    Ok(out)
+}
+
+/// Splits `stage.loop` at the last dot.
+pub(crate) fn split_loop(path: &str) -> Option<LoopRef> {
+    path.rsplit_once('.').map(|(stage, name)| LoopRef { stage: stage.to_owned(), name: name.to_owned() })
+}
+
+fn loop_ref(p: &mut Parser) -> Parsed<LoopRef> {
+    let id = p.name("a loop `stage.loop`")?;
+    match split_loop(&id.name) {
+        Some(r) => Ok(r),
+        None => p.fail(
+            Diagnostic::new("E0122", format!("`{}` does not name a loop", id.name))
+                .at(id.span)
+                .hint(format!("write the stage before it: `stage.{}`", id.name)),
+        ),
+    }
+}
+
+/// `t` with each dot-separated part that is a parameter replaced by its argument.
+fn substitute(t: &Token, params: &[Ident], args: &[Token]) -> Token {
+    let arg = |part: &str| params.iter().position(|p| p.name == part).map(|i| &args[i]);
+    if t.kind != TokenKind::Name {
+        return t.clone();
+    }
+    if let Some(a) = arg(&t.text) {
+        return Token { kind: a.kind, text: a.text.clone(), span: t.span, first: t.first };
+    }
+    let parts: Vec<&str> = t.text.split('.').map(|part| arg(part).map_or(part, |a| a.text.as_str())).collect();
+    Token { text: parts.join("."), ..t.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::parse_ast;
+
+    fn steps(text: &str) -> (Vec<StepKind>, Vec<Diagnostic>) {
+        let (program, mut diags) = parse_ast(text);
+        let s = schedules(&program, &Env::default(), &mut diags);
+        (s.into_iter().flat_map(|s| s.steps).map(|s| s.kind).collect(), diags)
+    }
+
+    #[test]
+    fn several_loops_give_several_steps() {
+        let (s, d) = steps("schedule cpu { unroll A.x P.sum.y; vectorize A.z 16\n parallel A.w }");
+        assert!(d.is_empty(), "{d:?}");
+        assert_eq!(s.len(), 4);
+        let target = LoopRef { stage: "P.sum".into(), name: "y".into() };
+        assert_eq!(s[1], StepKind::Unroll { target });
+    }
+
+    #[test]
+    fn schedule_functions_substitute_stages_loops_and_numbers() {
+        let text = "schedule fn tile(s, l, n) { split s.l n -> lo, li tail(mask); parallel s.lo }
+            schedule cpu { tile(P.sum, k, 8) }";
+        let (s, d) = steps(text);
+        assert!(d.is_empty(), "{d:?}");
+        let loop_ref = |name: &str| LoopRef { stage: "P.sum".into(), name: name.into() };
+        let split = StepKind::Split {
+            target: loop_ref("k"),
+            factor: 8,
+            outer: "lo".into(),
+            inner: "li".into(),
+            tail: Tail::Mask,
+        };
+        assert_eq!(s, [split, StepKind::Parallel { target: loop_ref("lo") }]);
+    }
+
+    #[test]
+    fn endless_schedule_functions_are_refused() {
+        let (_, d) = steps("schedule fn f(s) { f(s); f(s) }\nschedule cpu { f(A) }");
+        assert!(d.iter().any(|d| d.code == "E0118"), "{d:?}");
+    }
+}

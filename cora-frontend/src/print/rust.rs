@@ -1,0 +1,197 @@
+//! Prints an op graph as calls of the Rust builder.
+
+use super::expr::{Names, is_bare};
+use super::rust_expr::{rust, rust_value};
+use super::{extent_functions, pad_of};
+use crate::names::is_reserved;
+use cora_ir::schedule::{LoopRef, StepKind};
+use cora_ir::{DimId, Graph, Op, Role, TensorDim, VarId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+/// Rust identifiers of everything that the program declares.
+pub(super) struct Idents {
+    taken: BTreeSet<String>,
+    pub(super) vars: BTreeMap<VarId, String>,
+    /// Of parameters, extent functions and tensors, by name.
+    pub(super) other: BTreeMap<String, String>,
+}
+
+const RUST_WORDS: [&str; 56] = [
+    "as", "async", "await", "break", "const", "continue", "crate", "dyn", "else", "enum", "extern", "false", "fn", "for",
+    "if", "impl", "in", "let", "loop", "match", "mod", "move", "mut", "pub", "ref", "return", "self", "static", "struct",
+    "super", "trait", "true", "type", "unsafe", "use", "where", "while", "abstract", "become", "box", "do", "final", "gen",
+    "macro", "override", "priv", "typeof", "unsized", "virtual", "yield", "try", "b", "s", "min", "max", "select",
+];
+
+impl Idents {
+    fn fresh(&mut self, name: &str) -> String {
+        let mut base = String::new();
+        for c in name.chars() {
+            if c == '.' {
+                base.push('_');
+            } else {
+                base.push(c.to_ascii_lowercase());
+            }
+        }
+        let bad = RUST_WORDS.contains(&base.as_str()) || is_reserved(&base) || base.starts_with(|c: char| !c.is_alphabetic());
+        if bad {
+            base.insert_str(0, "v_");
+        }
+        let mut out = base.clone();
+        for i in 2.. {
+            if self.taken.insert(out.clone()) {
+                break;
+            }
+            out = format!("{base}_{i}");
+        }
+        out
+    }
+
+    fn declare(&mut self, name: &str) -> String {
+        let id = self.fresh(name);
+        self.other.insert(name.to_owned(), id.clone());
+        id
+    }
+}
+
+/// A Rust function that builds `graph` with [`crate::ProgramBuilder`]; it needs
+/// `use cora_frontend::builder::*`.
+pub fn to_builder_code(graph: &Graph) -> String {
+    let mut names = Names::new(&graph.env);
+    let mut ids = Idents { taken: BTreeSet::new(), vars: BTreeMap::new(), other: BTreeMap::new() };
+    let function = ids.fresh(&graph.name.replace('-', "_"));
+    let mut out = format!("/// The program `{}`.\n", graph.name);
+    let _ = writeln!(out, "pub fn {function}() -> Result<Graph, Vec<Diagnostic>> {{");
+    let _ = writeln!(out, "    let mut b = ProgramBuilder::new({:?});", graph.name);
+    for (_, p) in graph.env.params.iter() {
+        let id = ids.declare(&p.name);
+        let _ = writeln!(out, "    let {id} = b.param({:?}, {}..={});", p.name, p.lo, p.hi);
+    }
+    declarations(&mut names, &mut ids, &mut out);
+    for (_, t) in graph.env.tensors.iter() {
+        let id = match t.role {
+            Role::Input | Role::ConstInput => ids.declare(&t.name),
+            Role::Output | Role::Temp => continue,
+        };
+        let method = if t.role == Role::Input { "input" } else { "const_input" };
+        let dims = dim_list(&names, &ids, &t.dims);
+        let _ = write!(out, "    let {id} = b.{method}({:?}, &[{dims}], ScalarType::{:?});\n", t.name, t.ty);
+        if let Some((lo, hi)) = t.range {
+            let (lo, hi) = (rust_value(&mut names, &ids, lo), rust_value(&mut names, &ids, hi));
+            let _ = writeln!(out, "    b.range({id}, {lo}..{hi});");
+        }
+    }
+    for op in &graph.ops {
+        operator(&mut names, &mut ids, op, &mut out);
+    }
+    for &t in &graph.outputs {
+        let _ = writeln!(out, "    b.output({});", ids.other[&graph.env.tensors[t].name]);
+    }
+    for s in &graph.schedules {
+        let _ = writeln!(out, "    b.schedule({:?}, |s| {{", s.name);
+        for step in &s.steps {
+            let _ = writeln!(out, "        s.{};", step_call(&step.kind));
+        }
+        out.push_str("    });\n");
+    }
+    out.push_str("    b.finish()\n}\n");
+    out
+}
+
+/// Extent functions and dimensions, each after those that it needs.
+fn declarations(names: &mut Names, ids: &mut Idents, out: &mut String) {
+    let (mut extents, _) = extent_functions(names);
+    let mut dims: Vec<DimId> = names.env.dims.ids().collect();
+    while !dims.is_empty() || !extents.is_empty() {
+        let before = dims.len() + extents.len();
+        dims.retain(|&d| {
+            let (extent, var) = (names.env.dims[d].extent, names.env.dims[d].var);
+            let ready = names.env.pool.vars_of(extent).iter().all(|v| ids.vars.contains_key(v))
+                && !names.env.pool.any(extent, &mut |e| matches!(e, cora_ir::Expr::Call(f, _)
+                    if !ids.other.contains_key(&names.env.ufs[*f].name)));
+            if ready {
+                let extent = rust(names, ids, extent);
+                let name = names.dim(d).to_owned();
+                let id = ids.fresh(&name);
+                let _ = writeln!(out, "    let {id} = b.dim({name:?}, {extent});");
+                ids.vars.insert(var, id);
+            }
+            !ready
+        });
+        extents.retain(|(name, args, lo, hi)| {
+            let dims: Option<Vec<String>> =
+                args.iter().map(|&d| ids.vars.get(&names.env.dims[d].var).cloned()).collect();
+            let Some(dims) = dims else { return true };
+            let plain = names.env.pool.as_int(*lo).is_some() && names.env.pool.as_int(*hi).is_some();
+            let value = if plain { rust } else { rust_value };
+            let (lo, hi) = (value(names, ids, *lo), value(names, ids, *hi));
+            let id = ids.declare(name);
+            let _ = writeln!(out, "    let {id} = b.extent({name:?}, &[{}], {lo}..={hi});", dims.join(", "));
+            false
+        });
+        if dims.len() + extents.len() == before {
+            out.push_str("    // declarations that depend on each other cannot be built\n");
+            return;
+        }
+    }
+}
+
+fn dim_list(names: &Names, ids: &Idents, dims: &[TensorDim]) -> String {
+    let one = |d: &TensorDim| {
+        let var = names.env.dims.iter().find(|(_, dim)| dim.name == d.name).map(|(_, dim)| dim.var);
+        let id = var.and_then(|v| ids.vars.get(&v)).cloned().unwrap_or_else(|| d.name.clone());
+        match pad_of(&names.env, d) {
+            Some(pad) => format!("{id}.padded({pad})"),
+            None => id,
+        }
+    };
+    dims.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn operator(names: &mut Names, ids: &mut Idents, op: &Op, out: &mut String) {
+    let name = names.env.tensors[op.tensor].name.clone();
+    let dims = dim_list(names, ids, &names.env.tensors[op.tensor].dims);
+    let bare = is_bare(&names.env, op.value);
+    let value = if bare { rust_value(names, ids, op.value) } else { rust(names, ids, op.value) };
+    let ty = names.env.tensors[op.tensor].ty;
+    let value = if bare { format!("{value}.cast(ScalarType::{ty:?})") } else { value };
+    let id = ids.declare(&name);
+    let _ = match op.combiner {
+        None => writeln!(out, "    let {id} = b.compute({name:?}, &[{dims}], |_| {value});"),
+        Some(c) => {
+            let over: Vec<String> = op.reduce.iter().map(|&d| ids.vars[&names.env.dims[d].var].clone()).collect();
+            let over = over.join(", ");
+            writeln!(out, "    let {id} = b.reduce({name:?}, &[{dims}], Combiner::{c:?}, &[{over}], |_, _| {value});")
+        }
+    };
+}
+
+fn step_call(step: &StepKind) -> String {
+    let at = |r: &LoopRef| format!("\"{}.{}\"", r.stage, r.name);
+    match step {
+        StepKind::Split { target, factor, outer, inner, tail } => {
+            format!("split({}, {factor}, {outer:?}, {inner:?}, Tail::{tail:?})", at(target))
+        }
+        StepKind::Fuse { loops, name, pad } => {
+            let loops: Vec<String> = loops.iter().map(at).collect();
+            format!("fuse(&[{}], {name:?}, {pad})", loops.join(", "))
+        }
+        StepKind::Reorder { stage, order } => format!("reorder({stage:?}, &{order:?})"),
+        StepKind::Vectorize { target, width } => format!("vectorize({}, {width:?})", at(target)),
+        StepKind::Unroll { target } => format!("unroll({})", at(target)),
+        StepKind::Parallel { target } => format!("parallel({})", at(target)),
+        StepKind::PadLoop { target, multiple } => format!("pad_loop({}, {multiple})", at(target)),
+        StepKind::PadDim { tensor, dim, multiple } => format!("pad_dim({tensor:?}, {dim:?}, {multiple})"),
+        StepKind::ComputeAt { stage, at: r } => format!("compute_at({stage:?}, {})", at(r)),
+        StepKind::ComputeInline { stage } => format!("compute_inline({stage:?})"),
+        StepKind::CacheWrite { stage, name, scope, at: r } => {
+            format!("cache_write({stage:?}, {name:?}, Scope::{scope:?}, {})", at(r))
+        }
+        StepKind::CacheRead { stage, tensor, name, scope, at: r, layout } => {
+            format!("cache_read({stage:?}, {tensor:?}, {name:?}, Scope::{scope:?}, {}, &{layout:?})", at(r))
+        }
+        StepKind::SetScope { stage, scope } => format!("set_scope({stage:?}, Scope::{scope:?})"),
+        StepKind::Relax { target } => format!("relax({})", at(target)),
+    }
+}

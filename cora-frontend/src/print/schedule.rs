@@ -1,0 +1,42 @@
+//! Schedule steps as text.
+
+use cora_ir::schedule::{LoopRef, StepKind, Tail};
+
+/// One step, as it is written in a `schedule` block.
+pub fn print_step(step: &StepKind) -> String {
+    let at = |r: &LoopRef| format!("{}.{}", r.stage, r.name);
+    match step {
+        StepKind::Split { target, factor, outer, inner, tail } => {
+            let tail = match tail {
+                Tail::Exact => "",
+                Tail::Mask => " tail(mask)",
+            };
+            format!("split {} {factor} -> {outer}, {inner}{tail}", at(target))
+        }
+        StepKind::Fuse { loops, name, pad } => {
+            let loops: Vec<String> = loops.iter().map(at).collect();
+            let pad = if *pad == 1 { String::new() } else { format!(" pad {pad}") };
+            format!("fuse {} -> {name}{pad}", loops.join(" "))
+        }
+        StepKind::Reorder { stage, order } => format!("reorder {stage}: {}", order.join(" ")),
+        StepKind::Vectorize { target, width: Some(w) } => format!("vectorize {} {w}", at(target)),
+        StepKind::Vectorize { target, width: None } => format!("vectorize {}", at(target)),
+        StepKind::Unroll { target } => format!("unroll {}", at(target)),
+        StepKind::Parallel { target } => format!("parallel {}", at(target)),
+        StepKind::PadLoop { target, multiple } => format!("pad_loop {} {multiple}", at(target)),
+        StepKind::PadDim { tensor, dim, multiple } => format!("pad_dim {tensor}.{dim} {multiple}"),
+        StepKind::ComputeAt { stage, at: r } => format!("compute_at {stage} at {}", at(r)),
+        StepKind::ComputeInline { stage } => format!("compute_inline {stage}"),
+        StepKind::CacheWrite { stage, name, scope, at: r } => {
+            format!("cache_write {stage} -> {name} {} at {}", scope.name(), at(r))
+        }
+        StepKind::CacheRead { stage, tensor, name, scope, at: r, layout } => {
+            let dot = if tensor.contains('.') { ":" } else { "." };
+            let layout: Vec<String> = layout.iter().map(usize::to_string).collect();
+            let layout = if layout.is_empty() { String::new() } else { format!(" layout({})", layout.join(", ")) };
+            format!("cache_read {stage}{dot}{tensor} -> {name} {} at {}{layout}", scope.name(), at(r))
+        }
+        StepKind::SetScope { stage, scope } => format!("set_scope {stage} {}", scope.name()),
+        StepKind::Relax { target } => format!("relax {}", at(target)),
+    }
+}

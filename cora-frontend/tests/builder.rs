@@ -1,0 +1,142 @@
+//! Programs print as Rust builder calls, and those calls build the same program.
+
+mod common;
+
+use cora_frontend::builder::*;
+use cora_frontend::{parse_program, print_program, to_builder_code};
+
+/// The generated code, compiled into this test.
+mod generated {
+    use cora_frontend::builder::*;
+    include!("generated/examples.rs");
+}
+
+#[test]
+fn builder_calls_build_the_same_programs() {
+    let mut code = String::from("// Written by tests/builder.rs from the examples; set CORA_BLESS=1 to write it again.\n");
+    let mut list = String::from("\n/// Every program above, by name.\npub const ALL: &[(&str, fn() -> Result<Graph, Vec<Diagnostic>>)] = &[\n");
+    for (name, text) in common::programs(&common::root().join("examples")) {
+        let graph = parse_program(&name, &text, &[]).expect("examples parse");
+        code.push('\n');
+        let body = to_builder_code(&graph);
+        let function = body.split("pub fn ").nth(1).and_then(|s| s.split('(').next()).expect("a function");
+        list.push_str(&format!("    ({name:?}, {function}),\n"));
+        code.push_str(&body);
+    }
+    list.push_str("];\n");
+    code.push_str(&list);
+    let path = common::root().join("cora-frontend/tests/generated/examples.rs");
+    assert_eq!(common::compare(&path, &code), None);
+
+    for (name, build) in generated::ALL {
+        let text = std::fs::read_to_string(common::root().join(format!("examples/{name}.cora"))).expect("an example");
+        let graph = parse_program(name, &text, &[]).expect("examples parse");
+        let built = build().unwrap_or_else(|d| panic!("{name}: {d:?}"));
+        assert_eq!(print_program(&graph), print_program(&built), "{name}");
+        assert_eq!(cora_ir::text::print_graph(&graph), cora_ir::text::print_graph(&built), "{name}");
+    }
+}
+
+#[test]
+fn attention_by_hand() {
+    let mut b = ProgramBuilder::new("qk");
+    let m = b.param("M", 0..=64);
+    let batch = b.dim("batch", m);
+    let lens = b.extent("lens", &[batch], 0..=128);
+    let q = b.dim("q", lens.at(batch));
+    let k = b.dim("k", min(q + 1, lens.at(batch)));
+    let c = b.dim("c", 2);
+    let d = b.dim("d", 64);
+    let qk = b.input("QK", &[batch, q, c, d], ScalarType::F32);
+    let s = b.compute("S", &[batch, q, k], |_| 0.125 * sum(&[d], qk.at((batch, q, 0, d)) * qk.at((batch, k, 1, d))));
+    let t = b.reduce("T", &[batch, q], Combiner::Max, &[k], |_, _| s);
+    let best = b.compute("best", &[batch, q], |_| argmax(k, s));
+    b.output(t);
+    b.output(best);
+    b.schedule("cpu", |p| {
+        p.split((s, q), 16, "qo", "qi", Tail::Mask).parallel((s, batch)).compute_at("S.sum", (s, "qo"));
+    });
+    let graph = b.finish().expect("a correct program");
+    let expected = "\
+param M in 0..=64
+extent lens(batch) in 0..=128
+dim batch = M
+dim q = lens(batch)
+dim k = min(q + 1, lens(batch))
+dim c = 2
+dim d = 64
+input QK[batch, q, c, d] : f32
+S.sum[batch, q, k] : f32 = sum(d) QK[batch, q, 0, d] * QK[batch, k, 1, d]
+S[batch, q, k] : f32 = 0.125 * S.sum[batch, q, k]
+T[batch, q] : f32 = max(k) S[batch, q, k]
+best.max[batch, q] : f32 = max(k) S[batch, q, k]
+best.argmax[batch, q] : i64 = min(k) select(S[batch, q, k] == best.max[batch, q] or S[batch, q, k] != S[batch, q, k], i64(k), 9223372036854775807)
+best[batch, q] : i64 = select(best.argmax[batch, q] == 9223372036854775807, -1, best.argmax[batch, q])
+output T, best
+schedule cpu {
+  split S.q 16 -> qo, qi tail(mask)
+  parallel S.batch
+  compute_at S.sum at S.qo
+}
+";
+    assert_eq!(print_program(&graph), expected);
+}
+
+#[test]
+fn borders_padding_and_index_tensors() {
+    let mut b = ProgramBuilder::new("p");
+    let i = b.dim("i", 10);
+    let v = b.constant("V", 100);
+    let row = b.dim("row", v.clone());
+    let a = b.input("A", &[i.padded(4)], ScalarType::F32);
+    let e = b.const_input("E", &[row], ScalarType::F32);
+    let ids = b.input("ids", &[i], ScalarType::I32);
+    b.range(ids, Value::from(0)..v);
+    let y = b.compute("Y", &[i], |[i]| a.at([&i - 1]).or_else(0) + e.at(ids.at([i])));
+    b.output(y);
+    let text = print_program(&b.finish().expect("a correct program"));
+    assert!(text.contains("input A[i pad 4] : f32"), "{text}");
+    assert!(text.contains("input ids[i] : i32 in 0..100"), "{text}");
+    assert!(text.contains("Y[i] : f32 = A[i - 1] else 0.0 + E[ids[i]]"), "{text}");
+}
+
+#[test]
+fn mistakes_name_the_call() {
+    let mut b = ProgramBuilder::new("bad");
+    let i = b.dim("i", 10);
+    let a = b.input("A", &[i], ScalarType::F32);
+    let ids = b.input("ids", &[i], ScalarType::I32);
+    let y = b.compute("Y", &[i], |ix| a.at(&ix) + ids.at(&ix));
+    b.compute("Z", &[i], |[i]| Value::from(i).or_else(0.0));
+    b.output(y);
+    let diags = b.finish().expect_err("a type error");
+    let codes: Vec<_> = diags.iter().map(|d| d.code).collect();
+    assert_eq!(codes, ["E0209", "E0239"]);
+    assert!(diags[0].notes[0].contains("tests/builder.rs:"), "{diags:?}");
+}
+
+/// Expressions that share parts many times over, or nest without end, end in a diagnostic or a graph.
+#[test]
+fn sharing_and_depth_are_bounded() {
+    let mut b = ProgramBuilder::new("big");
+    let i = b.dim("i", 10);
+    let a = b.input("A", &[i], ScalarType::F32);
+    let mut wide = a.at(i);
+    for _ in 0..60 {
+        wide = &wide + &wide;
+    }
+    let y = b.compute("Y", &[i], |_| wide);
+    let mut deep = a.at(i);
+    for _ in 0..100_000 {
+        deep = deep + 1.0;
+    }
+    b.compute("Z", &[i], |_| deep);
+    let mut open = Value::from(1);
+    for _ in 0..60 {
+        open = select(a.at(i).lt(0.0), open.clone(), open);
+    }
+    b.compute("W", &[i], |_| open);
+    b.output(y);
+    let codes: Vec<_> = b.finish().expect_err("too large").iter().map(|d| d.code).collect();
+    assert_eq!(codes, ["E0225", "E0113", "E0225"]);
+}

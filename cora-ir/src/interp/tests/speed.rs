@@ -1,0 +1,42 @@
+//! How fast the reference is, on a matrix product; in a debug build only that it is right.
+
+use super::*;
+use std::time::Instant;
+
+/// `C[i, j] = sum over k of A[i, k] * B[k, j]`, or `B[j, k]` if `transposed`.
+fn matmul(transposed: bool) -> (Graph, [TensorId; 3]) {
+    let mut g = Graph::default();
+    let e = &mut g.env;
+    let (m, n, k) = (param(e, "M").1, param(e, "N").1, param(e, "K").1);
+    let a = tensor(e, "A", ScalarType::F32, Role::Input, &[m, k]);
+    let b = tensor(e, "B", ScalarType::F32, Role::Input, &if transposed { [n, k] } else { [k, n] });
+    let c = tensor(e, "C", ScalarType::F32, Role::Output, &[m, n]);
+    let ((di, vi), (dj, vj), (dk, vk)) = (dim(e, "i", m), dim(e, "j", n), dim(e, "k", k));
+    let x = e.load(a, [vi, vk]);
+    let y = e.load(b, if transposed { [vj, vk] } else { [vk, vj] });
+    let term = e.pool.mul(x, y);
+    op(&mut g, c, &[di, dj], &[dk], Some(Combiner::Sum), term);
+    g.outputs = vec![c];
+    (g, [a, b, c])
+}
+
+#[test]
+fn matmul_speed() {
+    let (m, n, k) = if cfg!(debug_assertions) { (40, 300, 70) } else { (1000, 2000, 500) };
+    for (transposed, threads) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
+        let (g, [a, b, c]) = matmul(transposed);
+        let input = |rows: usize, cols: usize| floats(rows * cols, |i| ((i * 7 + i / 3) % 11) as f64 - 5.0);
+        let (x, y) = (input(m, k), if transposed { input(n, k) } else { input(k, n) });
+        let data = batch(&[m as i64, n as i64, k as i64], &[], &[(a, x.clone()), (b, y.clone())]);
+        let start = Instant::now();
+        let r = run_graph(&g, &data, &Options { threads, ..Options::default() }).unwrap();
+        let ns = start.elapsed().as_nanos() as f64 / (m * n * k) as f64;
+        eprintln!("matmul {m}x{n}x{k} transposed={transposed} threads={threads}: {ns:.3} ns/MAC");
+        let got = values(&r, c);
+        let (Data::F64(x), Data::F64(y)) = (&x, &y) else { unreachable!() };
+        for (i, j) in [(0, 0), (m - 1, n - 1), (m / 2, n / 3)] {
+            let yv = |l: usize| if transposed { y[j * k + l] } else { y[l * n + j] };
+            assert_eq!(got[i * n + j], (0..k).map(|l| x[i * k + l] * yv(l)).sum::<f64>());
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! `cora compile`: any form of a program, from the op graph to an object file.
+
+use super::write_out;
+use crate::driver::{Failure, Source, lower};
+use clap::ValueEnum;
+use cora_codegen_llvm::compile::{CompileOptions, CompiledProgram, compile as compile_native};
+use cora_codegen_llvm::llvm::{CodegenError, TargetSpec};
+use cora_ir::text;
+use cora_passes::program::Program;
+use std::path::PathBuf;
+
+/// What to print.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Emit {
+    /// The op graph.
+    Graph,
+    /// The scheduled loops.
+    Loop,
+    /// The storage dialect, as code generation takes it.
+    Storage,
+    /// The prelude's tables.
+    Prelude,
+    /// MLIR before lowering.
+    Mlir,
+    /// Optimised LLVM IR.
+    Llvm,
+    /// Assembly.
+    Asm,
+    /// A relocatable object file.
+    Object,
+    /// Dimension graphs as DOT.
+    Dot,
+    /// Dimension graphs as SVG.
+    Svg,
+    /// The program in canonical `.cora` text.
+    Cora,
+    /// Calls of the Rust builder that make the same graph.
+    Rust,
+}
+
+/// Arguments of `cora compile`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The program.
+    program: PathBuf,
+    /// The target: cpu.
+    #[arg(long, default_value = "cpu")]
+    target: String,
+    /// The processor to compile for; `host` is this machine's.
+    #[arg(long, default_value = "host")]
+    target_cpu: String,
+    /// The schedule; `default` is the compiler's own.
+    #[arg(long)]
+    schedule: Option<String>,
+    /// Compile the fully padded form.
+    #[arg(long)]
+    padded: bool,
+    /// What to print.
+    #[arg(long, value_enum, default_value = "storage")]
+    emit: Emit,
+    /// Where to; `-` is standard output.
+    #[arg(short = 'o')]
+    output: Option<PathBuf>,
+    /// Overrides of constants, NAME=VALUE.
+    #[arg(long = "const", value_parser = super::name_value)]
+    consts: Vec<(String, i64)>,
+    /// Print the program after each pass, on stderr.
+    #[arg(long)]
+    print_ir_after_all: bool,
+    /// Write the program after each pass into this folder.
+    #[arg(long)]
+    dump_dir: Option<PathBuf>,
+    /// Print the time of each pass, on stderr.
+    #[arg(long)]
+    time_passes: bool,
+    /// List each condition that is left in the code, on stderr.
+    #[arg(long)]
+    explain_guards: bool,
+}
+
+/// The target machine for a `--target-cpu`.
+pub fn target_spec(target: &str, cpu: &str) -> Result<TargetSpec, Failure> {
+    if target != "cpu" {
+        return Err(Failure::User(format!("error[E0605]: unknown target `{target}`\n  help: use --target cpu")));
+    }
+    let spec = if cpu == "host" { Ok(TargetSpec::host()) } else { TargetSpec::new(cpu) };
+    spec.map_err(|e| match e {
+        CodegenError::UnknownTarget { .. } => Failure::User(format!("error[E0605]: {e}")),
+        e => Failure::Bug(e.to_string()),
+    })
+}
+
+/// Native code for a lowered program.
+pub fn native(storage: &cora_ir::storage::StorageModule, target: &TargetSpec) -> Result<CompiledProgram, Failure> {
+    compile_native(storage, target, &CompileOptions::default()).map_err(|e| {
+        let path = std::env::temp_dir().join(format!("cora-{}.reproducer", std::process::id()));
+        let _ = std::fs::write(&path, text::print_storage(storage));
+        Failure::Bug(format!("code generation failed: {e}\n  reproducer: {}", path.display()))
+    })
+}
+
+/// Compiles and prints.
+pub fn compile(args: &Args) -> Result<(), Failure> {
+    let target = target_spec(&args.target, &args.target_cpu)?;
+    let source = Source::load(&args.program, &args.consts)?;
+    let out = |bytes: &[u8]| write_out(args.output.as_deref(), bytes);
+    match args.emit {
+        Emit::Graph => return out(text::print_graph(&source.graph).as_bytes()),
+        Emit::Dot => return out(cora_ir::dimgraph::DimGraph::of_graph(&source.graph).to_dot().as_bytes()),
+        Emit::Svg => return out(cora_ir::dimgraph::DimGraph::of_graph(&source.graph).to_svg().as_bytes()),
+        Emit::Cora => return out(cora_frontend::print_program(&source.graph).as_bytes()),
+        Emit::Rust => return out(cora_frontend::to_builder_code(&source.graph).as_bytes()),
+        _ => {}
+    }
+    let schedule = source.schedule(args.schedule.as_deref(), &args.target)?;
+    if let Some(dir) = &args.dump_dir {
+        std::fs::create_dir_all(dir)
+            .map_err(|e| Failure::User(format!("error[E0600]: cannot create `{}`: {e}", dir.display())))?;
+    }
+    let (mut n, mut failed) = (0, None);
+    let lowered = lower(&source, schedule, args.padded, &mut |r| {
+        let printed = (args.print_ir_after_all || args.dump_dir.is_some()).then(|| r.program.print());
+        if let Some(p) = printed.as_deref().filter(|_| args.print_ir_after_all) {
+            eprintln!("// after {}\n{p}", r.invocation);
+        }
+        if let (Some(dir), Some(p)) = (&args.dump_dir, &printed) {
+            let path = dir.join(format!("{n:03}-{}.{}", r.invocation.pass, stage_suffix(r.program)));
+            if let Err(e) = std::fs::write(&path, p) {
+                failed = Some(format!("error[E0600]: cannot write `{}`: {e}", path.display()));
+            }
+            n += 1;
+        }
+    })?;
+    if let Some(f) = failed {
+        return Err(Failure::User(f));
+    }
+    if args.time_passes {
+        for (name, time) in &lowered.times {
+            eprintln!("{:>10.3} ms  {name}", time.as_secs_f64() * 1e3);
+        }
+    }
+    if args.explain_guards {
+        eprint!("{}", guards(&lowered.storage));
+    }
+    match args.emit {
+        Emit::Loop => return out(text::print_loops(&lowered.loops).as_bytes()),
+        Emit::Storage => return out(text::print_storage(&lowered.storage).as_bytes()),
+        Emit::Prelude => {
+            let mut prelude = lowered.storage.clone();
+            prelude.kernels.clear();
+            return out(text::print_storage(&prelude).as_bytes());
+        }
+        _ => {}
+    }
+    let program = native(&lowered.storage, &target)?;
+    if args.time_passes {
+        for p in &program.phases {
+            eprintln!("{:>10.3} ms  {}", p.time.as_secs_f64() * 1e3, p.name);
+        }
+    }
+    let bug = |e: CodegenError| Failure::Bug(e.to_string());
+    match args.emit {
+        Emit::Mlir => out(program.mlir.as_bytes()),
+        Emit::Llvm => out(program.llvm_ir().map_err(bug)?.as_bytes()),
+        Emit::Asm => out(program.asm().map_err(bug)?.as_bytes()),
+        _ => out(&program.object),
+    }
+}
+
+fn stage_suffix(p: &Program) -> &'static str {
+    match p {
+        Program::Graph(_) => "graph",
+        Program::Loops(_) => "loops",
+        Program::Storage(_) => "storage",
+    }
+}
+
+/// Every condition in the kernels: branches, masks and guarded reads.
+fn guards(m: &cora_ir::storage::StorageModule) -> String {
+    use cora_ir::storage::Stmt;
+    use std::fmt::Write;
+    let mut text = String::new();
+    for k in &m.kernels {
+        let mut conds = Vec::new();
+        let mut add = |what: &'static str, e: cora_ir::ExprId| {
+            if !conds.contains(&(what, e)) {
+                conds.push((what, e));
+            }
+        };
+        let mut reads = Vec::new();
+        for s in &k.body {
+            s.walk(&mut |s| match s {
+                Stmt::If { cond, .. } => add("branch", *cond),
+                Stmt::Store { value, mask, .. } => {
+                    if let Some(m) = mask {
+                        add("mask", *m);
+                    }
+                    reads.push(*value);
+                }
+                _ => {}
+            });
+        }
+        for r in reads {
+            m.env.pool.walk(r, &mut |_, e| {
+                if let cora_ir::Expr::Load { guard: Some((c, _)), .. } = e {
+                    add("guarded read", *c);
+                }
+            });
+        }
+        let _ = writeln!(text, "kernel {}: {} guards", k.name, conds.len());
+        for (what, e) in conds {
+            let names = text::Names::of(&m.env, &[e]);
+            let _ = writeln!(text, "  {what}: {}", text::print_expr(&m.env, e, &names));
+        }
+    }
+    text
+}

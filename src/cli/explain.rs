@@ -1,0 +1,34 @@
+//! `cora explain`: the loop nest after each schedule step.
+
+use crate::driver::{Failure, Source, lower};
+use cora_ir::text::print_loop_stmts;
+use cora_passes::program::Program;
+use std::path::PathBuf;
+
+/// Arguments of `cora explain`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The program.
+    program: PathBuf,
+    /// The schedule; `default` is the compiler's own.
+    #[arg(long)]
+    schedule: Option<String>,
+    /// The target whose schedule is shown.
+    #[arg(long, default_value = "cpu")]
+    target: String,
+    /// Overrides of constants, NAME=VALUE.
+    #[arg(long = "const", value_parser = super::name_value)]
+    consts: Vec<(String, i64)>,
+}
+
+/// Prints the nests after each step on standard output.
+pub fn explain(args: &Args) -> Result<(), Failure> {
+    let source = Source::load(&args.program, &args.consts)?;
+    let schedule = source.schedule(args.schedule.as_deref(), &args.target)?;
+    lower(&source, schedule, false, &mut |r| {
+        if let Program::Loops(m) = r.program {
+            println!("// {}\n{}", r.invocation, print_loop_stmts(&m.env, &m.body));
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! The `cora` command: `run`, `compile`, `explain`; others are started as siblings.
+
+mod compile;
+mod explain;
+mod run;
+
+use crate::driver::Failure;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Compiles and runs operators on ragged tensors.
+#[derive(Parser)]
+#[command(name = "cora", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a program on a batch.
+    Run(run::Args),
+    /// Compile a program and print one of its forms.
+    Compile(compile::Args),
+    /// Show the loop nest after each schedule step.
+    Explain(explain::Args),
+    /// The paper's analytic results (runs cora-bench).
+    #[command(disable_help_flag = true)]
+    Paper(Rest),
+    /// Measure workloads beside their peers (runs cora-bench).
+    #[command(disable_help_flag = true)]
+    Bench(Rest),
+}
+
+#[derive(clap::Args)]
+struct Rest {
+    /// Passed on.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<String>,
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let result = match cli.command {
+        Command::Run(a) => run::run(&a),
+        Command::Compile(a) => compile::compile(&a),
+        Command::Explain(a) => explain::explain(&a),
+        Command::Paper(r) => return sibling("paper", &r.rest),
+        Command::Bench(r) => return sibling("bench", &r.rest),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::User(text)) => {
+            eprintln!("{text}");
+            ExitCode::from(1)
+        }
+        Err(Failure::Mismatch(text)) => {
+            eprintln!("{text}");
+            ExitCode::from(3)
+        }
+        Err(Failure::Bug(text)) => {
+            eprintln!("internal error: {text}");
+            ExitCode::from(70)
+        }
+    }
+}
+
+fn sibling(command: &str, rest: &[String]) -> ExitCode {
+    let exe = std::env::current_exe().ok().and_then(|p| p.parent().map(|d| d.join("cora-bench")));
+    let program = exe.filter(|p| p.exists()).unwrap_or_else(|| "cora-bench".into());
+    match std::process::Command::new(&program).arg(command).args(rest).status() {
+        Ok(s) => ExitCode::from(s.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(70)),
+        Err(e) => {
+            eprintln!("error[E0604]: cannot start `{}`: {e}\n  help: build it with `cargo build --release`", program.display());
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// `NAME=VALUE` with an integer value.
+fn name_value(text: &str) -> Result<(String, i64), String> {
+    let (n, v) = text.split_once('=').ok_or_else(|| format!("`{text}` is not NAME=VALUE"))?;
+    v.trim().parse().map(|v| (n.trim().to_owned(), v)).map_err(|_| format!("`{v}` is not an integer"))
+}
+
+/// `NAME=FILE`.
+fn name_file(text: &str) -> Result<(String, std::path::PathBuf), String> {
+    let (n, f) = text.split_once('=').ok_or_else(|| format!("`{text}` is not NAME=FILE"))?;
+    Ok((n.trim().to_owned(), f.into()))
+}
+
+/// Writes to a file, or to standard output for `-` and for nothing.
+fn write_out(to: Option<&std::path::Path>, bytes: &[u8]) -> Result<(), Failure> {
+    use std::io::Write;
+    match to.filter(|p| p.as_os_str() != "-") {
+        None => std::io::stdout().write_all(bytes).map_err(|e| Failure::User(format!("error[E0600]: standard output: {e}"))),
+        Some(p) => std::fs::write(p, bytes)
+            .map_err(|e| Failure::User(format!("error[E0600]: cannot write `{}`: {e}", p.display()))),
+    }
+}

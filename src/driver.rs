@@ -1,0 +1,136 @@
+//! From a `.cora` file to a storage module, with everything that a command wants to see on the way.
+
+use cora_frontend::{parse_program, render};
+use cora_ir::loops::LoopModule;
+use cora_ir::schedule::Schedule;
+use cora_ir::storage::StorageModule;
+use cora_ir::{Diagnostic, Graph};
+use cora_passes::manager::Report;
+use cora_passes::pipeline;
+use cora_passes::program::Program;
+use cora_passes::standard::StandardSimplifier;
+use std::path::Path;
+use std::time::Duration;
+
+/// Why a command stops, and with which exit code.
+#[derive(Debug)]
+pub enum Failure {
+    /// The user's mistake: exit code 1. The text is rendered.
+    User(String),
+    /// Results differ from the reference: exit code 3.
+    Mismatch(String),
+    /// A mistake of ours: exit code 70.
+    Bug(String),
+}
+
+impl From<Diagnostic> for Failure {
+    fn from(d: Diagnostic) -> Self {
+        Self::User(d.to_string())
+    }
+}
+
+impl From<cora_runtime::Error> for Failure {
+    fn from(e: cora_runtime::Error) -> Self {
+        let mut text = format!("error[{}]: {e}", e.code());
+        let hint = e.hint();
+        if !hint.is_empty() {
+            text.push_str(&format!("\n  help: {hint}"));
+        }
+        Self::User(text)
+    }
+}
+
+/// A program and where it came from.
+pub struct Source {
+    /// The file's path as given, for messages.
+    pub path: String,
+    /// Its text.
+    pub text: String,
+    /// The op graph.
+    pub graph: Graph,
+}
+
+impl Source {
+    /// Reads and parses a file.
+    ///
+    /// # Errors
+    /// Every mistake in the text, rendered with its source line; `E0600` an unreadable file.
+    pub fn load(path: &Path, consts: &[(String, i64)]) -> Result<Self, Failure> {
+        let shown = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            Failure::User(format!("error[E0600]: cannot read `{shown}`: {e}\n  help: give the path of a .cora program"))
+        })?;
+        let name = path.file_stem().map_or_else(|| "program".to_owned(), |s| s.to_string_lossy().into_owned());
+        match parse_program(&name, &text, consts) {
+            Ok(graph) => Ok(Self { path: shown, text, graph }),
+            Err(errors) => Err(Failure::User(render_all(&errors, &shown, &text))),
+        }
+    }
+
+    /// Diagnostics as text, with lines of this source.
+    pub fn fail(&self, errors: &[Diagnostic]) -> Failure {
+        Failure::User(render_all(errors, &self.path, &self.text))
+    }
+
+    /// The schedule called `name`, or the target's own; nothing if the target has none.
+    ///
+    /// # Errors
+    /// `E0603` there is no schedule of that name.
+    pub fn schedule(&self, name: Option<&str>, target: &str) -> Result<Option<&Schedule>, Failure> {
+        match name {
+            None => Ok(self.graph.schedule(target)),
+            Some("default") => Ok(None),
+            Some(n) => match self.graph.schedule(n) {
+                Some(s) => Ok(Some(s)),
+                None => {
+                    let known: Vec<&str> = self.graph.schedules.iter().map(|s| s.name.as_str()).collect();
+                    Err(Diagnostic::new("E0603", format!("`{}` has no schedule `{n}`", self.path))
+                        .hint(format!("its schedules: {}; `default` is the compiler's own", known.join(", ")))
+                        .into())
+                }
+            },
+        }
+    }
+}
+
+fn render_all(errors: &[Diagnostic], path: &str, text: &str) -> String {
+    errors.iter().map(|d| render(d, path, text)).collect::<Vec<_>>().join("\n")
+}
+
+/// What the middle of the compiler made of a program.
+pub struct Lowered {
+    /// The module for code generation.
+    pub storage: StorageModule,
+    /// The scheduled loops that it was made from.
+    pub loops: LoopModule,
+    /// Each pass with its time.
+    pub times: Vec<(String, Duration)>,
+}
+
+/// Runs every pass up to code generation; `observe` sees the program after each.
+///
+/// # Errors
+/// The user's mistakes, rendered.
+pub fn lower(
+    source: &Source,
+    schedule: Option<&Schedule>,
+    padded: bool,
+    observe: &mut dyn FnMut(&Report),
+) -> Result<Lowered, Failure> {
+    let mut simplifier = StandardSimplifier::new();
+    let (mut times, mut loops) = (Vec::new(), LoopModule::default());
+    let storage = pipeline::compile(
+        &source.graph,
+        &pipeline::Options { schedule, padded },
+        &mut simplifier,
+        &mut |r: &Report| {
+            times.push((r.invocation.to_string(), r.time));
+            if let Program::Loops(m) = r.program {
+                loops = m.clone();
+            }
+            observe(r);
+        },
+    )
+    .map_err(|errors| source.fail(&errors))?;
+    Ok(Lowered { storage, loops, times })
+}

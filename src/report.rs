@@ -1,0 +1,155 @@
+//! What a run reports, as JSON and as a table for people.
+
+use crate::check::Comparison;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// One kernel's time and work.
+#[derive(Clone, Debug, Serialize)]
+pub struct KernelRow {
+    /// The kernel's name: the stage whose nest it is.
+    pub kernel: String,
+    /// Median time.
+    pub ms: f64,
+    /// Floating-point operations of the unpadded multiply-adds.
+    pub useful_flops: f64,
+    /// Useful operations over time.
+    pub useful_gflops: f64,
+    /// Share of the issued multiply-adds that work on padding, masked lanes included.
+    pub padding_share: f64,
+}
+
+impl KernelRow {
+    /// A row from a time and the counts of useful and issued floating-point operations.
+    pub fn new(kernel: &str, ms: f64, useful: f64, issued: f64) -> Self {
+        Self {
+            kernel: kernel.to_owned(),
+            ms,
+            useful_flops: useful,
+            useful_gflops: if ms > 0.0 { useful / ms / 1e6 } else { 0.0 },
+            padding_share: if issued > useful { 1.0 - useful / issued } else { 0.0 },
+        }
+    }
+}
+
+/// One prelude table.
+#[derive(Clone, Debug, Serialize)]
+pub struct TableRow {
+    /// The function whose values it holds.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// Bytes of memory in use.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemoryRow {
+    /// Prelude tables.
+    pub tables: u64,
+    /// Inputs.
+    pub inputs: u64,
+    /// Outputs.
+    pub outputs: u64,
+    /// Temporaries.
+    pub temps: u64,
+    /// Workers' slots.
+    pub slots: u64,
+}
+
+impl From<cora_runtime::exec::MemoryReport> for MemoryRow {
+    fn from(m: cora_runtime::exec::MemoryReport) -> Self {
+        Self { tables: m.tables, inputs: m.inputs, outputs: m.outputs, temps: m.temps, slots: m.slots }
+    }
+}
+
+/// One run of a program on one batch.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunReport {
+    /// The program's name.
+    pub program: String,
+    /// Where it ran.
+    pub target: String,
+    /// Whether in the fully padded form.
+    pub padded: bool,
+    /// Whether every check passed.
+    pub ok: bool,
+    /// Worker threads.
+    pub threads: usize,
+    /// From text to native code.
+    pub compile_ms: f64,
+    /// Building the tables for this batch.
+    pub prelude_ms: f64,
+    /// Whether binding the same lengths again found them built.
+    pub prelude_reused: bool,
+    /// Median time of a run of all kernels, without the prelude.
+    pub total_ms: f64,
+    /// Each kernel.
+    pub kernels: Vec<KernelRow>,
+    /// Each prelude table.
+    pub tables: Vec<TableRow>,
+    /// Memory in use.
+    pub memory: Option<MemoryRow>,
+    /// Each output compared.
+    pub checks: Vec<Comparison>,
+}
+
+impl RunReport {
+    /// An empty report.
+    pub fn new(program: &str, target: &str, padded: bool) -> Self {
+        Self {
+            program: program.to_owned(),
+            target: target.to_owned(),
+            padded,
+            ok: true,
+            threads: 0,
+            compile_ms: 0.0,
+            prelude_ms: 0.0,
+            prelude_reused: false,
+            total_ms: 0.0,
+            kernels: Vec::new(),
+            tables: Vec::new(),
+            memory: None,
+            checks: Vec::new(),
+        }
+    }
+
+    /// The table for people.
+    pub fn render(&self) -> String {
+        let mut t = String::new();
+        let form = if self.padded { "padded" } else { "ragged" };
+        let _ = writeln!(t, "{} ({form}, {}, {} threads)", self.program, self.target, self.threads);
+        if !self.kernels.is_empty() {
+            let _ = writeln!(t, "  {:<24} {:>10} {:>16} {:>9}", "kernel", "ms", "useful GFLOP/s", "padding");
+            for k in &self.kernels {
+                let rate = if k.useful_flops > 0.0 { format!("{:.1}", k.useful_gflops) } else { "-".to_owned() };
+                let share =
+                    if k.useful_flops > 0.0 { format!("{:.1}%", 100.0 * k.padding_share) } else { "-".to_owned() };
+                let _ = writeln!(t, "  {:<24} {:>10.3} {rate:>16} {share:>9}", k.kernel, k.ms);
+            }
+            let useful: f64 = self.kernels.iter().map(|k| k.useful_flops).sum();
+            let rate = if self.total_ms > 0.0 { useful / self.total_ms / 1e6 } else { 0.0 };
+            let _ = writeln!(t, "  {:<24} {:>10.3} {rate:>16.1}", "total", self.total_ms);
+            let bytes: u64 = self.tables.iter().map(|r| r.bytes).sum();
+            let _ = writeln!(
+                t,
+                "  prelude {:.4} ms, {bytes} bytes in {} tables{}",
+                self.prelude_ms,
+                self.tables.len(),
+                if self.prelude_reused { ", reused when lengths repeat" } else { "" }
+            );
+            for r in &self.tables {
+                let _ = writeln!(t, "    {:<22} {:>10} bytes", r.name, r.bytes);
+            }
+            let _ = writeln!(t, "  compiled in {:.0} ms", self.compile_ms);
+        }
+        for c in &self.checks {
+            let verdict = if c.passes() { "ok" } else { "MISMATCH" };
+            let _ = writeln!(
+                t,
+                "  check {:<18} {verdict}: {} elements, largest error {:.3e}, allowed {:.3e}",
+                c.output, c.elements, c.max_error, c.tolerance
+            );
+        }
+        t
+    }
+}
