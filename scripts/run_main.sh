@@ -1,5 +1,10 @@
 #!/usr/bin/env bash
-# Runs the first example with the release build and checks it against the reference. Started by `make run`.
+# The main job: the encoder layer on a batch of 32 synthetic sequences, checked against the reference
+# interpreter, then the same program fully padded, for the ratio. Started by `make run`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-exec "${CARGO_TARGET_DIR:-target}/release/cora" run examples/listing1.cora --check
+cora="${CARGO_TARGET_DIR:-target}/release/cora"
+lengths=examples/data/lengths_sample.txt
+batch=(--param M=32 --lengths "lens=$lengths" --repeat 15)
+
+"$cora" run examples/encoder_layer.cora "${batch[@]}" --check --compare-padded

@@ -1,6 +1,7 @@
 //! A batch: parameters and the values of extent functions, from options, files or at random.
 
-use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ParamId, UfDef, UfId};
+use crate::eval::Evaluator;
+use cora_ir::{Diagnostic, Env, ExprId, UfDef, UfId};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rustc_hash::FxHashMap;
@@ -36,14 +37,14 @@ pub struct Source<'a> {
 /// Chooses parameters, then the entries of each extent function in order of declaration.
 ///
 /// # Errors
-/// `E0310` a parameter or function that the program does not have, `E0311` a parameter outside its
-/// range, `E0312` too few entries, `E0313` a table too large.
+/// `E0304` a parameter or function that the program does not have, `E0305` a parameter outside its
+/// range, `E0311` a table too large, `E0329` too few entries: the runtime's codes for the same mistakes.
 pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
     let mut values = BatchValues::default();
     for (name, _) in source.params {
         if !env.params.iter().any(|(_, p)| p.name == *name) {
             let known: Vec<&str> = env.params.iter().map(|(_, p)| p.name.as_str()).collect();
-            return Err(Diagnostic::new("E0310", format!("the program has no parameter `{name}`"))
+            return Err(Diagnostic::new("E0304", format!("the program has no parameter `{name}`"))
                 .hint(format!("its parameters: {}", known.join(", "))));
         }
     }
@@ -55,7 +56,7 @@ pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
                 .filter(|(_, u)| matches!(u.def, UfDef::Extent { .. }))
                 .map(|(_, u)| u.name.as_str())
                 .collect();
-            return Err(Diagnostic::new("E0310", format!("the program has no extent function `{name}`"))
+            return Err(Diagnostic::new("E0304", format!("the program has no extent function `{name}`"))
                 .hint(format!("its extent functions: {}", known.join(", "))));
         }
     }
@@ -63,7 +64,11 @@ pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
         let given = source.params.iter().rev().find(|(n, _)| *n == p.name).map(|g| g.1);
         let v = given.unwrap_or_else(|| DEFAULT_PARAM.clamp(p.lo, p.hi));
         if v < p.lo || v > p.hi {
-            return Err(Diagnostic::new("E0311", format!("parameter `{}` = {v} is outside {}..={}", p.name, p.lo, p.hi)));
+            return Err(Diagnostic::new(
+                "E0305",
+                format!("parameter `{}` = {v} is outside its declared range {}..={}", p.name, p.lo, p.hi),
+            )
+            .hint("correct the value, or widen the declared range"));
         }
         values.params.push(v);
     }
@@ -71,21 +76,20 @@ pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
     for f in env.ufs.ids() {
         let UfDef::Extent { lo, hi } = env.ufs[f].def else { continue };
         let name = env.ufs[f].name.clone();
-        let mut points = Vec::new();
-        let eval = Evaluator { env, values: &values, points: Default::default() };
-        let eval = eval.with_points();
-        eval.domain(f, &mut Vec::new(), &mut points).map_err(|()| {
-            Diagnostic::new("E0313", format!("extent function `{name}` has more than {MAX_ENTRIES} entries"))
+        let eval = Evaluator::new(env, &values.params, &values.extents);
+        let count = eval.count_points(&env.ufs[f].domain, MAX_ENTRIES).ok_or_else(|| {
+            Diagnostic::new("E0311", format!("extent function `{name}` has more than {MAX_ENTRIES} entries"))
+                .hint("use a smaller parameter")
         })?;
         let entries = match source.lengths.iter().rev().find(|(n, _)| *n == name) {
             Some((_, given)) => {
-                let end = source.skip + points.len();
+                let end = source.skip + count;
                 if given.len() < end {
                     return Err(Diagnostic::new(
-                        "E0312",
+                        "E0329",
                         format!(
                             "extent function `{name}` needs {} entries after skipping {}, but there are {}",
-                            points.len(),
+                            count,
                             source.skip,
                             given.len()
                         ),
@@ -95,9 +99,9 @@ pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
                 given[source.skip..end].to_vec()
             }
             None => {
-                let (l, h) = (eval.value(lo, &[]), eval.value(hi, &[]));
+                let (l, h) = (eval.closed(lo, &[]), eval.closed(hi, &[]));
                 let h = h.min(l.saturating_add(RANDOM_SPREAD)).max(l);
-                points.iter().map(|()| rng.random_range(l..=h)).collect()
+                (0..count).map(|_| rng.random_range(l..=h)).collect()
             }
         };
         values.extents.insert(f, entries);
@@ -105,91 +109,13 @@ pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
     Ok(values)
 }
 
-/// Evaluates index expressions by definition, for counting entries before any table exists.
-struct Evaluator<'a> {
-    env: &'a Env,
-    values: &'a BatchValues,
-    points: FxHashMap<(UfId, Vec<i64>), i64>,
-}
-
-impl<'a> Evaluator<'a> {
-    /// Knows the value of each earlier extent function at each point of its domain.
-    fn with_points(mut self) -> Self {
-        let done: Vec<UfId> = self.env.ufs.ids().filter(|f| self.values.extents.contains_key(f)).collect();
-        for f in done {
-            let mut at = Vec::new();
-            self.enumerate(f, &mut Vec::new(), &mut at);
-            for (point, &v) in at.into_iter().zip(&self.values.extents[&f]) {
-                self.points.insert((f, point), v);
-            }
-        }
-        self
-    }
-
-    fn enumerate(&self, f: UfId, args: &mut Vec<i64>, out: &mut Vec<Vec<i64>>) {
-        let domain = &self.env.ufs[f].domain;
-        if args.len() == domain.len() {
-            out.push(args.clone());
-            return;
-        }
-        for i in 0..self.value(domain[args.len()], args) {
-            args.push(i);
-            self.enumerate(f, args, out);
-            args.pop();
-        }
-    }
-
-    fn domain(&self, f: UfId, args: &mut Vec<i64>, out: &mut Vec<()>) -> Result<(), ()> {
-        let domain = &self.env.ufs[f].domain;
-        if args.len() == domain.len() {
-            out.push(());
-            return if out.len() > MAX_ENTRIES { Err(()) } else { Ok(()) };
-        }
-        for i in 0..self.value(domain[args.len()], args) {
-            args.push(i);
-            self.domain(f, args, out)?;
-            args.pop();
-        }
-        Ok(())
-    }
-
-    fn value(&self, e: ExprId, args: &[i64]) -> i64 {
-        let pool = &self.env.pool;
-        match pool.get(e) {
-            Expr::Int(v) => *v,
-            Expr::Param(p) => self.param(*p),
-            Expr::Arg(n) => args.get(*n as usize).copied().unwrap_or(0),
-            Expr::Call(f, a) => {
-                let a: Vec<i64> = a.iter().map(|&x| self.value(x, args)).collect();
-                self.points.get(&(*f, a)).copied().unwrap_or(0)
-            }
-            Expr::Lit(l) => l.as_i64(),
-            Expr::Select(c, a, b) => self.value(if self.value(*c, args) != 0 { *a } else { *b }, args),
-            Expr::Bin(op, a, b) => {
-                let (x, y) = (self.value(*a, args), self.value(*b, args));
-                match op {
-                    BinOp::Add => x.saturating_add(y),
-                    BinOp::Sub => x.saturating_sub(y),
-                    BinOp::Mul => x.saturating_mul(y),
-                    BinOp::FloorDiv => cora_ir::expr::floor_div(x, y),
-                    BinOp::Mod => cora_ir::expr::floor_mod(x, y),
-                    BinOp::Min => x.min(y),
-                    BinOp::Max => x.max(y),
-                    BinOp::Lt => i64::from(x < y),
-                    BinOp::Le => i64::from(x <= y),
-                    BinOp::Eq => i64::from(x == y),
-                    BinOp::Ne => i64::from(x != y),
-                    BinOp::And => i64::from(x != 0 && y != 0),
-                    BinOp::Or => i64::from(x != 0 || y != 0),
-                    BinOp::Div | BinOp::Pow => 0,
-                }
-            }
-            _ => 0,
-        }
-    }
-
-    fn param(&self, p: ParamId) -> i64 {
-        use cora_ir::EntityId;
-        self.values.params.get(p.index()).copied().unwrap_or(0)
-    }
+/// How many points a space has whose extents are given outermost first, each over the indices of the
+/// ones before it as arguments.
+///
+/// # Errors
+/// `E0311` more than fit in memory.
+pub fn count(env: &Env, values: &BatchValues, extents: &[ExprId]) -> Result<usize, Diagnostic> {
+    Evaluator::new(env, &values.params, &values.extents).count_points(extents, MAX_ENTRIES).ok_or_else(|| {
+        Diagnostic::new("E0311", format!("more than {MAX_ENTRIES} elements")).hint("use a smaller parameter")
+    })
 }

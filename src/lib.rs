@@ -8,6 +8,7 @@ pub mod batch;
 pub mod check;
 pub mod cli;
 pub mod driver;
+pub mod eval;
 pub mod inputs;
 pub mod report;
 pub mod work;

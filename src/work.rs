@@ -1,10 +1,91 @@
 //! How much work kernels do: multiply-adds of the unpadded program, and those issued.
+//!
+//! A multiply-add is one term of a sum whose term is a product of two different values that are
+//! read. Useful ones are counted on the op graph for the batch's true lengths; issued ones on the
+//! scheduled loops, surplus iterations and masked lanes included.
 
 use crate::driver::Source;
+use crate::eval::{Evaluator, Vars};
 use cora_ir::interp::Batch;
-use cora_ir::loops::LoopModule;
+use cora_ir::loops::{BlockRole, LoopKind, LoopModule, Stmt};
+use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, VarId};
+use cora_passes::schedule::annotate::constant_bound;
 
-/// `(useful, issued)` floating-point operations of each kernel (top-level nest) of `loops`.
-pub fn kernel_flops(_source: &Source, loops: &LoopModule, _batch: &Batch) -> Vec<(f64, f64)> {
-    vec![(0.0, 0.0); loops.body.len()]
+/// `(useful, issued)` floating-point operations (two for a multiply-add) of each kernel, that is of
+/// each top-level nest of `loops`.
+pub fn kernel_flops(source: &Source, loops: &LoopModule, batch: &Batch) -> Vec<(f64, f64)> {
+    let graph = &source.graph;
+    let truth = Evaluator::new(&graph.env, &batch.params, &batch.extents);
+    let scheduled = Evaluator::new(&loops.env, &batch.params, &batch.extents);
+    let useful = |stage| {
+        let op = graph.ops.iter().find(|o| o.tensor == stage)?;
+        if op.combiner != Some(Combiner::Sum) || !is_product(&graph.env.pool, op.value) {
+            return None;
+        }
+        let nest: Vec<(VarId, ExprId, Option<i64>)> = op
+            .spatial
+            .iter()
+            .chain(&op.reduce)
+            .map(|&d| (graph.env.dims[d].var, graph.env.dims[d].extent, None))
+            .collect();
+        Some(points(&truth, &graph.env.pool, &nest, &mut Vars::default()))
+    };
+    loops
+        .body
+        .iter()
+        .map(|s| {
+            let stages = cora_passes::schedule::tree::stages_below(std::slice::from_ref(s));
+            let real: f64 = stages.into_iter().filter_map(useful).sum();
+            let issued = issued(&scheduled, loops, s, &mut Vec::new());
+            (2.0 * real, 2.0 * issued)
+        })
+        .collect()
+}
+
+fn is_product(pool: &ExprPool, e: ExprId) -> bool {
+    match *pool.get(e) {
+        Expr::Select(_, a, _) => is_product(pool, a),
+        Expr::Bin(BinOp::Mul, a, b) => {
+            let reads = |x| pool.any(x, &mut |n| matches!(n, Expr::Load { .. }));
+            a != b && reads(a) && reads(b)
+        }
+        _ => false,
+    }
+}
+
+type Nest = Vec<(VarId, ExprId, Option<i64>)>;
+
+fn issued(eval: &Evaluator, m: &LoopModule, s: &Stmt, nest: &mut Nest) -> f64 {
+    match s {
+        Stmt::For(l) => {
+            let lanes = if l.kind == LoopKind::Vector { constant_bound(&m.env.pool, l.extent) } else { None };
+            nest.push((l.var, l.extent, lanes));
+            let sum = l.body.iter().map(|s| issued(eval, m, s, nest)).sum();
+            nest.pop();
+            sum
+        }
+        Stmt::Block(b) if b.role == BlockRole::Update(Combiner::Sum) && is_product(&m.env.pool, b.value) => {
+            points(eval, &m.env.pool, nest, &mut Vars::default())
+        }
+        Stmt::Block(_) => 0.0,
+    }
+}
+
+/// Iterations of a nest; a loop on which no inner extent depends is a factor.
+fn points(eval: &Evaluator, pool: &ExprPool, nest: &[(VarId, ExprId, Option<i64>)], vars: &mut Vars) -> f64 {
+    let Some((&(var, extent, lanes), inner)) = nest.split_first() else { return 1.0 };
+    let n = eval.value(extent, &[], vars).max(0);
+    if n == 0 {
+        return 0.0;
+    }
+    if !inner.iter().any(|(_, e, fixed)| fixed.is_none() && pool.uses_var(*e, var)) {
+        return lanes.unwrap_or(n) as f64 * points(eval, pool, inner, vars);
+    }
+    let mut sum = 0.0;
+    for i in 0..n {
+        vars.insert(var, i);
+        sum += points(eval, pool, inner, vars);
+    }
+    vars.remove(&var);
+    sum
 }

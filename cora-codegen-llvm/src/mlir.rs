@@ -33,8 +33,8 @@ mod builder;
 mod convert;
 mod expr;
 mod kernel;
-mod library;
 mod lanes;
+mod library;
 mod math;
 mod slots;
 

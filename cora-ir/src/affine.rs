@@ -13,7 +13,7 @@ use std::collections::btree_map::Entry;
 pub type Monomial = Vec<ExprId>;
 
 /// `constant + sum of coefficient * monomial`, no zero coefficient stored.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Poly {
     /// Coefficient of each monomial; the empty monomial is the constant term.
     pub terms: BTreeMap<Monomial, i64>,
@@ -236,6 +236,11 @@ fn normalize_node(pool: &mut ExprPool, e: ExprId) -> ExprId {
         }
         Expr::Bin(op @ (BinOp::FloorDiv | BinOp::Mod), a, b) if is_index_scalar(pool, e) => {
             let Some(c) = pool.as_int(b).filter(|&c| c > 0) else { return e };
+            if op == BinOp::FloorDiv
+                && let Some(through) = div_through_min(pool, a, b)
+            {
+                return through;
+            }
             let p = poly(pool, a);
             let (whole, rest) = split_by(&p, c);
             if whole.terms.is_empty() {
@@ -251,6 +256,7 @@ fn normalize_node(pool: &mut ExprPool, e: ExprId) -> ExprId {
             let p = poly(pool, sum);
             build(pool, &p)
         }
+        Expr::Bin(op @ (BinOp::Min | BinOp::Max), ..) if is_index_scalar(pool, e) => min_max(pool, op, e),
         Expr::Bin(op, a, b) if op.is_comparison() && is_index_scalar(pool, a) => {
             // a < b  as  (terms of a - b with positive coefficients) < (the others)
             let (pa, pb) = (poly(pool, a), poly(pool, b));
@@ -276,6 +282,90 @@ fn normalize_node(pool: &mut ExprPool, e: ExprId) -> ExprId {
             pool.bin(op, l, r)
         }
         _ => e,
+    }
+}
+
+/// `(min(x, y) + r) // c` as `min((x + r) // c, (y + r) // c)`, so that constants show.
+fn div_through_min(pool: &mut ExprPool, a: ExprId, c: ExprId) -> Option<ExprId> {
+    let mut all = Vec::new();
+    operands(pool, BinOp::Min, a, &Poly::default(), &mut all)?;
+    if all.len() < 2 {
+        return None;
+    }
+    let mut out: Option<ExprId> = None;
+    for p in &all {
+        let x = build(pool, p);
+        let q = pool.floor_div(x, c);
+        let q = normalize_node(pool, q);
+        out = Some(match out {
+            None => q,
+            Some(o) => pool.min(o, q),
+        });
+    }
+    let out = out?;
+    Some(if matches!(pool.get(out), Expr::Bin(BinOp::Min, ..)) { min_max(pool, BinOp::Min, out) } else { out })
+}
+
+/// A tree of `min`s (or `max`es) as one flat list of polynomials without those that a constant
+/// distance from another decides, in canonical order: `min(min(14, r) + 1, r, r + 3)` is
+/// `min(15, r)`.
+fn min_max(pool: &mut ExprPool, op: BinOp, e: ExprId) -> ExprId {
+    let mut all: Vec<Poly> = Vec::new();
+    if operands(pool, op, e, &Poly::default(), &mut all).is_none() {
+        return e;
+    }
+    let mut kept: Vec<Poly> = Vec::new();
+    for p in all {
+        let beats = |q: &Poly, p: &Poly| {
+            let d = p.clone().checked_add_scaled(q, -1).and_then(|d| d.as_constant());
+            d.is_some_and(|d| if op == BinOp::Min { d >= 0 } else { d <= 0 })
+        };
+        if kept.iter().any(|q| beats(q, &p)) {
+            continue;
+        }
+        kept.retain(|q| !beats(&p, q));
+        kept.push(p);
+    }
+    kept.sort();
+    let mut out: Option<ExprId> = None;
+    for p in &kept {
+        let x = build(pool, p);
+        out = Some(match out {
+            None => x,
+            Some(o) => pool.bin(op, o, x),
+        });
+    }
+    out.unwrap_or(e)
+}
+
+/// Gathers the operands plus `rest`; nothing where a coefficient overflows.
+fn operands(pool: &mut ExprPool, op: BinOp, e: ExprId, rest: &Poly, out: &mut Vec<Poly>) -> Option<()> {
+    if out.len() >= MAX_TERMS {
+        let p = poly(pool, e);
+        out.push(p.checked_add_scaled(rest, 1)?);
+        return Some(());
+    }
+    if let Expr::Bin(o, a, b) = *pool.get(e)
+        && o == op
+    {
+        operands(pool, op, a, rest, out)?;
+        return operands(pool, op, b, rest, out);
+    }
+    let p = poly(pool, e);
+    let inner = p.terms.iter().find_map(|(m, &k)| match m.as_slice() {
+        [a] if k == 1 => matches!(pool.get(*a), Expr::Bin(o, ..) if *o == op).then_some(*a),
+        _ => None,
+    });
+    match inner {
+        Some(atom) => {
+            let others = p.checked_add_scaled(&Poly::atom(atom), -1)?.checked_add_scaled(rest, 1)?;
+            operands(pool, op, atom, &others, out)
+        }
+        None => {
+            let p = p.checked_add_scaled(rest, 1)?;
+            out.push(join_div_mod(pool, p));
+            Some(())
+        }
     }
 }
 

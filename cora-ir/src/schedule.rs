@@ -151,6 +151,9 @@ pub enum StepKind {
         at: LoopRef,
         /// Dimension order of the copy, as positions in the tensor's dimensions; empty = unchanged.
         layout: Vec<usize>,
+        /// Which of the stage's distinct reads of the tensor goes through the copy, counted from 0
+        /// in order of appearance; nothing = all of them.
+        access: Option<usize>,
     },
     /// `set_scope P reg`: where an attached stage's buffer lives.
     SetScope {

@@ -72,6 +72,9 @@ pub struct Args {
     /// Fill padding and unused memory with NaN before each run.
     #[arg(long)]
     pub poison: bool,
+    /// Also run the fully padded form, and report the ratio.
+    #[arg(long)]
+    pub compare_padded: bool,
     /// Print one JSON object on standard output.
     #[arg(long)]
     pub json: bool,
@@ -125,6 +128,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             report.checks.push(c);
         }
     }
+    if args.compare_padded && !interpreted {
+        let padded = run_padded(args, &source, &prepared)?;
+        report.padded_total_ms = Some(padded.total_ms);
+        if !args.json {
+            eprint!("{}", padded.render());
+        }
+    }
     report.ok = failed.is_empty();
     if args.json {
         println!("{}", serde_json::to_string(&report).map_err(|e| Failure::Bug(e.to_string()))?);
@@ -132,6 +142,21 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         eprint!("{}", report.render());
     }
     if failed.is_empty() { Ok(()) } else { Err(Failure::Mismatch(failed.join("\n"))) }
+}
+
+/// The same batch through the padded form.
+fn run_padded(args: &Args, source: &Source, prepared: &Prepared) -> Result<RunReport, Failure> {
+    let target = target_spec(&args.target, &args.target_cpu)?;
+    let start = Instant::now();
+    let schedule = source.schedule(args.schedule.as_deref(), &args.target)?;
+    let lowered = lower(source, schedule, true, &mut |_| {})?;
+    let desc = Arc::new(program_desc(&lowered.storage).map_err(|e| Failure::Bug(e.to_string()))?);
+    let program = native(&lowered.storage, &target)?;
+    let mut report = RunReport::new(&source.graph.name, &args.target, true);
+    report.compile_ms = start.elapsed().as_secs_f64() * 1e3;
+    let kernels = program.jit().map_err(|e| Failure::Bug(e.to_string()))?;
+    execute(args, source, &lowered, &desc, Arc::new(kernels), prepared, &mut report)?;
+    Ok(report)
 }
 
 fn mismatch(c: &Comparison, got: &Data, want: &interp::Output) -> String {
@@ -175,7 +200,7 @@ fn prepare(args: &Args, source: &Source, desc: &Arc<ProgramDesc>) -> Result<Prep
             let known: Vec<&str> =
                 env.tensors.iter().filter(|(_, t)| is_input(t.role)).map(|(_, t)| t.name.as_str()).collect();
             return Err(Failure::User(format!(
-                "error[E0314]: the program has no input `{name}`\n  help: its inputs: {}",
+                "error[E0304]: the program has no input `{name}`\n  help: its inputs: {}",
                 known.join(", ")
             )));
         }
@@ -191,7 +216,7 @@ fn prepare(args: &Args, source: &Source, desc: &Arc<ProgramDesc>) -> Result<Prep
             Some((_, path)) => npy::NpyArray::read(path)?.into_array(inputs::dtype(ty), shape)?,
             None => {
                 let count = usize::try_from(shape.elements().unwrap_or(0))
-                    .map_err(|_| Failure::User(format!("error[E0313]: input `{}` is too large", t.name)))?;
+                    .map_err(|_| Failure::User(format!("error[E0312]: input `{}` is too large", t.name)))?;
                 let range = match &t.value_range {
                     Some((lo, hi)) => {
                         let at = |ix| cora_runtime::eval::eval(ix, tables.env(), &[]).unwrap_or(0);
@@ -301,7 +326,7 @@ fn write_outputs(args: &Args, source: &Source, outputs: &[(TensorId, RaggedArray
             let known: Vec<&str> =
                 outputs.iter().map(|(t, _)| source.graph.env.tensors[*t].name.as_str()).collect();
             return Err(Failure::User(format!(
-                "error[E0314]: the program has no output `{name}`\n  help: its outputs: {}",
+                "error[E0304]: the program has no output `{name}`\n  help: its outputs: {}",
                 known.join(", ")
             )));
         };

@@ -71,7 +71,8 @@ pub(super) fn setup_kernels(module: &StorageModule, slots: &Slots) -> Vec<bool> 
                 Role::Temp => writers(t, true) && !writers(t, false),
                 Role::Input | Role::Output => false,
             });
-            let writes = u.writes.iter().filter(|t| memory(t)).all(|&t| tensors[t].role == Role::Temp && !writers(t, false));
+            let writes =
+                u.writes.iter().filter(|t| memory(t)).all(|&t| tensors[t].role == Role::Temp && !writers(t, false));
             setup[k] &= reads && writes;
         }
         if setup == before {

@@ -60,8 +60,12 @@ impl Emitter<'_> {
         while let Some(e) = rest {
             let (next, step) = match *self.pool.get(e) {
                 Expr::Int(k) => (None, k),
-                Expr::Bin(BinOp::Add, x, k) if self.pool.as_int(k).is_some() => (Some(x), self.pool.as_int(k).unwrap_or(0)),
-                Expr::Bin(BinOp::Add, k, x) if self.pool.as_int(k).is_some() => (Some(x), self.pool.as_int(k).unwrap_or(0)),
+                Expr::Bin(BinOp::Add, x, k) if self.pool.as_int(k).is_some() => {
+                    (Some(x), self.pool.as_int(k).unwrap_or(0))
+                }
+                Expr::Bin(BinOp::Add, k, x) if self.pool.as_int(k).is_some() => {
+                    (Some(x), self.pool.as_int(k).unwrap_or(0))
+                }
                 Expr::Bin(BinOp::Sub, x, k) if self.pool.as_int(k).is_some() => {
                     (Some(x), self.pool.as_int(k).unwrap_or(0).wrapping_neg())
                 }

@@ -271,7 +271,10 @@ impl<'m> Emitter<'m> {
         {
             return Ok(mask);
         }
-        if matches!(op, BinOp::And | BinOp::Or) && self.pool.ty(e) == Type::scalar(ScalarType::Bool) && self.would_load(y) {
+        if matches!(op, BinOp::And | BinOp::Or)
+            && self.pool.ty(e) == Type::scalar(ScalarType::Bool)
+            && self.would_load(y)
+        {
             let left = self.emit(x)?;
             let decided = Ty::scalar(Elem::I1);
             return match op {

@@ -80,8 +80,7 @@ impl Library {
     pub(crate) fn search(&mut self, b: &mut Builder, elem: Elem, [table, base, len, value]: [Val; 4]) -> Val {
         let symbol = format!("cora.search.{elem}");
         self.functions.entry(symbol.clone()).or_insert_with(|| search_text(&symbol, elem));
-        let rhs =
-            format!("llvm.call @{symbol}({table}, {base}, {len}, {value}) : (!llvm.ptr, i64, i64, i64) -> i64");
+        let rhs = format!("llvm.call @{symbol}({table}, {base}, {len}, {value}) : (!llvm.ptr, i64, i64, i64) -> i64");
         b.op(Ty::scalar(Elem::I64), &rhs)
     }
 }

@@ -106,7 +106,8 @@ fn replace(b: &mut Builder, cond: Val, k: f64, a: Val) -> Val {
 /// for NaN. Requires `|x * scale| < 2^21` in `f32`, `< 2^50` in `f64`.
 fn nearest(b: &mut Builder, x: Val, scale: f64) -> (Val, Val) {
     let ty = b.ty(x);
-    let (magic, int) = if ty.elem == Elem::F32 { (12_582_912.0, Elem::I32) } else { (6_755_399_441_055_744.0, Elem::I64) };
+    let (magic, int) =
+        if ty.elem == Elem::F32 { (12_582_912.0, Elem::I32) } else { (6_755_399_441_055_744.0, Elem::I64) };
     let (scale, shift) = (b.float(ty, scale), b.float(ty, magic));
     let sum = b.fma(x, scale, shift);
     let bits = b.bitcast(sum, int);

@@ -175,7 +175,24 @@ impl<'a> ScheduleBuilder<'a> {
         layout: &[usize],
     ) -> &mut Self {
         let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), self.at(at));
-        self.step(StepKind::CacheRead { stage, tensor, name: name.into(), scope, at, layout: layout.to_vec() })
+        self.step(StepKind::CacheRead { stage, tensor, name: name.into(), scope, at, layout: layout.to_vec(), access: None })
+    }
+
+    /// [`ScheduleBuilder::cache_read`] for the stage's `access`-th distinct read of the tensor only.
+    #[allow(clippy::too_many_arguments)]
+    pub fn cache_read_nth(
+        &mut self,
+        stage: impl ToStage,
+        tensor: impl ToStage,
+        access: usize,
+        name: &str,
+        scope: Scope,
+        at: impl ToLoop,
+        layout: &[usize],
+    ) -> &mut Self {
+        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), self.at(at));
+        let (name, layout, access) = (name.into(), layout.to_vec(), Some(access));
+        self.step(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
     }
 
     /// Where an attached stage's buffer lives.

@@ -121,6 +121,9 @@ impl Elab<'_> {
             return self.error(span, Diagnostic::new("E0223", format!("function `{name}` calls itself")));
         }
         self.expansions += 1;
+        if self.expansions > MAX_EXPANSIONS + 1 {
+            return None; // reported
+        }
         if self.calls.len() >= MAX_CALLS || self.expansions > MAX_EXPANSIONS {
             let d = Diagnostic::new("E0224", format!("the program has too many function calls, at a call of `{name}`"));
             let hint = format!("at most {MAX_CALLS} nested and {MAX_EXPANSIONS} in all, counted after inlining");

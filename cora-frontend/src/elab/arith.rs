@@ -105,7 +105,7 @@ impl Elab<'_> {
                     return Some((a, b));
                 }
                 let d = Diagnostic::new("E0209", format!("the operands have different types, {ta} and {tb}"));
-                let to = if tb == ScalarType::Index { ta } else { tb };
+                let to = if tb == ScalarType::Index || (ta.is_float() && !tb.is_float()) { ta } else { tb };
                 self.error(span, d.hint(format!("types are never converted silently: cast one with `{to}(x)`")))
             }
             (Val::Typed(a), b) => {

@@ -133,6 +133,7 @@ impl<'a> Elab<'a> {
             return None; // created later, in order
         }
         if self.stack.len() >= MAX_CHAIN {
+            slot.state = State::Poison;
             let d = Diagnostic::new("E0233", format!("more than {MAX_CHAIN} declarations depend on each other in a chain"));
             return self.error(span, d);
         }

@@ -146,8 +146,8 @@ struct Elab<'a> {
     frames: Vec<Option<Vec<DimId>>>,
     /// Depth and written-out size of each expression made so far.
     measures: HashMap<ExprId, (u32, u64)>,
-    /// Values of shared builder expressions in the current operator.
-    shared: HashMap<usize, Val>,
+    /// Values of shared builder expressions in the current operator (nothing: they have none).
+    shared: HashMap<usize, Option<Val>>,
     /// Rust position of the builder call being elaborated.
     origin: Option<String>,
 }

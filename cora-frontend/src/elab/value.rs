@@ -61,16 +61,18 @@ impl Elab<'_> {
     pub(super) fn value(&mut self, e: &Expr) -> Option<Val> {
         let key = e.shared_key().filter(|_| self.calls.is_empty() && self.mode == Mode::Value);
         if let Some(done) = key.and_then(|k| self.shared.get(&k)) {
-            return Some(done.clone());
+            return done.clone();
         }
-        let v = self.value_of(e)?;
-        if let Val::Typed(id) = v {
-            self.check_depth(id, e.span())?;
+        let mut v = self.value_of(e);
+        if let Some(Val::Typed(id)) = v
+            && self.check_depth(id, e.span()).is_none()
+        {
+            v = None;
         }
         if let Some(k) = key {
             self.shared.insert(k, v.clone());
         }
-        Some(v)
+        v
     }
 
     fn value_of(&mut self, e: &Expr) -> Option<Val> {

@@ -229,7 +229,7 @@ impl Parser {
         let name = self.plain_name("a schedule")?;
         let params = if function {
             self.expect("(")?;
-            self.list(")", &mut |p| p.plain_name("a parameter"))?
+            self.list(")", &mut |p| p.name("a parameter"))?
         } else {
             Vec::new()
         };

@@ -28,7 +28,7 @@ const STEPS: [&str; 14] = [
     "set_scope",
     "relax",
 ];
-const WORDS: [&str; 8] = ["at", "tail", "mask", "exact", "layout", "global", "local", "reg"];
+const WORDS: [&str; 9] = ["access", "at", "tail", "mask", "exact", "layout", "global", "local", "reg"];
 
 /// The schedules of `program`; `env` gives tensors' dimension names for `layout(...)`.
 pub(crate) fn schedules(program: &Program, env: &Env, diags: &mut Vec<Diagnostic>) -> Vec<Schedule> {
@@ -261,7 +261,17 @@ impl Cx<'_> {
                 self.env.tensor_named(&tensor).map(|t| self.env.tensors[t].dims.iter().map(|d| d.name.clone()).collect());
             layout = p.list(")", &mut |p| layout_entry(p, &tensor, dims.as_deref()))?;
         }
-        Ok(StepKind::CacheRead { stage, tensor, name, scope, at, layout })
+        let mut access = None;
+        if p.eat("access") {
+            p.expect("(")?;
+            let t = p.advance();
+            match t.text.parse() {
+                Ok(n) => access = Some(n),
+                Err(_) => return p.unexpected("the position of a read, counted from 0"),
+            }
+            p.expect(")")?;
+        }
+        Ok(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
     }
 }
 

@@ -93,7 +93,12 @@ fn pad_of(env: &Env, d: &TensorDim) -> Option<i64> {
     }
     match env.pool.get(d.storage) {
         Expr::Bin(cora_ir::BinOp::Mul, _, m) => env.pool.as_int(*m),
-        _ => env.pool.as_int(d.storage).filter(|n| *n > 0),
+        // Both are constants: any multiple that rounds one to the other, a power of two if there is one.
+        _ => {
+            let (extent, storage) = (env.pool.as_int(d.extent)?, env.pool.as_int(d.storage).filter(|n| *n > 0)?);
+            let rounds = |m: &i64| extent.div_euclid(*m) * m + if extent % m == 0 { 0 } else { *m } == storage;
+            (1..32).map(|k| 1 << k).find(rounds).or(Some(storage))
+        }
     }
 }
 

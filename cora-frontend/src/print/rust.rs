@@ -2,7 +2,7 @@
 
 use super::expr::{Names, is_bare};
 use super::rust_expr::{rust, rust_value};
-use super::{extent_functions, pad_of};
+use super::{ExtentFunction, extent_functions, pad_of};
 use crate::names::is_reserved;
 use cora_ir::schedule::{LoopRef, StepKind};
 use cora_ir::{DimId, Graph, Op, Role, TensorDim, VarId};
@@ -99,42 +99,41 @@ pub fn to_builder_code(graph: &Graph) -> String {
     out
 }
 
-/// Extent functions and dimensions, each after those that it needs.
+/// Dimensions in their order, each after the extent functions that it calls; then the other functions.
 fn declarations(names: &mut Names, ids: &mut Idents, out: &mut String) {
-    let (mut extents, _) = extent_functions(names);
+    let (mut extents, invented) = extent_functions(names);
     let mut dims: Vec<DimId> = names.env.dims.ids().collect();
-    while !dims.is_empty() || !extents.is_empty() {
-        let before = dims.len() + extents.len();
-        dims.retain(|&d| {
-            let (extent, var) = (names.env.dims[d].extent, names.env.dims[d].var);
-            let ready = names.env.pool.vars_of(extent).iter().all(|v| ids.vars.contains_key(v))
-                && !names.env.pool.any(extent, &mut |e| matches!(e, cora_ir::Expr::Call(f, _)
-                    if !ids.other.contains_key(&names.env.ufs[*f].name)));
-            if ready {
-                let extent = rust(names, ids, extent);
-                let name = names.dim(d).to_owned();
-                let id = ids.fresh(&name);
-                let _ = writeln!(out, "    let {id} = b.dim({name:?}, {extent});");
-                ids.vars.insert(var, id);
+    dims.rotate_right(invented);
+    for d in dims {
+        let (extent, var) = (names.env.dims[d].extent, names.env.dims[d].var);
+        let mut calls = BTreeSet::new();
+        names.env.pool.walk(extent, &mut |_, e| {
+            if let cora_ir::Expr::Call(f, _) = e {
+                calls.insert(names.env.ufs[*f].name.clone());
             }
-            !ready
         });
-        extents.retain(|(name, args, lo, hi)| {
-            let dims: Option<Vec<String>> =
-                args.iter().map(|&d| ids.vars.get(&names.env.dims[d].var).cloned()).collect();
-            let Some(dims) = dims else { return true };
-            let plain = names.env.pool.as_int(*lo).is_some() && names.env.pool.as_int(*hi).is_some();
-            let value = if plain { rust } else { rust_value };
-            let (lo, hi) = (value(names, ids, *lo), value(names, ids, *hi));
-            let id = ids.declare(name);
-            let _ = writeln!(out, "    let {id} = b.extent({name:?}, &[{}], {lo}..={hi});", dims.join(", "));
-            false
-        });
-        if dims.len() + extents.len() == before {
-            out.push_str("    // declarations that depend on each other cannot be built\n");
-            return;
-        }
+        extents.retain(|e| !calls.contains(&e.0) || !extent_function(names, ids, e, out));
+        let extent = rust(names, ids, extent);
+        let name = names.dim(d).to_owned();
+        let id = ids.fresh(&name);
+        let _ = writeln!(out, "    let {id} = b.dim({name:?}, {extent});");
+        ids.vars.insert(var, id);
     }
+    for e in &extents {
+        extent_function(names, ids, e, out);
+    }
+}
+
+/// Declares an extent function; not if a dimension that it is over is not declared yet.
+fn extent_function(names: &mut Names, ids: &mut Idents, (name, args, lo, hi): &ExtentFunction, out: &mut String) -> bool {
+    let dims: Option<Vec<String>> = args.iter().map(|&d| ids.vars.get(&names.env.dims[d].var).cloned()).collect();
+    let Some(dims) = dims else { return false };
+    let plain = names.env.pool.as_int(*lo).is_some() && names.env.pool.as_int(*hi).is_some();
+    let value = if plain { rust } else { rust_value };
+    let (lo, hi) = (value(names, ids, *lo), value(names, ids, *hi));
+    let id = ids.declare(name);
+    let _ = writeln!(out, "    let {id} = b.extent({name:?}, &[{}], {lo}..={hi});", dims.join(", "));
+    true
 }
 
 fn dim_list(names: &Names, ids: &Idents, dims: &[TensorDim]) -> String {
@@ -188,8 +187,11 @@ fn step_call(step: &StepKind) -> String {
         StepKind::CacheWrite { stage, name, scope, at: r } => {
             format!("cache_write({stage:?}, {name:?}, Scope::{scope:?}, {})", at(r))
         }
-        StepKind::CacheRead { stage, tensor, name, scope, at: r, layout } => {
-            format!("cache_read({stage:?}, {tensor:?}, {name:?}, Scope::{scope:?}, {}, &{layout:?})", at(r))
+        StepKind::CacheRead { stage, tensor, name, scope, at: r, layout, access } => match access {
+            None => format!("cache_read({stage:?}, {tensor:?}, {name:?}, Scope::{scope:?}, {}, &{layout:?})", at(r)),
+            Some(n) => {
+                format!("cache_read_nth({stage:?}, {tensor:?}, {n}, {name:?}, Scope::{scope:?}, {}, &{layout:?})", at(r))
+            }
         }
         StepKind::SetScope { stage, scope } => format!("set_scope({stage:?}, Scope::{scope:?})"),
         StepKind::Relax { target } => format!("relax({})", at(target)),

@@ -109,7 +109,7 @@ fn position(names: &mut Names, ids: &Idents, i: ExprId, guarded: bool) -> String
 
 fn tuple(items: Vec<String>) -> String {
     match items.len() {
-        1 => format!("({},)", items[0]),
+        1 => format!("[{}]", items[0]),
         0..=8 => format!("({})", items.join(", ")),
         _ => format!("[{}]", items.iter().map(|i| format!("Value::from({i})")).collect::<Vec<_>>().join(", ")),
     }

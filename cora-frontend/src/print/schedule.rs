@@ -30,11 +30,12 @@ pub fn print_step(step: &StepKind) -> String {
         StepKind::CacheWrite { stage, name, scope, at: r } => {
             format!("cache_write {stage} -> {name} {} at {}", scope.name(), at(r))
         }
-        StepKind::CacheRead { stage, tensor, name, scope, at: r, layout } => {
+        StepKind::CacheRead { stage, tensor, name, scope, at: r, layout, access } => {
+            let access = access.map_or(String::new(), |n| format!(" access({n})"));
             let dot = if tensor.contains('.') { ":" } else { "." };
             let layout: Vec<String> = layout.iter().map(usize::to_string).collect();
             let layout = if layout.is_empty() { String::new() } else { format!(" layout({})", layout.join(", ")) };
-            format!("cache_read {stage}{dot}{tensor} -> {name} {} at {}{layout}", scope.name(), at(r))
+            format!("cache_read {stage}{dot}{tensor} -> {name} {} at {}{layout}{access}", scope.name(), at(r))
         }
         StepKind::SetScope { stage, scope } => format!("set_scope {stage} {}", scope.name()),
         StepKind::Relax { target } => format!("relax {}", at(target)),

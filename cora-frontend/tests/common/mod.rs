@@ -24,11 +24,17 @@ pub fn programs(dir: &Path) -> Vec<(String, String)> {
     out
 }
 
+/// Whether expected files are being written again.
+#[allow(dead_code)]
+pub fn blessing() -> bool {
+    std::env::var_os("CORA_BLESS").is_some()
+}
+
 /// Compares `text` with the file at `path`, or writes it there if `CORA_BLESS` is set.
 /// Gives a complaint if they differ.
 #[allow(dead_code)]
 pub fn compare(path: &Path, text: &str) -> Option<String> {
-    if std::env::var_os("CORA_BLESS").is_some() {
+    if blessing() {
         std::fs::write(path, text).expect("writable");
         return None;
     }

@@ -190,9 +190,13 @@ impl Elem for f64 {
             Cells::I(_) => &mut [],
         }
     }
-    #[inline]
+    #[inline(always)]
     fn stored(ty: ScalarType, x: Self) -> Self {
-        round_float(ty, x)
+        match ty {
+            ScalarType::F32 => f64::from(x as f32),
+            ScalarType::F64 => x,
+            _ => round_float(ty, x),
+        }
     }
 }
 

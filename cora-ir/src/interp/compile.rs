@@ -7,7 +7,7 @@ use crate::interp::contract::factors;
 use crate::interp::error::{InterpError, Stage};
 use crate::interp::instr::{Access, Instr, Opd, Program, Step};
 use crate::interp::nest::{Fold, Leaf, Loop, Node};
-use crate::types::{BinOp, Combiner};
+use crate::types::{BinOp, Combiner, ScalarType};
 use rustc_hash::FxHashMap;
 
 /// A compiled expression.
@@ -102,8 +102,7 @@ impl Compiler<'_, '_> {
             match node {
                 Node::For(l) => self.for_loop(l)?,
                 Node::If { cond, then, other } => {
-                    let cond = self.expr(*cond)?;
-                    let cond = self.lanes(cond);
+                    let cond = self.typed_operand(*cond, ScalarType::Bool)?;
                     self.open();
                     self.nodes(then)?;
                     let then = self.close();
@@ -145,7 +144,7 @@ impl Compiler<'_, '_> {
             self.aliases.insert(var, value);
             return Ok(());
         }
-        let v = self.expr(value)?;
+        let v = self.typed(value, ScalarType::Index)?;
         self.vars.insert(var, Val { volatile: false, ..v });
         self.end_statement();
         Ok(())
@@ -208,7 +207,9 @@ impl Compiler<'_, '_> {
                     Some(Val { opd: Opd::S(r), .. }) => vars.push((v, *r)),
                     _ => {
                         let name = self.context.tensor_name(t);
-                        let what = format!("the size of `{name}` depends on a variable that has no value where it is attached");
+                        let what = format!(
+                            "the size of `{name}` depends on a variable that has no value where it is attached"
+                        );
                         return Err(self.context.unsupported(what));
                     }
                 }
@@ -235,8 +236,7 @@ impl Compiler<'_, '_> {
         if self.context.env.pool.as_bool(first) == Some(true) {
             return self.guarded(rest, leaf);
         }
-        let cond = self.expr(first)?;
-        let cond = self.lanes(cond).opd;
+        let cond = self.typed_operand(first, ScalarType::Bool)?.opd;
         let at = Some(leaf.tensor);
         match (cond, self.strip) {
             (Opd::V(_), Some(strip)) => {
@@ -277,18 +277,15 @@ impl Compiler<'_, '_> {
         };
         let value = match &leaf.fold {
             Some(fold) => self.fold(fold, leaf)?,
-            None => {
-                self.typed(leaf.value, ty)?;
-                self.operand(leaf.value)?.opd
-            }
+            None => self.typed_operand(leaf.value, ty)?.opd,
         };
         let mut index = Vec::new();
         for &e in &leaf.index {
-            index.push(self.expr(e)?.opd);
+            index.push(self.typed(e, ScalarType::Index)?.opd);
         }
         let access = Box::new(Access { tensor: leaf.tensor, index: index.into() });
         let mask = match leaf.mask {
-            Some(m) => Some(self.operand(m)?.opd),
+            Some(m) => Some(self.typed_operand(m, ScalarType::Bool)?.opd),
             None => None,
         };
         self.push(Step::Do(match leaf.combine {
@@ -341,13 +338,7 @@ impl Compiler<'_, '_> {
         Ok(acc)
     }
 
-    fn accumulate(
-        &mut self,
-        combiner: Combiner,
-        acc: Opd,
-        leaf: &Leaf,
-        ty: crate::types::ScalarType,
-    ) -> Result<(), InterpError> {
+    fn accumulate(&mut self, combiner: Combiner, acc: Opd, leaf: &Leaf, ty: ScalarType) -> Result<(), InterpError> {
         let w = if self.strip.is_some() { 0 } else { 1 };
         if let (Combiner::Sum, true, &Expr::Bin(BinOp::Mul, a, b)) =
             (combiner, ty.is_float(), self.context.env.pool.get(leaf.value))
@@ -379,7 +370,7 @@ impl Compiler<'_, '_> {
 
     /// A value that is the same in all lanes.
     fn scalar(&mut self, e: ExprId) -> Result<Opd, InterpError> {
-        match self.expr(e)?.opd {
+        match self.typed(e, ScalarType::Index)?.opd {
             o @ Opd::S(_) => Ok(o),
             _ => Err(self.context.unsupported("a trip count that varies between lanes")),
         }

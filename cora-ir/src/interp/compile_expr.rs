@@ -83,6 +83,16 @@ impl Compiler<'_, '_> {
         self.expr(e)
     }
 
+    fn int_expr(&mut self, e: ExprId) -> Result<Val, InterpError> {
+        self.typed(e, ScalarType::Index)
+    }
+
+    /// [`Self::typed`] as a register.
+    pub(super) fn typed_operand(&mut self, e: ExprId, ty: ScalarType) -> Result<Val, InterpError> {
+        self.typed(e, ty)?;
+        self.operand(e)
+    }
+
     /// The value as a register, for instructions that cannot read `A` operands.
     pub(super) fn lanes(&mut self, v: Val) -> Val {
         let Opd::A { base, stride } = v.opd else { return v };
@@ -165,7 +175,7 @@ impl Compiler<'_, '_> {
             Expr::Arg(n) => Err(self.context.unsupported(format!("formal argument {n} outside a definition"))),
             Expr::Call(f, args) => {
                 self.context.ready(*f)?;
-                let args = args.iter().map(|&a| self.expr(a)).collect::<Result<Vec<_>, _>>()?;
+                let args = args.iter().map(|&a| self.int_expr(a)).collect::<Result<Vec<_>, _>>()?;
                 let out = self.result(false, &args);
                 let args = args.iter().map(|v| v.opd).collect();
                 self.emit(out.level, Instr::Call { uf: *f, dst: out.opd, args, w });
@@ -186,7 +196,8 @@ impl Compiler<'_, '_> {
             }
             Expr::Bin(op, a, b) => self.binary(*op, *a, *b, w),
             Expr::Select(c, a, b) => {
-                let (c, a, b) = (self.operand(*c)?, self.operand(*a)?, self.operand(*b)?);
+                let c = self.typed_operand(*c, ScalarType::Bool)?;
+                let (a, b) = (self.typed_operand(*a, ty)?, self.typed_operand(*b, ty)?);
                 let out = self.result(ty.is_float(), &[c, a, b]);
                 let (float, dst) = (ty.is_float(), out.opd);
                 self.emit(out.level, Instr::Select { float, dst, cond: c.opd, a: a.opd, b: b.opd, w });
@@ -197,11 +208,11 @@ impl Compiler<'_, '_> {
                 if float != ty.is_float() {
                     return Err(self.context.unsupported("a load of another type than its tensor's"));
                 }
-                let index = index.iter().map(|&i| self.expr(i)).collect::<Result<Vec<_>, _>>()?;
+                let index = index.iter().map(|&i| self.int_expr(i)).collect::<Result<Vec<_>, _>>()?;
                 let mut operands = index.clone();
                 let guard = match guard {
                     Some((c, o)) => {
-                        let (c, o) = (self.operand(*c)?, self.operand(*o)?);
+                        let (c, o) = (self.typed_operand(*c, ScalarType::Bool)?, self.typed_operand(*o, ty)?);
                         operands.extend([c, o]);
                         Some((c.opd, o.opd))
                     }
@@ -213,14 +224,14 @@ impl Compiler<'_, '_> {
                 Ok(out)
             }
             Expr::Search { table, base, len, value } => {
-                let (b, l, v) = (self.expr(*base)?, self.expr(*len)?, self.expr(*value)?);
+                let (b, l, v) = (self.int_expr(*base)?, self.int_expr(*len)?, self.int_expr(*value)?);
                 let out = Val { level: self.top(), volatile: true, ..self.result(false, &[b, l, v]) };
                 let (base, len, value) = (b.opd, l.opd, v.opd);
                 self.emit(out.level, Instr::Search { table: *table, dst: out.opd, base, len, value, w });
                 Ok(out)
             }
             Expr::Ramp { base, stride, .. } => {
-                let b = self.expr(*base)?;
+                let b = self.int_expr(*base)?;
                 let Opd::S(r) = b.opd else { return Err(self.context.unsupported("a ramp of vectors")) };
                 let stride = self.const_int(*stride);
                 Ok(Val { opd: Opd::A { base: r, stride }, ..b })

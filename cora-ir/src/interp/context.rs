@@ -146,15 +146,20 @@ impl<'a> Context<'a> {
     }
 
     /// The level tables of a tensor whose functions are ready.
-    pub fn levels(&self, t: TensorId, size: Size, vars: &Bindings, rows: Option<&[i64]>) -> Result<Levels, InterpError> {
+    pub fn levels(
+        &self,
+        t: TensorId,
+        size: Size,
+        vars: &Bindings,
+        rows: Option<&[i64]>,
+    ) -> Result<Levels, InterpError> {
         let tensor = &self.env.tensors[t];
         let scalars = self.scalars(None);
         let mut levels = Levels::scalar();
         for (d, dim) in tensor.dims.iter().enumerate() {
             let e = if size == Size::Extent { dim.extent } else { dim.storage };
-            let mut at = |args: &[i64]| {
-                scalars.int(e, args, vars)?.ok_or_else(|| self.undefined_extent(&tensor.name, args))
-            };
+            let mut at =
+                |args: &[i64]| scalars.int(e, args, vars)?.ok_or_else(|| self.undefined_extent(&tensor.name, args));
             if let (0, Some(rows)) = (d, rows) {
                 levels = Levels::kept(at(&[])?, rows);
                 continue;

@@ -99,10 +99,12 @@ impl Scalars<'_> {
                 (Value::I(x), false) => Value::I(ops::wrap(*to, x)),
             }),
             Expr::Load { tensor, index, guard } => {
-                if let Some((cond, other)) = guard
-                    && self.int(*cond, args, vars)? == Some(0)
-                {
-                    return self.value(*other, args, vars);
+                if let Some((cond, other)) = guard {
+                    match self.int(*cond, args, vars)? {
+                        Some(0) => return self.value(*other, args, vars),
+                        Some(_) => {}
+                        None => return Ok(None),
+                    }
                 }
                 match self.ints(index, args, vars)? {
                     Some(index) => self.load(*tensor, &index)?,
@@ -160,7 +162,8 @@ impl Scalars<'_> {
             return Err(self.unsupported(format!("`{}` is read before it exists", self.env.tensors[tensor].name)));
         };
         let at = held.levels.position(index).ok_or_else(|| self.out_of_bounds(tensor, index))? as usize;
-        let value = || if held.buf.ty.is_float() { Value::F(held.buf.float_at(at)) } else { Value::I(held.buf.int_at(at)) };
+        let value =
+            || if held.buf.ty.is_float() { Value::F(held.buf.float_at(at)) } else { Value::I(held.buf.int_at(at)) };
         Ok(held.buf.defined(at).then(value))
     }
 

@@ -172,6 +172,9 @@ impl Builder<'_> {
     }
 }
 
+/// A function's defining expression at a point.
+pub(crate) type Definition<'f> = dyn FnMut(&[i64]) -> Result<Option<i64>, InterpError> + 'f;
+
 /// How many entries a row has beyond the extent of the last argument.
 pub(crate) fn extra_entries(def: &UfDef) -> i64 {
     i64::from(matches!(def, UfDef::PrefixSum { .. }))
@@ -182,7 +185,7 @@ pub(crate) fn extra_entries(def: &UfDef) -> i64 {
 pub(crate) fn tabulate(
     def: &UfDef,
     levels: &Levels,
-    body: &mut dyn FnMut(&[i64]) -> Result<Option<i64>, InterpError>,
+    body: &mut Definition<'_>,
 ) -> Result<Vec<Option<i64>>, InterpError> {
     let rank = levels.levels.len();
     let mut values = Vec::new();

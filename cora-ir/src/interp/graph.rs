@@ -24,7 +24,11 @@ use std::sync::Arc;
 /// # Errors
 /// A batch that does not fit, a read outside a tensor's extents, or too little memory.
 pub fn run_graph(graph: &Graph, batch: &Batch, options: &Options) -> Result<Results, InterpError> {
-    let env = &graph.env;
+    let mut env = graph.env.clone();
+    for (_, d) in graph.env.dims.iter() {
+        env.pool.var(d.var);
+    }
+    let env = &env;
     let mut context = Context::new(env, batch, options, Stage::Graph)?;
     let needs = needs(graph, &mut context, options)?;
     let mut held: Vec<Option<Held<'_>>> = env.tensors.ids().map(|_| None).collect();
@@ -45,11 +49,14 @@ pub fn run_graph(graph: &Graph, batch: &Batch, options: &Options) -> Result<Resu
         let result = evaluate(&mut context, op, rows.as_deref(), &held, &pool)?;
         held[op.tensor.index()] = Some(result);
         for t in reads(&context, op) {
-            let later = graph.ops[k + 1..].iter().any(|o| needs.contains_key(&o.tensor) && reads(&context, o).contains(&t));
-            if !later && !graph.outputs.contains(&t) {
-                if let Some(dead) = held[t.index()].take() {
-                    context.release(held_bytes(&dead.levels));
-                }
+            let later =
+                graph.ops[k + 1..].iter().any(|o| needs.contains_key(&o.tensor) && reads(&context, o).contains(&t));
+            if later || graph.outputs.contains(&t) {
+                continue;
+            }
+            // Inputs are borrowed from the batch.
+            if let (Some(dead), Some(_)) = (held[t.index()].take(), graph.op_of(t)) {
+                context.release(held_bytes(&dead.levels));
             }
         }
     }
@@ -104,7 +111,9 @@ fn evenly(n: usize, extent: i64) -> BTreeSet<i64> {
     if n >= extent {
         return (0..extent).collect();
     }
-    (0..n).map(|k| if n == 1 { 0 } else { (i128::from(k) * i128::from(extent - 1) / i128::from(n - 1)) as i64 }).collect()
+    (0..n)
+        .map(|k| if n == 1 { 0 } else { (i128::from(k) * i128::from(extent - 1) / i128::from(n - 1)) as i64 })
+        .collect()
 }
 
 fn reads(context: &Context<'_>, op: &Op) -> Vec<TensorId> {
@@ -170,7 +179,7 @@ fn outputs<'a>(
                 let range = |&i: &i64| whole.outer_start(i) as usize..whole.outer_start(i + 1) as usize;
                 (Some(rows.iter().copied().collect()), rows.iter().map(range).collect())
             }
-            None => (None, vec![0..result.buf.len()]),
+            None => (None, std::iter::once(0..result.buf.len()).collect()),
         };
         // A tensor may be listed twice.
         if graph.outputs[k + 1..].contains(&tensor) {
@@ -192,7 +201,8 @@ struct Shape {
 fn shape(context: &mut Context<'_>, op: &Op) -> Result<Shape, InterpError> {
     let env = context.env;
     let dim = |&d: &crate::ids::DimId| (env.dims[d].var, env.dims[d].extent);
-    let (spatial, reduce): (Vec<_>, Vec<_>) = (op.spatial.iter().map(dim).collect(), op.reduce.iter().map(dim).collect());
+    let (spatial, reduce): (Vec<_>, Vec<_>) =
+        (op.spatial.iter().map(dim).collect(), op.reduce.iter().map(dim).collect());
     let mut middle = Vec::new();
     let mut typical = Vec::new();
     for &(var, extent) in spatial.iter().chain(&reduce) {
@@ -288,7 +298,7 @@ fn evaluate<'a>(
     let terms = s.typical[s.spatial.len()..].iter().fold(1i64, |a, &n| a.saturating_mul(n.max(1)));
     let chunks = match pool {
         Some(pool) if levels.total.saturating_mul(terms) > 1 << 16 => chunks(&levels, 8 * pool.current_num_threads()),
-        _ => vec![0..levels.outer_len()],
+        _ => std::iter::once(0..levels.outer_len()).collect(),
     };
     let context = &*context;
     let run = |ranks: &Range<i64>| evaluate_part(context, op, &program, &levels, ranks, rows.is_some(), held);

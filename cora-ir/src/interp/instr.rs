@@ -15,10 +15,7 @@ pub(crate) enum Opd {
     /// A vector register.
     V(u32),
     /// Integers `base + lane * stride`, both scalar registers, where a vector is not needed.
-    A {
-        base: u32,
-        stride: u32,
-    },
+    A { base: u32, stride: u32 },
 }
 
 impl Opd {
@@ -76,16 +73,43 @@ pub(crate) enum Instr {
 pub(crate) enum Step {
     Do(Instr),
     /// Runs `body` with `var` = 0, 1, ... below `extent`.
-    For { var: u32, extent: Opd, at: Option<TensorId>, outer: bool, body: Vec<Step> },
+    For {
+        var: u32,
+        extent: Opd,
+        at: Option<TensorId>,
+        outer: bool,
+        body: Vec<Step>,
+    },
     /// Runs `body` on strips of lanes: lane 0 stands for `base`.
-    Strip { base: u32, extent: Opd, at: Option<TensorId>, outer: bool, body: Vec<Step> },
+    Strip {
+        base: u32,
+        extent: Opd,
+        at: Option<TensorId>,
+        outer: bool,
+        body: Vec<Step>,
+    },
     /// Runs `then` where `cond` holds and `other` where not (`other` is empty if `cond` has lanes).
     /// Lanes run as shorter strips, one for each run of lanes where it holds.
-    Where { cond: Opd, base: Option<u32>, at: Option<TensorId>, then: Vec<Step>, other: Vec<Step> },
+    Where {
+        cond: Opd,
+        base: Option<u32>,
+        at: Option<TensorId>,
+        then: Vec<Step>,
+        other: Vec<Step>,
+    },
     /// `acc += sum over extent of a * b`; where the addresses are not regular, `general` does the same.
-    Contract { acc: Opd, factors: Box<(Factor, Factor)>, extent: Opd, general: Vec<Step> },
+    Contract {
+        acc: Opd,
+        factors: Box<(Factor, Factor)>,
+        extent: Opd,
+        general: Vec<Step>,
+    },
     /// A new instance of a tensor that is attached here: its elements are undefined.
-    Attach { tensor: TensorId, vars: Vec<(VarId, u32)>, resize: bool },
+    Attach {
+        tensor: TensorId,
+        vars: Vec<(VarId, u32)>,
+        resize: bool,
+    },
 }
 
 /// A compiled nest.

@@ -24,6 +24,9 @@ pub(crate) struct Levels {
     rows: Vec<i64>,
 }
 
+/// What is called with an index and a number that goes with it.
+pub(crate) type Visit<'f> = dyn FnMut(&[i64], i64) -> Result<(), InterpError> + 'f;
+
 /// The extent of a dimension and how many leading indices it depends on.
 pub(crate) struct LevelExtent<'e> {
     /// The extent at the given outer indices.
@@ -47,7 +50,8 @@ impl Levels {
     /// is exceeded.
     pub fn push(&mut self, extent: LevelExtent<'_>, limit: i64) -> Result<Option<()>, InterpError> {
         if extent.depends == 0 {
-            let n = (extent.at)(&[])?.max(0);
+            // Over nothing, the extent need not have a value.
+            let n = if self.total == 0 { 0 } else { (extent.at)(&[])?.max(0) };
             self.levels.push(Level::Dense(n));
             self.total = match self.total.checked_mul(n) {
                 Some(t) if t <= limit => t,
@@ -131,31 +135,17 @@ impl Levels {
     }
 
     /// Calls `f` with every index of the first `depth` dimensions and its position, in order.
-    pub fn visit(
-        &self,
-        depth: usize,
-        f: &mut dyn FnMut(&[i64], i64) -> Result<(), InterpError>,
-    ) -> Result<(), InterpError> {
+    pub fn visit(&self, depth: usize, f: &mut Visit<'_>) -> Result<(), InterpError> {
         let mut index = vec![0; depth];
         self.visit_from(0, 0, &mut index, f)
     }
 
     /// Calls `f` with every index of the first `depth` dimensions and the extent of the next one there.
-    pub fn visit_rows(
-        &self,
-        depth: usize,
-        f: &mut dyn FnMut(&[i64], i64) -> Result<(), InterpError>,
-    ) -> Result<(), InterpError> {
+    pub fn visit_rows(&self, depth: usize, f: &mut Visit<'_>) -> Result<(), InterpError> {
         self.visit(depth, &mut |index, p| f(index, self.row(depth, p).1))
     }
 
-    fn visit_from(
-        &self,
-        d: usize,
-        p: i64,
-        index: &mut Vec<i64>,
-        f: &mut dyn FnMut(&[i64], i64) -> Result<(), InterpError>,
-    ) -> Result<(), InterpError> {
+    fn visit_from(&self, d: usize, p: i64, index: &mut Vec<i64>, f: &mut Visit<'_>) -> Result<(), InterpError> {
         if d == index.len() {
             return f(index, p);
         }

@@ -9,7 +9,7 @@ use crate::interp::context::{Context, Size};
 use crate::interp::copy::{copy_nest, is_unpadded, logical_view};
 use crate::interp::error::{InterpError, Stage};
 use crate::interp::machine::{Outer, execute};
-use crate::interp::nest::{Leaf, Loop, Node, mark_strips, place_attachments};
+use crate::interp::nest::{Leaf, Loop, Node, mark_strips, place_attachments, used_tensors};
 use crate::interp::{Batch, Options, Output, Results};
 use crate::loops::{Block, BlockRole, LoopModule, Stmt};
 use std::sync::Arc;
@@ -22,7 +22,8 @@ use std::sync::Arc;
 pub fn run_loops(module: &LoopModule, batch: &Batch, options: &Options) -> Result<Results, InterpError> {
     let mut env = module.env.clone();
     let mut nests: Vec<Vec<Node>> = module.body.iter().map(|s| vec![node(s)]).collect();
-    let padded: Vec<TensorId> = env.tensors.ids().filter(|&t| is_host(&env, t) && !is_unpadded(&env, t)).collect();
+    let hosted = |t: &TensorId| is_host(&env, batch, *t) && !is_unpadded(&env, *t);
+    let padded: Vec<TensorId> = env.tensors.ids().filter(hosted).collect();
     let views = with_views(&mut env, &padded, |env, t| Ok((t, env.tensors[t].role == Role::Output, None)))?;
     let env = env;
     let locals: Vec<TensorId> =
@@ -32,11 +33,17 @@ pub fn run_loops(module: &LoopModule, batch: &Batch, options: &Options) -> Resul
 
     let mut context = Context::new(&env, batch, options, Stage::Loop)?;
     let mut memory = Memory::new(env.tensors.len());
+    let used = used_tensors(&env, &nests);
     for (t, tensor) in module.env.tensors.iter() {
+        if tensor.role != Role::Output && !used.contains(&t) {
+            continue;
+        }
         context.prepare_tensor(t)?;
         let is_input = matches!(tensor.role, Role::Input | Role::ConstInput);
         let sized_in_loop = tensor.dims.iter().any(|d| env.pool.any(d.storage, &mut |e| matches!(e, Expr::Var(_))));
-        if is_input && is_unpadded(&env, t) {
+        if is_input && !batch.inputs.contains_key(&t) {
+            // An error where it is read.
+        } else if is_input && is_unpadded(&env, t) {
             put_input(&mut context, &mut memory, t, t)?;
         } else if !sized_in_loop {
             let levels = context.levels(t, Size::Storage, &[], None)?;
@@ -55,9 +62,13 @@ pub(crate) struct View {
     nest: Vec<Node>,
 }
 
-/// Whether the host gives or takes `t`.
-pub(crate) fn is_host(env: &Env, t: TensorId) -> bool {
-    env.tensors[t].role != Role::Temp
+/// Whether the batch gives, or the host takes, `t`.
+pub(crate) fn is_host(env: &Env, batch: &Batch, t: TensorId) -> bool {
+    match env.tensors[t].role {
+        Role::Input | Role::ConstInput => batch.inputs.contains_key(&t),
+        Role::Output => true,
+        Role::Temp => false,
+    }
 }
 
 /// Adds views of `tensors` to `env`; `describe` gives each one's tensor, direction and flat offset.
@@ -98,6 +109,10 @@ pub(crate) fn run_between_views<'a>(
     nests: &[Vec<Node>],
 ) -> Result<(), InterpError> {
     for v in views.iter().filter(|v| !v.out) {
+        if memory.get(v.tensor).is_none() {
+            // Given, and not used.
+            continue;
+        }
         put_input(context, memory, v.tensor, v.view)?;
         run_nest(context, memory, &v.nest)?;
         memory.take(v.view);
@@ -121,11 +136,7 @@ fn run_nest(context: &mut Context<'_>, memory: &mut Memory<'_>, nest: &[Node]) -
 }
 
 /// Takes the results out of memory, all elements of which must be defined.
-pub(crate) fn results(
-    context: &Context<'_>,
-    memory: &mut Memory<'_>,
-    views: &[View],
-) -> Result<Results, InterpError> {
+pub(crate) fn results(context: &Context<'_>, memory: &mut Memory<'_>, views: &[View]) -> Result<Results, InterpError> {
     let mut outputs = Vec::new();
     for (tensor, info) in context.env.tensors.iter().filter(|(_, t)| t.role == Role::Output) {
         let source = views.iter().find(|v| v.out && v.tensor == tensor).map_or(tensor, |v| v.view);
@@ -136,7 +147,7 @@ pub(crate) fn results(
             return Err(context.undefined_output(tensor, &held.levels, at));
         }
         let data = held.buf.into_data();
-        let ranges = vec![0..data.len()];
+        let ranges = std::iter::once(0..data.len()).collect();
         outputs.push(Output { tensor, data, outer: None, ranges });
     }
     Ok(Results { outputs })

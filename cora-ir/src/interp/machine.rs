@@ -1,10 +1,11 @@
 //! The engine: runs a compiled nest.
 
+use crate::env::Role;
 use crate::ids::{TensorId, VarId};
 use crate::interp::access::next_run;
 use crate::interp::buffer::{Held, Memory};
-use crate::interp::contract::Factor;
 use crate::interp::context::{Context, Size, held_bytes};
+use crate::interp::contract::Factor;
 use crate::interp::error::{InterpError, Use};
 use crate::interp::eval::{greatest_not_above, table_row};
 use crate::interp::instr::{Access, Instr, LANES, Opd, Program, Step};
@@ -273,14 +274,7 @@ impl<'m> Machine<'m, '_> {
             und[d as usize] = Und::NONE;
         }
         let Some((cond, other)) = guard else { return self.load_lanes(float, dst, access, 0, n) };
-        if let Some(lane) = self.regs.i.und(cond).first(0, n) {
-            return Err(self.undefined(Use::Condition, Some(access.tensor), vec![lane as i64]));
-        }
-        let mut mask = [false; LANES];
-        match self.regs.i.src(cond, n) {
-            Src::S(c) => mask[..n].fill(c != 0),
-            Src::V(c) => mask.iter_mut().zip(c).for_each(|(m, &c)| *m = c != 0),
-        }
+        let mask = self.condition(cond, access, n)?;
         let mut from = 0;
         while let Some((lo, hi)) = next_run(|l| mask[l], from, n) {
             self.load_lanes(float, dst, access, lo, hi - lo)?;
@@ -325,28 +319,45 @@ impl<'m> Machine<'m, '_> {
         w: u32,
     ) -> Result<(), InterpError> {
         let n = self.regs.width(w);
-        let mut lanes = [true; LANES];
-        if let Some(mask) = mask {
-            if let Some(lane) = self.regs.i.und(mask).first(0, n) {
-                return Err(self.undefined(Use::Condition, Some(access.tensor), vec![lane as i64]));
-            }
-            match self.regs.i.src(mask, n) {
-                Src::S(c) => lanes[..n].fill(c != 0),
-                Src::V(c) => lanes.iter_mut().zip(c).for_each(|(m, &c)| *m = c != 0),
-            }
-        }
+        let Some(mask) = mask else { return self.store_lanes(float, access, value, 0, n) };
+        let lanes = self.condition(mask, access, n)?;
         let mut from = 0;
         while let Some((lo, hi)) = next_run(|l| lanes[l], from, n) {
-            let Some(held) = self.memory.get_mut(access.tensor) else { return Err(self.absent(access.tensor)) };
-            let done = if float {
-                self.regs.store::<f64>(held, access, value, lo, hi - lo)
-            } else {
-                self.regs.store::<i64>(held, access, value, lo, hi - lo)
-            };
-            self.stored(done, access)?;
+            self.store_lanes(float, access, value, lo, hi - lo)?;
             from = hi;
         }
         Ok(())
+    }
+
+    fn store_lanes(
+        &mut self,
+        float: bool,
+        access: &Access,
+        value: Opd,
+        lo: usize,
+        n: usize,
+    ) -> Result<(), InterpError> {
+        let Some(held) = self.memory.get_mut(access.tensor) else { return Err(self.absent(access.tensor)) };
+        let done = if float {
+            self.regs.store::<f64>(held, access, value, lo, n)
+        } else {
+            self.regs.store::<i64>(held, access, value, lo, n)
+        };
+        self.stored(done, access)
+    }
+
+    /// A condition on each of `n` lanes of an access; all must be defined.
+    fn condition(&self, cond: Opd, access: &Access, n: usize) -> Result<[bool; LANES], InterpError> {
+        if let Some(lane) = self.regs.i.und(cond).first(0, n) {
+            let index = access.index.iter().map(|&o| self.regs.int_at(o, lane)).collect();
+            return Err(self.undefined(Use::Condition, Some(access.tensor), index));
+        }
+        let mut lanes = [false; LANES];
+        match self.regs.i.src(cond, n) {
+            Src::S(c) => lanes[..n].fill(c != 0),
+            Src::V(c) => lanes.iter_mut().zip(c).for_each(|(m, &c)| *m = c != 0),
+        }
+        Ok(lanes)
     }
 
     /// An undefined value may be stored only where definedness is tracked.
@@ -375,6 +386,9 @@ impl<'m> Machine<'m, '_> {
     }
 
     fn absent(&self, tensor: TensorId) -> InterpError {
+        if matches!(self.context.env.tensors[tensor].role, Role::Input | Role::ConstInput) {
+            return InterpError::MissingInput { tensor: self.context.tensor_name(tensor) };
+        }
         self.context.unsupported(format!("`{}` is used where it cannot be", self.context.tensor_name(tensor)))
     }
 

@@ -12,7 +12,7 @@
 //! Every element carries whether it was ever written. Padding is undefined; an undefined value
 //! spreads through arithmetic and is an error where it decides a condition, an index or an extent, or
 //! where it is found in a result. An access outside a tensor's storage is an error at once. The graph
-//! and loop stages place elements by tables of their own ([`levels`]), not by the compiler's offsets.
+//! and loop stages place elements by tables of their own, not by the compiler's offsets.
 
 mod access;
 mod arith;

@@ -4,7 +4,7 @@ use crate::env::Env;
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId, VarId};
 use crate::types::{BinOp, Combiner};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A statement.
 #[derive(Clone, Debug)]
@@ -72,7 +72,11 @@ impl Leaf {
 
     fn exprs(&self) -> impl Iterator<Item = ExprId> {
         let binds = self.binds.iter().map(|b| b.1);
-        binds.chain(self.predicate.iter().copied()).chain(self.index.iter().copied()).chain([self.value]).chain(self.mask)
+        binds
+            .chain(self.predicate.iter().copied())
+            .chain(self.index.iter().copied())
+            .chain([self.value])
+            .chain(self.mask)
     }
 }
 
@@ -108,17 +112,43 @@ impl Reads {
                     here + self.count(env, then, t) + self.count(env, other, t)
                 }
                 Node::Let { value, .. } => usize::from(self.of(env, *value).contains(&t)),
-                Node::Leaf(leaf) => {
-                    usize::from(leaf.tensor == t || leaf.exprs().any(|e| self.of(env, e).contains(&t)))
-                }
+                Node::Leaf(leaf) => usize::from(leaf.tensor == t || leaf.exprs().any(|e| self.of(env, e).contains(&t))),
             };
         }
         n
     }
 }
 
-fn innermost(l: &Loop) -> bool {
-    !l.body.iter().any(|n| matches!(n, Node::For(_) | Node::If { .. }))
+/// Whether the loop may run in strips, where nothing can be attached.
+fn single_leaf(l: &Loop) -> bool {
+    matches!(l.body.split_last(), Some((Node::Leaf(_), lets)) if lets.iter().all(|n| matches!(n, Node::Let { .. })))
+}
+
+/// The tensors that nests read or write.
+pub(crate) fn used_tensors(env: &Env, nests: &[Vec<Node>]) -> FxHashSet<TensorId> {
+    fn collect(env: &Env, nodes: &[Node], reads: &mut Reads, used: &mut FxHashSet<TensorId>) {
+        for node in nodes {
+            match node {
+                Node::For(l) => {
+                    used.extend(reads.of(env, l.extent));
+                    collect(env, &l.body, reads, used);
+                }
+                Node::If { cond, then, other } => {
+                    used.extend(reads.of(env, *cond));
+                    collect(env, then, reads, used);
+                    collect(env, other, reads, used);
+                }
+                Node::Let { value, .. } => used.extend(reads.of(env, *value)),
+                Node::Leaf(leaf) => {
+                    used.insert(leaf.tensor);
+                    leaf.exprs().for_each(|e| used.extend(reads.of(env, e)));
+                }
+            }
+        }
+    }
+    let (mut reads, mut used) = (Reads::default(), FxHashSet::default());
+    nests.iter().for_each(|n| collect(env, n, &mut reads, &mut used));
+    used
 }
 
 /// Attaches each of `locals` to the innermost loop around all of its uses: a new, undefined
@@ -139,14 +169,15 @@ pub(crate) fn place_attachments(env: &Env, nests: &mut [Vec<Node>], locals: &[Te
 fn place(env: &Env, nodes: &mut [Node], t: TensorId, total: usize, reads: &mut Reads) -> bool {
     for node in nodes {
         match node {
-            Node::For(l) if !innermost(l) && reads.count(env, &l.body, t) == total => {
+            Node::For(l) if !single_leaf(l) && reads.count(env, &l.body, t) == total => {
                 if !place(env, &mut l.body, t, total, reads) {
                     l.attach.push(t);
                 }
                 return true;
             }
             Node::If { then, other, .. } => {
-                if place(env, then, t, total, reads) || place(env, other, t, total, reads) {
+                let placed = place(env, then, t, total, reads) || place(env, other, t, total, reads);
+                if placed {
                     return true;
                 }
             }
@@ -183,7 +214,7 @@ fn may_strip(env: &Env, l: &Loop) -> bool {
         aliases.insert(*var, *value);
         exprs.push(*value);
     }
-    let mut seen = rustc_hash::FxHashSet::default();
+    let mut seen = FxHashSet::default();
     let (mut vectors, mut reads_target, mut other_element) = (false, false, false);
     for e in exprs {
         env.pool.walk_seen(e, &mut seen, &mut |id, node| {

@@ -54,8 +54,10 @@ pub(crate) fn build_table(
         return Err(broken(format!("{entries} entries are declared, its domain has {}", values.len())));
     }
     let ty = tensor.ty;
-    if let Some((at, value)) =
-        values.iter().enumerate().find_map(|(i, v)| v.filter(|v| !(ty.int_min()..=ty.int_max()).contains(v)).map(|v| (i, v)))
+    if let Some((at, value)) = values
+        .iter()
+        .enumerate()
+        .find_map(|(i, v)| v.filter(|v| !(ty.int_min()..=ty.int_max()).contains(v)).map(|v| (i, v)))
     {
         return Err(broken(format!("entry {at} is {value}, too large for {ty}")));
     }

@@ -7,11 +7,11 @@ use crate::interp::buffer::Memory;
 use crate::interp::context::Context;
 use crate::interp::error::{InterpError, Stage};
 use crate::interp::levels::Levels;
-use crate::interp::loops::{results, run_between_views, with_views};
+use crate::interp::loops::{is_host, results, run_between_views, with_views};
 use crate::interp::nest::{Leaf, Loop, Node, mark_strips, place_attachments};
 use crate::interp::prelude::build_table;
 use crate::interp::{Batch, Options, Results};
-use crate::storage::{Buffer, StorageModule, Stmt};
+use crate::storage::{Buffer, Stmt, StorageModule};
 use crate::types::{BinOp, Combiner};
 
 /// Executes a program in the storage dialect: its prelude, then its kernels, serially.
@@ -20,7 +20,7 @@ use crate::types::{BinOp, Combiner};
 /// As [`crate::interp::run_loops`]; besides, a prelude table that does not have its declared size.
 pub fn run_storage(module: &StorageModule, batch: &Batch, options: &Options) -> Result<Results, InterpError> {
     let mut env = module.env.clone();
-    let hosts: Vec<&Buffer> = module.buffers.iter().filter(|b| env.tensors[b.tensor].role != Role::Temp).collect();
+    let hosts: Vec<&Buffer> = module.buffers.iter().filter(|b| is_host(&env, batch, b.tensor)).collect();
     let views = with_views(&mut env, &hosts, |env, b| match b.offset {
         Some(offset) => Ok((b.tensor, env.tensors[b.tensor].role == Role::Output, Some(offset))),
         None => Err(InterpError::Unsupported {
@@ -41,7 +41,9 @@ pub fn run_storage(module: &StorageModule, batch: &Batch, options: &Options) -> 
         build_table(&mut context, &mut memory, table)?;
     }
     for b in &module.buffers {
-        if memory.get(b.tensor).is_some() {
+        let missing = matches!(env.tensors[b.tensor].role, Role::Input | Role::ConstInput)
+            && !batch.inputs.contains_key(&b.tensor);
+        if missing || memory.get(b.tensor).is_some() {
             continue;
         }
         let elems = context.size(b.elems, &memory, &env.tensors[b.tensor].name)?.max(0);
@@ -113,6 +115,12 @@ fn combination(env: &Env, tensor: TensorId, index: ExprId, value: ExprId) -> Opt
     let reads = |e: ExprId| {
         pool.any(e, &mut |n| matches!(n, Expr::Load { tensor: t, .. } | Expr::Search { table: t, .. } if *t == tensor))
     };
-    let term = if is_old(a) { b } else if is_old(b) { a } else { return None };
+    let term = if is_old(a) {
+        b
+    } else if is_old(b) {
+        a
+    } else {
+        return None;
+    };
     (!reads(term) && !reads(index)).then_some((combiner, term))
 }

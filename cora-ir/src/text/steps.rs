@@ -47,11 +47,12 @@ pub fn print_step(step: &StepKind) -> String {
         StepKind::CacheWrite { stage, name, scope, at } => {
             format!("cache_write @{} -> @{} {} at {}", quote(stage), quote(name), scope.name(), loop_ref(at))
         }
-        StepKind::CacheRead { stage, tensor, name, scope, at, layout } => {
+        StepKind::CacheRead { stage, tensor, name, scope, at, layout, access } => {
+            let access = access.map_or(String::new(), |n| format!(" access({n})"));
             let (stage, tensor, name) = (quote(stage), quote(tensor), quote(name));
             let order: Vec<String> = layout.iter().map(usize::to_string).collect();
             let layout = if layout.is_empty() { String::new() } else { format!(" layout({})", order.join(", ")) };
-            format!("cache_read @{stage} @{tensor} -> @{name} {} at {}{layout}", scope.name(), loop_ref(at))
+            format!("cache_read @{stage} @{tensor} -> @{name} {} at {}{layout}{access}", scope.name(), loop_ref(at))
         }
         StepKind::Relax { target } => format!("relax {}", loop_ref(target)),
         StepKind::SetScope { stage, scope } => format!("set_scope @{} {}", quote(stage), scope.name()),
@@ -183,6 +184,14 @@ impl Parser {
                 usize::try_from(p.signed()?).map_err(|_| out_of_range("the tensor's dimensions", span))
             })?;
         }
-        Ok(StepKind::CacheRead { stage, tensor, name, scope, at, layout })
+        let mut access = None;
+        if self.eat_word("access") {
+            self.punct("(")?;
+            let span = self.span();
+            let n = usize::try_from(self.signed()?).map_err(|_| out_of_range("the stage's reads", span))?;
+            self.punct(")")?;
+            access = Some(n);
+        }
+        Ok(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
     }
 }

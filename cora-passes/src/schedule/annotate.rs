@@ -20,6 +20,11 @@ pub fn constant_bound(pool: &ExprPool, extent: cora_ir::ExprId) -> Option<i64> {
             (Some(x), Some(y)) => Some(x.min(y)),
             (x, y) => x.or(y),
         },
+        Expr::Bin(BinOp::Add, a, b) => constant_bound(pool, a)?.checked_add(constant_bound(pool, b)?),
+        Expr::Bin(BinOp::FloorDiv, a, b) => {
+            let c = pool.as_int(b).filter(|&c| c > 0)?;
+            Some(cora_ir::expr::floor_div(constant_bound(pool, a)?, c))
+        }
         Expr::Bin(BinOp::Max, a, b) => Some(constant_bound(pool, a)?.max(constant_bound(pool, b)?)),
         _ => None,
     }

@@ -26,6 +26,8 @@ pub struct CacheRead<'a> {
     pub at: &'a LoopRef,
     /// Positions of the tensor's dimensions in the copy; empty = unchanged.
     pub layout: &'a [usize],
+    /// Which distinct read of the tensor, in order of appearance; nothing = all.
+    pub access: Option<usize>,
 }
 
 /// Inserts the copy.
@@ -56,8 +58,15 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
             if b.stage != stage {
                 return;
             }
+            let mut reads = Vec::new();
+            pool.walk(b.value, &mut |id, n| {
+                if matches!(n, Expr::Load { tensor, .. } if *tensor == source) {
+                    reads.push(id);
+                }
+            });
+            let chosen = c.access.map(|n| reads.get(n).copied());
             let value = pool.rewrite(b.value, &mut |p, e| match p.get(e).clone() {
-                Expr::Load { tensor, index, guard } if tensor == source => {
+                Expr::Load { tensor, index, guard } if tensor == source && chosen.is_none_or(|c| c == Some(e)) => {
                     Some(p.load_guarded(new, ty, layout.iter().map(|&d| index[d]), guard))
                 }
                 _ => None,

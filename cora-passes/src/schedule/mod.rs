@@ -36,9 +36,9 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
         StepKind::ComputeAt { stage, at } => compute_at::compute_at(m, stage, at),
         StepKind::ComputeInline { stage } => compute_inline::compute_inline(m, stage),
         StepKind::CacheWrite { stage, name, scope, at } => cache_write::cache_write(m, stage, name, *scope, at),
-        StepKind::CacheRead { stage, tensor, name, scope, at, layout } => cache_read::cache_read(
+        StepKind::CacheRead { stage, tensor, name, scope, at, layout, access } => cache_read::cache_read(
             m,
-            &cache_read::CacheRead { stage, tensor, name, scope: *scope, at, layout },
+            &cache_read::CacheRead { stage, tensor, name, scope: *scope, at, layout, access: *access },
         ),
         StepKind::SetScope { stage, scope } => set_scope(m, stage, *scope),
         StepKind::Relax { target } => relax::relax(m, target),

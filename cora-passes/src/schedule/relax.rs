@@ -38,18 +38,20 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     }
     let l = loop_at(&m.body, &path);
     let (var, kind) = (l.var, l.kind);
-    let Expr::Bin(BinOp::Min, a, b) = *m.env.pool.get(l.extent) else {
-        return if m.env.pool.as_int(l.extent).is_some() { Ok(()) } else { Err(refuse("its extent is not a tile's")) };
-    };
-    let (full, rest) = if m.env.pool.as_int(a).is_some() { (a, b) } else { (b, a) };
-    if m.env.pool.as_int(full).is_none() {
-        return Err(refuse("its extent is not a tile's"));
+    let extent = l.extent;
+    if m.env.pool.as_int(extent).is_some() {
+        return Ok(());
     }
+    let extent = cora_ir::affine::normalize(&mut m.env.pool, extent);
+    let Some((full, rest)) = tile_of(&mut m.env, extent) else { return Err(refuse("its extent is not a tile's")) };
     if !blocks_allow(&m.env, &l.body, stage, var) {
         return Err(refuse("it does not index the stage's buffer, or is reduced over"));
     }
     let mut body = std::mem::take(&mut loop_at_mut(&mut m.body, &path).body);
     for s in &mut body {
+        if kind != LoopKind::Vector {
+            clamp_extents(&mut m.env, s, var, rest);
+        }
         s.blocks_mut(&mut |b| match kind {
             LoopKind::Vector => mask_reads(&mut m.env, b, var, rest),
             _ => clamp_reads(&mut m.env, b, var, rest),
@@ -106,12 +108,40 @@ fn blocks_allow(env: &Env, body: &[Stmt], stage: TensorId, var: VarId) -> bool {
     ok
 }
 
-/// Iterators that only reads use take the clamped position; those of the written index do not.
-fn clamp_reads(env: &mut Env, b: &mut Block, var: VarId, rest: ExprId) {
+/// The constant operand of `min(c, r..)`, and the minimum of the others.
+fn tile_of(env: &mut Env, extent: ExprId) -> Option<(ExprId, ExprId)> {
+    let (mut constant, mut rest): (Option<ExprId>, Option<ExprId>) = (None, None);
+    let mut stack = vec![extent];
+    while let Some(e) = stack.pop() {
+        match *env.pool.get(e) {
+            Expr::Bin(BinOp::Min, a, b) => stack.extend([b, a]),
+            Expr::Int(_) => constant = Some(constant.map_or(e, |c| env.pool.min(c, e))),
+            _ => rest = Some(rest.map_or(e, |r| env.pool.min(r, e))),
+        }
+    }
+    Some((constant?, rest?))
+}
+
+fn clamped(env: &mut Env, var: VarId, rest: ExprId) -> ExprId {
     let one = env.pool.int(1);
     let last = env.pool.sub(rest, one);
     let v = env.pool.var(var);
-    let clamped = env.pool.min(v, last);
+    env.pool.min(v, last)
+}
+
+/// Loops inside see the clamped position, so that their own tiles are those of a valid iteration.
+fn clamp_extents(env: &mut Env, s: &mut Stmt, var: VarId, rest: ExprId) {
+    if let Stmt::For(l) = s {
+        let clamped = clamped(env, var, rest);
+        let map = [(var, clamped)].into_iter().collect();
+        l.extent = env.pool.substitute(l.extent, &map);
+        l.body.iter_mut().for_each(|s| clamp_extents(env, s, var, rest));
+    }
+}
+
+/// Iterators that only reads use take the clamped position; those of the written index do not.
+fn clamp_reads(env: &mut Env, b: &mut Block, var: VarId, rest: ExprId) {
+    let clamped = clamped(env, var, rest);
     let map = [(var, clamped)].into_iter().collect();
     separate_index(env, b, var);
     for i in &mut b.iters {

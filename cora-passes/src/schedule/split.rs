@@ -59,7 +59,8 @@ pub fn split(
         f
     } else {
         let rest = pool.sub(extent, base);
-        pool.min(f, rest)
+        let tile = pool.min(f, rest);
+        cora_ir::affine::normalize(pool, tile)
     };
     let l = loop_at_mut(&mut m.body, &path);
     let mut body = std::mem::take(&mut l.body);

@@ -105,7 +105,10 @@ impl Linear<'_, '_> {
                     out.push(exact(self.cx.poly(e)));
                 }
             }
-            Expr::Bin(BinOp::FloorDiv, x, c) => self.quotient_bounds(x, c, upper, out),
+            Expr::Bin(BinOp::FloorDiv, x, c) => {
+                self.quotient_bounds(x, c, upper, out);
+                self.other_quotients(atom, p, upper, depth, out);
+            }
             Expr::Bin(BinOp::Mod, x, c) => self.remainder_bounds(x, c, upper, out),
             Expr::Call(f, args) => self.call_bounds(f, &args, p, upper, depth, out),
             Expr::Ramp { base, stride, lanes } => {
@@ -146,6 +149,24 @@ impl Linear<'_, '_> {
         let end = if upper { remainder.lo } else { remainder.hi };
         if let Some(bound) = end.and_then(|r| self.cx.plus(&px, -r)) {
             out.push(Bound { factor: k, bound });
+        }
+    }
+
+    /// `x // c <= y // c` where `x <= y` and `c > 0`, for other quotients in `p`.
+    fn other_quotients(&mut self, atom: ExprId, p: &Poly, upper: bool, depth: u32, out: &mut Vec<Bound>) {
+        let Expr::Bin(BinOp::FloorDiv, x, c) = *self.cx.env.pool.get(atom) else { return };
+        let mut others: Vec<ExprId> = p.terms.keys().flatten().copied().filter(|&o| o != atom).collect();
+        others.dedup();
+        for other in others {
+            let Expr::Bin(BinOp::FloorDiv, y, d) = *self.cx.env.pool.get(other) else { continue };
+            if c != d || !self.cx.bounds(c).at_least(1) {
+                continue;
+            }
+            let (px, py) = (self.cx.poly(x), self.cx.poly(y));
+            let gap = if upper { py.checked_add_scaled(&px, -1) } else { px.checked_add_scaled(&py, -1) };
+            if self.side_question(gap, depth) {
+                out.push(exact(Poly::atom(other)));
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::facts::Facts;
 use super::range::{Interval, Stride};
+use super::samples::Sample;
 use cora_ir::affine::{self, Poly};
 use cora_ir::expr::floor_div;
 use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType, UfId, UnOp, VarId};
@@ -19,6 +20,8 @@ pub(super) struct Cache {
     pub(super) proofs: FxHashMap<(u32, ExprId), bool>,
     /// Goals under way, so that a proof does not rest on itself.
     pub(super) busy: FxHashSet<(u32, ExprId)>,
+    pub(super) samples: FxHashMap<u32, Vec<Sample>>,
+    pub(super) values: FxHashMap<(u32, ExprId), Rc<[Option<i64>]>>,
     pub(super) ranks: FxHashMap<(u32, ExprId), usize>,
     pub(super) folded: FxHashMap<(u32, ExprId), ExprId>,
     pub(super) simplified: FxHashMap<(u32, ExprId), ExprId>,

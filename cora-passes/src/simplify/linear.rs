@@ -9,12 +9,15 @@ use super::context::Cx;
 use super::range::{Interval, gcd};
 use cora_ir::affine::{Monomial, Poly};
 use cora_ir::expr::floor_div;
+use rustc_hash::FxHashMap;
 use cora_ir::{BinOp, EntityId, Expr, ExprId, UfDef, UnOp};
 
 /// Polynomials looked at for one top-level question.
 const BUDGET: u32 = 160;
 /// Replacements in a row.
 const DEPTH: u32 = 14;
+/// Mark of polynomials proved in the present question.
+const PROVED: u32 = u32::MAX;
 /// Alternative atoms tried at one polynomial.
 const WIDTH: usize = 4;
 /// Longer polynomials are given up.
@@ -31,7 +34,15 @@ pub(super) struct Linear<'c, 'a> {
     pub(super) cx: &'c mut Cx<'a>,
     /// Polynomials known to be at least 0: the facts', then those of the cases under way.
     pub(super) known: Vec<Poly>,
+    /// How many of them are the facts'.
+    facts_known: usize,
     budget: u32,
+    /// The case under way (0: none), and how many there were: each knows other polynomials.
+    case: u32,
+    cases: u32,
+    /// Polynomials looked at before, with the case then under way: how deeply in vain,
+    /// or `PROVED`.
+    seen: FxHashMap<(u32, Vec<(Monomial, i64)>), u32>,
 }
 
 impl Cx<'_> {
@@ -112,7 +123,8 @@ impl Cx<'_> {
     /// Whether `p >= 0` is proved.
     pub(super) fn non_negative(&mut self, p: Poly) -> bool {
         let known = self.hypotheses().polys.clone();
-        Linear { cx: self, known, budget: BUDGET }.non_negative(p, DEPTH)
+        let facts_known = known.len();
+        Linear { cx: self, known, facts_known, budget: BUDGET, case: 0, cases: 0, seen: FxHashMap::default() }.non_negative(p, DEPTH)
     }
 }
 
@@ -197,16 +209,34 @@ impl Linear<'_, '_> {
         if depth == 0 || self.budget == 0 || p.terms.len() > MAX_TERMS || range.hi.is_some_and(|h| h < 0) {
             return false;
         }
-        self.budget -= 1;
-        for i in 0..self.known.len() {
-            if let Some(d) = p.clone().checked_add_scaled(&self.known[i], -1)
-                && self.poly_bounds(&d).at_least(0)
-            {
-                return true;
-            }
+        if self.cx.falsified(&p, &self.known[self.facts_known..]) {
+            return false;
         }
-        let atoms = self.atoms_to_replace(&p);
-        atoms.into_iter().take(WIDTH).any(|a| self.replacing(&p, a, depth))
+        // Replacements commute, so the same polynomial is met often.
+        let key = (self.case, p.terms.iter().map(|(m, &k)| (m.clone(), k)).collect());
+        match self.seen.get(&key) {
+            Some(&PROVED) => return true,
+            Some(&deepest) if deepest >= depth => return false,
+            _ => {}
+        }
+        self.seen.insert(key.clone(), depth);
+        self.budget -= 1;
+        let proved = self.by_known(&p) || {
+            let atoms = self.atoms_to_replace(&p);
+            atoms.into_iter().take(WIDTH).any(|a| self.replacing(&p, a, depth))
+        };
+        if proved {
+            self.seen.insert(key, PROVED);
+        }
+        proved
+    }
+
+    /// Whether p is a known polynomial and something not negative.
+    fn by_known(&mut self, p: &Poly) -> bool {
+        (0..self.known.len()).any(|i| {
+            let rest = p.clone().checked_add_scaled(&self.known[i], -1);
+            rest.is_some_and(|d| self.poly_bounds(&d).at_least(0))
+        })
     }
 
     /// Whether some bound of `atom` reduces `p >= 0` to something proved.
@@ -250,7 +280,9 @@ impl Linear<'_, '_> {
         for (value, holds) in [(yes, true), (no, false)] {
             let bound = Bound { factor: 1, bound: self.cx.poly(value) };
             let Some(q) = parts.replace(&bound) else { return false };
-            let before = self.known.len();
+            let (before, outer) = (self.known.len(), self.case);
+            self.cases += 1;
+            self.case = self.cases;
             if let Expr::Bin(op, a, b) = *self.cx.env.pool.get(cond)
                 && op.is_comparison()
                 && self.cx.is_index(a)
@@ -260,6 +292,7 @@ impl Linear<'_, '_> {
             }
             let proved = self.non_negative(q, depth - 1);
             self.known.truncate(before);
+            self.case = outer;
             if !proved {
                 return false;
             }

@@ -13,12 +13,14 @@
 
 mod atom_bounds;
 mod context;
+pub mod concrete;
 pub mod facts;
 mod fold;
 pub mod interval;
 mod linear;
 pub mod prover;
 pub mod range;
+mod samples;
 
 pub use facts::{Facts, Mark};
 pub use interval::{bounds, modulus};

@@ -57,6 +57,9 @@ impl Prover {
         if cx.proves(goal, true) {
             return Verdict::Proved(Stage::Linear);
         }
+        if let Some(example) = super::concrete::counterexample(env, facts, goal) {
+            return Verdict::Refuted(example);
+        }
         Verdict::Unknown("not yet".into())
     }
 }

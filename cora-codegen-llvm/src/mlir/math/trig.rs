@@ -4,7 +4,7 @@ use super::super::builder::{Builder, Elem, Ty, Val};
 use super::{horner, is, nearest, odd, per_lane, with_int};
 
 /// `pi / 2` in three parts; products of the first two with integers below 2^20 are exact (as in FDLIBM).
-const HALF_PI: [f64; 3] = [1.570_796_326_734_125_614_17, 6.077_100_506_303_965_976_60e-11, 2.022_266_248_795_950_631_54e-21];
+const HALF_PI: [f64; 3] = [1.570_796_326_734_125_6, 6.077_100_506_303_966e-11, 2.022_266_248_795_950_6e-21];
 
 /// Where the reduction by three parts ends.
 const REACH: f64 = 1_048_576.0;

@@ -22,14 +22,33 @@ pub(super) fn llvm_ir(k: &Kit, cpu: &str) -> String {
     optimized(k, cpu).to_ir_string()
 }
 
-/// The instructions of the innermost loop: from the label that the last backward jump before `marker`'s end goes to.
-fn innermost_loop<'a>(asm: &'a str, marker: &str) -> Vec<&'a str> {
-    let lines: Vec<&str> = asm.lines().map(str::trim).collect();
-    let last = lines.iter().rposition(|l| l.starts_with(marker)).unwrap();
-    let first = lines[..last].iter().rposition(|l| l.starts_with(".LBB") || l.contains(": ")).unwrap();
-    let label = lines[first].split(':').next().unwrap();
-    let end = (last..lines.len()).find(|&i| lines[i].starts_with('j') && lines[i].ends_with(label)).unwrap();
-    lines[first + 1..=end].iter().copied().filter(|l| !l.starts_with(['.', '#']) && !l.is_empty()).collect()
+/// The instructions of the loop with the most of those that start with `marker`, without loops inside.
+fn hot_loop<'a>(asm: &'a str, marker: &str) -> Vec<&'a str> {
+    let lines: Vec<&str> = asm.lines().map(|l| l.split_once(" //").map_or(l, |(code, _)| code).trim()).collect();
+    let mut best = (0, vec![]);
+    for (end, line) in lines.iter().enumerate() {
+        let Some(target) =
+            line.split_whitespace().last().filter(|t| line.starts_with(['j', 'b']) && t.starts_with(".L"))
+        else {
+            continue;
+        };
+        let Some(start) = lines[..end].iter().position(|l| l.strip_prefix(target).is_some_and(|r| r.starts_with(':')))
+        else {
+            continue;
+        };
+        let body: Vec<&str> = lines[start + 1..=end]
+            .iter()
+            .copied()
+            .filter(|l| !l.is_empty() && !l.starts_with(['.', '#', '/']))
+            .collect();
+        let jumps_back = |l: &&&str| l.split_whitespace().last().is_some_and(|t| t == target);
+        let count = body.iter().filter(|l| l.starts_with(marker)).count();
+        if count > best.0 && lines[start..=end].iter().filter(jumps_back).count() == 1 {
+            best = (count, body);
+        }
+    }
+    assert!(best.0 > 0, "no loop with {marker}\n{asm}");
+    best.1
 }
 
 /// `C[i, j] = sum over p < K of A[p, i] * B[p, j]` for one tile of `rows` x `columns`, accumulators in registers.
@@ -80,7 +99,8 @@ fn register_tiles_stay_in_registers() {
         ("haswell", 4, 24, 8),
     ] {
         let asm = optimized(&tile(rows, columns, lanes), cpu).emit_asm().unwrap();
-        let inner = innermost_loop(&asm, "vfmadd");
+        let inner = hot_loop(&asm, "vfmadd");
+        println!("{cpu} {rows}x{columns}: {} instructions", inner.len());
         let count = inner.iter().filter(|l| l.starts_with("vfmadd")).count() as i64;
         let wanted = rows * columns / i64::from(lanes);
         // LLVM may unroll small loops.
@@ -93,7 +113,10 @@ fn register_tiles_stay_in_registers() {
 #[test]
 fn neon_tiles_too() {
     let asm = optimized(&tile(8, 12, 4), "neoverse-n1").emit_asm().unwrap();
-    assert!(asm.matches("fmla").count() >= 24 && !asm.contains("[sp"), "{asm}");
+    let inner = hot_loop(&asm, "fmla");
+    println!("{}", inner.len());
+    assert_eq!(inner.iter().filter(|l| l.starts_with("fmla")).count(), 24, "{}", inner.join("\n"));
+    assert!(!inner.iter().any(|l| l.contains("[sp")), "{}", inner.join("\n"));
 }
 
 #[test]
@@ -107,9 +130,10 @@ fn a_maximum_costs_a_few_instructions() {
     let extent = k.int(0);
     k.kernel("k", vec![parallel(v, extent, vec![store(o, index, value)])]);
     let asm = optimized(&k, "skylake-avx512").emit_asm().unwrap();
-    let inner = innermost_loop(&asm, "vmaxps");
-    println!("{}", inner.join("\n"));
-    assert!(inner.len() <= 9, "{}", inner.join("\n"));
+    let inner = hot_loop(&asm, "vmaxps");
+    let maxima = inner.iter().filter(|l| l.starts_with("vmaxps")).count();
+    // Beside the maximum, its load and its store: one comparison and one masked move for NaN.
+    assert!(inner.len() <= 5 * maxima + 4, "{}", inner.join("\n"));
 }
 
 #[test]
@@ -129,9 +153,9 @@ fn masks_are_one_comparison_and_masked_moves() {
     let masked = cora_ir::storage::Stmt::Store { tensor: o, index, value, mask: Some(cond) };
     k.kernel("k", vec![parallel(v, extent, vec![masked])]);
     let asm = optimized(&k, "skylake-avx512").emit_asm().unwrap();
-    let inner = innermost_loop(&asm, "vpcmp");
-    println!("{}", inner.join("\n"));
-    assert_eq!(inner.iter().filter(|l| l.starts_with("vpcmp")).count(), 1, "{}", inner.join("\n"));
+    let inner = hot_loop(&asm, "vpcmp");
+    let masks = inner.iter().filter(|l| l.starts_with("vpcmp")).count();
+    assert_eq!(inner.iter().filter(|l| l.ends_with("{%k1}")).count(), masks, "{}", inner.join("\n"));
     assert!(inner.iter().any(|l| l.contains("{%k1} {z}")), "{}", inner.join("\n"));
 }
 
@@ -146,8 +170,9 @@ fn exp_of_a_vector_stays_in_vectors() {
     let extent = k.int(0);
     k.kernel("k", vec![parallel(v, extent, vec![store(o, index, value)])]);
     let asm = optimized(&k, "skylake-avx512").emit_asm().unwrap();
-    let inner = innermost_loop(&asm, "vfmadd");
+    let inner = hot_loop(&asm, "vfmadd");
     println!("{}", inner.join("\n"));
-    assert!(!asm.contains("exp") || !asm.contains("call"), "{asm}");
-    assert!(inner.len() <= 40, "{}", inner.join("\n"));
+    let stores = inner.iter().filter(|l| l.starts_with("vmov") && l.ends_with(')')).count();
+    assert!(inner.len() <= 30 * stores, "{}", inner.join("\n"));
+    assert!(!asm.contains("expf"), "{asm}");
 }

@@ -20,8 +20,7 @@ impl Kit {
     }
 
     fn push(&mut self, name: &str, ty: ScalarType, elems: i64, role: Role, scope: Scope) -> TensorId {
-        let tensor =
-            self.m.env.tensors.push(Tensor { name: name.into(), ty, dims: vec![], role, scope, range: None });
+        let tensor = self.m.env.tensors.push(Tensor { name: name.into(), ty, dims: vec![], role, scope, range: None });
         let elems = self.int(elems);
         self.m.buffers.push(Buffer { tensor, elems, offset: None });
         tensor
@@ -92,7 +91,14 @@ impl Kit {
 
     /// Runs the first kernel over `lo..hi` for every target of this machine in turn, each time on fresh copies, and gives
     /// the buffers after the last one; all targets must agree where `exact`.
-    pub(super) fn run(&self, exact: bool, bufs: &[Buf], tables: &[Buf], scalars: &[i64], range: (i64, i64)) -> Vec<Buf> {
+    pub(super) fn run(
+        &self,
+        exact: bool,
+        bufs: &[Buf],
+        tables: &[Buf],
+        scalars: &[i64],
+        range: (i64, i64),
+    ) -> Vec<Buf> {
         let mut last: Option<Vec<Buf>> = None;
         for target in targets() {
             let mut now = bufs.to_vec();
@@ -167,6 +173,7 @@ const GUARD: u8 = 0xA5;
 
 macro_rules! typed {
     ($of:ident, $get:ident, $ty:ty) => {
+        #[allow(dead_code, reason = "one for each type")]
         pub(super) fn $of(values: &[$ty]) -> Self {
             Self::new(values.iter().flat_map(|v| v.to_le_bytes()))
         }
@@ -202,7 +209,9 @@ impl Buf {
 
     /// Elements of any type from numbers: exact integers for integer types, rounded for floats.
     pub(super) fn of(ty: ScalarType, values: &[f64]) -> Self {
-        let each = |bytes: &dyn Fn(f64) -> Vec<u8>| Self::new(values.iter().flat_map(|&v| bytes(v)).collect::<Vec<_>>().into_iter());
+        let each = |bytes: &dyn Fn(f64) -> Vec<u8>| {
+            Self::new(values.iter().flat_map(|&v| bytes(v)).collect::<Vec<_>>().into_iter())
+        };
         match ty {
             ScalarType::Bool | ScalarType::I8 => each(&|v| (v as i8).to_le_bytes().to_vec()),
             ScalarType::I16 => each(&|v| (v as i16).to_le_bytes().to_vec()),

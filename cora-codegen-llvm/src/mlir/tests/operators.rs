@@ -22,7 +22,13 @@ fn operands(ty: ScalarType, n: usize) -> Vec<f64> {
     let scale = if ty.is_float() { 16.0 } else { 100.0 };
     all.extend(random(n).into_iter().map(|r| {
         let v = (r - 0.5) * scale;
-        if ty.is_float() { v } else if ty == ScalarType::Bool { f64::from(v > 0.0) } else { v.trunc() }
+        if ty.is_float() {
+            v
+        } else if ty == ScalarType::Bool {
+            f64::from(v > 0.0)
+        } else {
+            v.trunc()
+        }
     }));
     all
 }
@@ -43,7 +49,13 @@ fn fit(ty: ScalarType, v: f64) -> f64 {
 }
 
 fn pick(a: f64, b: f64, first: bool) -> f64 {
-    if a.is_nan() || b.is_nan() { f64::NAN } else if first { a } else { b }
+    if a.is_nan() || b.is_nan() {
+        f64::NAN
+    } else if first {
+        a
+    } else {
+        b
+    }
 }
 
 /// The value of `a op b`, or nothing where the operator has no meaning for the type.
@@ -125,7 +137,7 @@ fn pairs(ty: ScalarType) -> (Vec<f64>, Vec<f64>) {
     let each = operands(ty, 20);
     let round = |v: f64| round(ty, v);
     let mut all: Vec<(f64, f64)> = each.iter().flat_map(|&a| each.iter().map(move |&b| (round(a), round(b)))).collect();
-    while all.len() % 32 != 0 {
+    while !all.len().is_multiple_of(32) {
         all.push((1.0, 1.0));
     }
     all.into_iter().unzip()
@@ -135,7 +147,8 @@ fn pairs(ty: ScalarType) -> (Vec<f64>, Vec<f64>) {
 fn binary_operators() {
     for ty in TYPES {
         let (a, b) = pairs(ty);
-        let (defined, not): (Vec<_>, Vec<_>) = BinOp::ALL.into_iter().partition(|&op| wanted(ty, op, 1.0, 1.0).is_some());
+        let (defined, not): (Vec<_>, Vec<_>) =
+            BinOp::ALL.into_iter().partition(|&op| wanted(ty, op, 1.0, 1.0).is_some());
         for op in not {
             let fault = fault(ty, |k, x, y| k.m.env.pool.bin(op, x, y));
             assert_eq!(fault, Some(EmitFault::Operator { op: op.symbol().into(), ty }));
@@ -161,25 +174,27 @@ fn unary_operators() {
         a.truncate(64);
         let a: Vec<f64> = a.into_iter().map(|v| fit(ty, v)).collect();
         let value = |op: UnOp, a: f64| -> Option<f64> {
-                let float = ty.is_float();
-                match op {
-                    UnOp::Not => (ty == ScalarType::Bool).then_some(1.0 - a),
-                    _ if ty == ScalarType::Bool => None,
-                    UnOp::Neg => Some(-a),
-                    UnOp::Abs => Some(a.abs()),
-                    UnOp::Floor => Some(a.floor()),
-                    UnOp::Ceil => Some(a.ceil()),
-                    UnOp::Round => Some(a.round_ties_even()),
-                    UnOp::Exp => float.then(|| a.exp()),
-                    UnOp::Log => float.then(|| a.ln()),
-                    UnOp::Sqrt => float.then(|| a.sqrt()),
-                    UnOp::Rsqrt => float.then(|| 1.0 / a.sqrt()),
-                    UnOp::Tanh => float.then(|| a.tanh()),
-                    UnOp::Sin => float.then(|| a.sin()),
-                    UnOp::Cos => float.then(|| a.cos()),
-                    // Compared only where it is certain.
-                    UnOp::Erf => float.then(|| if a.abs() > 6.0 || a == 0.0 { a.signum() * f64::from(a != 0.0) } else { f64::NAN }),
+            let float = ty.is_float();
+            match op {
+                UnOp::Not => (ty == ScalarType::Bool).then_some(1.0 - a),
+                _ if ty == ScalarType::Bool => None,
+                UnOp::Neg => Some(-a),
+                UnOp::Abs => Some(a.abs()),
+                UnOp::Floor => Some(a.floor()),
+                UnOp::Ceil => Some(a.ceil()),
+                UnOp::Round => Some(a.round_ties_even()),
+                UnOp::Exp => float.then(|| a.exp()),
+                UnOp::Log => float.then(|| a.ln()),
+                UnOp::Sqrt => float.then(|| a.sqrt()),
+                UnOp::Rsqrt => float.then(|| 1.0 / a.sqrt()),
+                UnOp::Tanh => float.then(|| a.tanh()),
+                UnOp::Sin => float.then(|| a.sin()),
+                UnOp::Cos => float.then(|| a.cos()),
+                // Compared only where it is certain.
+                UnOp::Erf => {
+                    float.then(|| if a.abs() > 6.0 || a == 0.0 { a.signum() * f64::from(a != 0.0) } else { f64::NAN })
                 }
+            }
         };
         let (defined, not): (Vec<_>, Vec<_>) = UnOp::ALL.into_iter().partition(|&op| value(op, 1.0).is_some());
         for op in not {
@@ -205,7 +220,20 @@ fn conversions_saturate_truncate_and_round_once() {
     for from in TYPES {
         let mut a: Vec<f64> = operands(from, 64).into_iter().collect();
         if from.is_float() {
-            a.extend([1e30, -1e30, 127.9, -128.9, 255.5, 65504.0, 65519.999, 65520.0, 1.0 + 1.0 / 512.0, 1e-7, 6e-8, 3e-8]);
+            a.extend([
+                1e30,
+                -1e30,
+                127.9,
+                -128.9,
+                255.5,
+                65504.0,
+                65519.999,
+                65520.0,
+                1.0 + 1.0 / 512.0,
+                1e-7,
+                6e-8,
+                3e-8,
+            ]);
             // Between two narrow floats, a hair from the middle: two roundings would go wrong.
             a.extend([1.0 + 1.0 / 256.0 + 1e-12, 1.0 + 1.0 / 2048.0 - 1e-12, 1.0 + 1.0 / 256.0 - 1e-12]);
         } else if from == ScalarType::I64 {
@@ -269,7 +297,8 @@ fn reductions_are_the_same_on_every_target() {
             ScalarType::Bool => vec![Combiner::Max, Combiner::Min],
             _ => Combiner::ALL.to_vec(),
         };
-        let cases: Vec<(Combiner, u32)> = combiners.iter().flat_map(|&c| [2, 3, 12, 16, 32].map(|lanes| (c, lanes))).collect();
+        let cases: Vec<(Combiner, u32)> =
+            combiners.iter().flat_map(|&c| [2, 3, 12, 16, 32].map(|lanes| (c, lanes))).collect();
         let mut k = Kit::default();
         let (ta, to) = (k.buffer("A", ty), k.buffer("O", ty));
         let zero = k.int(0);
@@ -286,7 +315,8 @@ fn reductions_are_the_same_on_every_target() {
         let results = k.run(true, &bufs, &[], &[], (0, 1))[1].numbers(ty);
         for (&(combiner, lanes), got) in cases.iter().zip(results) {
             let a = &a[..lanes as usize];
-            let product = |p: f64, v: &f64| if ty.is_float() { p * v } else { wrap(ty, (p as i64).wrapping_mul(*v as i64)) };
+            let product =
+                |p: f64, v: &f64| if ty.is_float() { p * v } else { wrap(ty, (p as i64).wrapping_mul(*v as i64)) };
             let want = match combiner {
                 Combiner::Sum => fit(ty, a.iter().sum()),
                 Combiner::Prod => fit(ty, a.iter().fold(1.0, product)),
@@ -296,7 +326,10 @@ fn reductions_are_the_same_on_every_target() {
             let slack = if ty.is_float() { 1e-2 * a.iter().map(|v| v.abs()).sum::<f64>().max(want.abs()) } else { 0.0 };
             // Beyond f64's integers the reference is rounded.
             let beyond = ty == ScalarType::I64 && want.abs() > 1e15;
-            assert!((got - want).abs() <= slack || got == want || beyond, "{combiner:?} {ty} x{lanes}: {got}, not {want}");
+            assert!(
+                (got - want).abs() <= slack || got == want || beyond,
+                "{combiner:?} {ty} x{lanes}: {got}, not {want}"
+            );
         }
     }
 }

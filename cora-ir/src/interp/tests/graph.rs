@@ -103,9 +103,8 @@ fn triangular_extents_and_matmul() {
     let ls = Data::F64((0..rows).flat_map(|i| (0..=i).map(move |j| at(i, j))).collect());
     let b = batch(&[rows as i64, cols as i64], &[], &[(l, ls), (x, floats(rows * cols, |k| xs(k / cols, k % cols)))]);
     let r = run_both(&g, &b);
-    let want: Vec<f64> = (0..rows)
-        .flat_map(|i| (0..cols).map(move |n| (0..=i).map(|j| at(i, j) * xs(j, n)).sum()))
-        .collect();
+    let want: Vec<f64> =
+        (0..rows).flat_map(|i| (0..cols).map(move |n| (0..=i).map(|j| at(i, j) * xs(j, n)).sum())).collect();
     assert_eq!(values(&r, y), want);
     assert_eq!(values(&r, z), (0..rows).map(|i| (0..=i).map(|j| at(i, j)).sum()).collect::<Vec<f64>>());
 }
@@ -133,11 +132,8 @@ fn two_level_nests() {
     op(&mut g, n, &[dd], &[ds, dw], Some(Combiner::Sum), tv);
     op(&mut g, w, &[dd, ds], &[dw], Some(Combiner::Sum), tv);
     g.outputs = vec![n, w];
-    let b = batch(
-        &[4],
-        &[(sents, &[2, 0, 3, 1]), (words, &[1, 2, 0, 4, 0, 3])],
-        &[(t, floats(10, |i| i as f64 + 1.0))],
-    );
+    let b =
+        batch(&[4], &[(sents, &[2, 0, 3, 1]), (words, &[1, 2, 0, 4, 0, 3])], &[(t, floats(10, |i| i as f64 + 1.0))]);
     let r = run_both(&g, &b);
     assert_eq!(values(&r, n), [6.0, 0.0, 22.0, 27.0]);
     assert_eq!(values(&r, w), [1.0, 5.0, 0.0, 22.0, 0.0, 27.0]);
@@ -176,9 +172,8 @@ fn gathers_borders_casts_and_integer_widths() {
     let wrapped = e.pool.mul(small, hundred);
     op(&mut g, narrow, &[di], &[], None, wrapped);
     g.outputs = vec![picked, shifted, narrow];
-    let inputs = |ids_: &[i64]| {
-        vec![(ids, Data::I64(ids_.to_vec())), (table, Data::F64(vec![0.5, 1.5, 2.5, 3.5, 4.5]))]
-    };
+    let inputs =
+        |ids_: &[i64]| vec![(ids, Data::I64(ids_.to_vec())), (table, Data::F64(vec![0.5, 1.5, 2.5, 3.5, 4.5]))];
     let r = run_both(&g, &batch(&[4], &[], &inputs(&[4, 0, 2, 2])));
     assert_eq!(values(&r, picked), [4.5, 0.5, 2.5, 2.5]);
     assert_eq!(values(&r, shifted), [-1.0, 4.5, 0.5, 2.5]);
@@ -187,7 +182,10 @@ fn gathers_borders_casts_and_integer_widths() {
     assert_eq!(bad, Err(InterpError::Range { name: "ids".into(), index: vec![1], value: 5, lo: 0, hi: 4 }));
     g.env.tensors[ids].range = None;
     let bad = run_graph(&g, &batch(&[2], &[], &inputs(&[1, 5])), &serial());
-    assert!(matches!(&bad, Err(InterpError::OutOfBounds { tensor, index, write: false, .. }) if tensor == "table" && index == &[5]), "{bad:?}");
+    assert!(
+        matches!(&bad, Err(InterpError::OutOfBounds { tensor, index, write: false, .. }) if tensor == "table" && index == &[5]),
+        "{bad:?}"
+    );
 }
 
 #[test]

@@ -132,8 +132,7 @@ fn masks_and_padding() {
     }
     let r = tiled(false, 2);
     let data = batch(&[6], &[(r.lens, &LENGTHS)], &[(r.a, input())]);
-    let want =
-        InterpError::OutOfBounds { stage: Stage::Loop, tensor: "A".into(), index: vec![1, 6], write: false };
+    let want = InterpError::OutOfBounds { stage: Stage::Loop, tensor: "A".into(), index: vec![1, 6], write: false };
     assert_eq!(run(&r.m, &data), Err(want));
 }
 
@@ -199,7 +198,10 @@ fn attached_tensors_are_new_in_each_iteration() {
         let data = batch(&[6], &[(lens, &[0, 2, 0, 300, 1, 0])], &[(a, floats(303, |i| i as f64))]);
         let got = run(&m, &data);
         if stale {
-            assert!(matches!(&got, Err(InterpError::Undefined { usage: Use::Output, index, .. }) if index == &[3, 0]), "{got:?}");
+            assert!(
+                matches!(&got, Err(InterpError::Undefined { usage: Use::Output, index, .. }) if index == &[3, 0]),
+                "{got:?}"
+            );
         } else {
             let row = |lo: i32, hi: i32| (lo..hi).map(move |i| f64::from(i + lo));
             let want: Vec<f64> = row(0, 2).chain(row(2, 302)).chain(row(302, 303)).collect();
@@ -252,7 +254,10 @@ fn undefined_values_decide_nothing() {
         match usage {
             Some(u) => {
                 let error = got.unwrap_err();
-                assert!(matches!(&error, InterpError::Undefined { usage, origin: Some(o), .. } if *usage == u && o == "K[1]"), "{error}");
+                assert!(
+                    matches!(&error, InterpError::Undefined { usage, origin: Some(o), .. } if *usage == u && o == "K[1]"),
+                    "{error}"
+                );
             }
             None => assert_eq!(values(&got.unwrap(), b), [0.0, -2.0, 4.0, -2.0, 8.0]),
         }

@@ -1,7 +1,9 @@
 //! Tests of the interpreters, on programs built by hand.
 
+mod attention;
 mod graph;
 mod loops;
+mod oracle;
 mod partial;
 mod speed;
 mod storage;
@@ -127,7 +129,9 @@ fn functions_follow_their_definitions() {
 #[test]
 fn erf_is_accurate() {
     use crate::interp::ops::erf;
-    for (x, y) in [(0.0, 0.0), (0.5, 0.520_499_877_813_046_5), (1.0, 0.842_700_792_949_714_9), (-2.5, -0.999_593_047_982_555)] {
+    for (x, y) in
+        [(0.0, 0.0), (0.5, 0.520_499_877_813_046_5), (1.0, 0.842_700_792_949_714_9), (-2.5, -0.999_593_047_982_555)]
+    {
         assert!((erf(x) - y).abs() < 1e-15, "{x}");
     }
     assert!(erf(f64::NAN).is_nan() && erf(9.0) == 1.0);

@@ -4,7 +4,7 @@ use super::*;
 use crate::env::UfDef;
 use crate::interp::{Stage, Use, run_storage};
 use crate::loops::LoopKind;
-use crate::storage::{Buffer, Kernel, StorageModule, Stmt, Table};
+use crate::storage::{Buffer, Kernel, Stmt, StorageModule, Table};
 use crate::types::{BinOp, Literal};
 
 fn for_loop(env: &Env, var: ExprId, extent: ExprId, body: Vec<Stmt>) -> Stmt {
@@ -104,8 +104,7 @@ fn vectors(masked: bool) -> Packed {
     let y = e.pool.mul(x, twos);
     let store = Stmt::Store { tensor: p.b, index: at, value: y, mask: masked.then_some(mask) };
     let inner = for_loop(e, o, tiles, vec![store]);
-    let body =
-        vec![Stmt::Let { var: n, value: n_value }, Stmt::Let { var: base, value: base_value }, inner];
+    let body = vec![Stmt::Let { var: n, value: n_value }, Stmt::Let { var: base, value: base_value }, inner];
     let outer = for_loop(e, vb, p.rows, body);
     kernel(&mut p.m, vec![outer]);
     p

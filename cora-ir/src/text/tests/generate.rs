@@ -364,7 +364,7 @@ impl Gen {
             11 => StepKind::CacheWrite { stage, name, scope, at },
             12 => {
                 let layout = if self.rng.chance(50) { vec![2, 0, 1] } else { vec![] };
-                StepKind::CacheRead { stage, tensor: self.name(), name, scope, at, layout }
+                StepKind::CacheRead { stage, tensor: self.name(), name, scope, at, layout, access: None }
             }
             13 => StepKind::SetScope { stage, scope },
             _ => StepKind::Relax { target: at },

@@ -1,4 +1,4 @@
-// Written by tests/builder.rs from the examples; set CORA_BLESS=1 to write it again.
+// Written by tests/builder.rs; set CORA_BLESS=1 to write it again.
 
 /// The program `attnv`.
 pub fn attnv() -> Result<Graph, Vec<Diagnostic>> {
@@ -8,8 +8,8 @@ pub fn attnv() -> Result<Graph, Vec<Diagnostic>> {
     let h = b.dim("h", 8);
     let d = b.dim("d", 64);
     let lens = b.extent("lens", &[batch], 0..=512);
-    let q = b.dim("q", lens.at((batch,)));
-    let k = b.dim("k", lens.at((batch,)));
+    let q = b.dim("q", lens.at([batch]));
+    let k = b.dim("k", lens.at([batch]));
     let p = b.input("P", &[batch, h, q, k], ScalarType::F32);
     let v = b.input("V", &[batch, k, h, d], ScalarType::F32);
     let o = b.reduce("O", &[batch, q, h, d], Combiner::Sum, &[k], |_, _| p.at((batch, h, q, k)) * v.at((batch, k, h, d)));
@@ -25,9 +25,9 @@ pub fn cross_attention() -> Result<Graph, Vec<Diagnostic>> {
     let h = b.dim("h", 8);
     let d = b.dim("d", 64);
     let la = b.extent("la", &[batch], 0..=512);
+    let q = b.dim("q", la.at([batch]));
     let lb = b.extent("lb", &[batch], 0..=512);
-    let q = b.dim("q", la.at((batch,)));
-    let k = b.dim("k", lb.at((batch,)));
+    let k = b.dim("k", lb.at([batch]));
     let q_2 = b.input("Q", &[batch, q, h, d], ScalarType::F32);
     let k_2 = b.input("K", &[batch, k, h, d], ScalarType::F32);
     let v = b.input("V", &[batch, k, h, d], ScalarType::F32);
@@ -47,15 +47,15 @@ pub fn embedding_pool() -> Result<Graph, Vec<Diagnostic>> {
     let mut b = ProgramBuilder::new("embedding_pool");
     let m = b.param("M", 0..=4096);
     let batch = b.dim("batch", m);
+    let lens = b.extent("lens", &[batch], 0..=512);
+    let t = b.dim("t", lens.at([batch]));
     let v = b.dim("v", 32000);
     let d = b.dim("d", 128);
-    let lens = b.extent("lens", &[batch], 0..=512);
-    let t = b.dim("t", lens.at((batch,)));
     let ids = b.input("ids", &[batch, t], ScalarType::I32);
     b.range(ids, Value::from(0)..Value::from(32000));
     let e = b.const_input("E", &[v, d], ScalarType::F32);
     let y_sum = b.reduce("Y.sum", &[batch, d], Combiner::Sum, &[t], |_, _| e.at((ids.at((batch, t)), d)));
-    let y = b.compute("Y", &[batch, d], |_| y_sum.at((batch, d)) / lens.at((batch,)).max(1).cast(ScalarType::F32));
+    let y = b.compute("Y", &[batch, d], |_| y_sum.at((batch, d)) / lens.at([batch]).max(1).cast(ScalarType::F32));
     b.output(y);
     b.finish()
 }
@@ -65,15 +65,15 @@ pub fn encoder6() -> Result<Graph, Vec<Diagnostic>> {
     let mut b = ProgramBuilder::new("encoder6");
     let m = b.param("M", 0..=4096);
     let batch = b.dim("batch", m);
+    let lens = b.extent("lens", &[batch], 0..=512);
+    let q = b.dim("q", lens.at([batch]));
+    let k = b.dim("k", lens.at([batch]));
     let c = b.dim("c", 3);
     let h = b.dim("h", 8);
     let d = b.dim("d", 64);
     let dm = b.dim("dm", 512);
     let ff = b.dim("ff", 2048);
     let layer = b.dim("layer", 6);
-    let lens = b.extent("lens", &[batch], 0..=512);
-    let q = b.dim("q", lens.at((batch,)));
-    let k = b.dim("k", lens.at((batch,)));
     let x = b.input("X", &[batch, q, dm], ScalarType::F32);
     let wqkv = b.const_input("Wqkv", &[layer, dm, c, h, d], ScalarType::F32);
     let bqkv = b.const_input("Bqkv", &[layer, c, h, d], ScalarType::F32);
@@ -222,14 +222,14 @@ pub fn encoder_layer() -> Result<Graph, Vec<Diagnostic>> {
     let mut b = ProgramBuilder::new("encoder_layer");
     let m = b.param("M", 0..=4096);
     let batch = b.dim("batch", m);
+    let lens = b.extent("lens", &[batch], 0..=512);
+    let q = b.dim("q", lens.at([batch]));
+    let k = b.dim("k", lens.at([batch]));
     let c = b.dim("c", 3);
     let h = b.dim("h", 8);
     let d = b.dim("d", 64);
     let dm = b.dim("dm", 512);
     let ff = b.dim("ff", 2048);
-    let lens = b.extent("lens", &[batch], 0..=512);
-    let q = b.dim("q", lens.at((batch,)));
-    let k = b.dim("k", lens.at((batch,)));
     let x = b.input("X", &[batch, q, dm], ScalarType::F32);
     let wqkv = b.const_input("Wqkv", &[dm, c, h, d], ScalarType::F32);
     let bqkv = b.const_input("Bqkv", &[c, h, d], ScalarType::F32);
@@ -253,17 +253,17 @@ pub fn encoder_layer() -> Result<Graph, Vec<Diagnostic>> {
     let p = b.compute("P", &[batch, h, q, k], |_| p_e.at((batch, h, q, k)) / p_sum.at((batch, h, q)));
     let o = b.reduce("O", &[batch, q, h, d], Combiner::Sum, &[k], |_, _| p.at((batch, h, q, k)) * qkv.at((batch, k, 2, h, d)));
     let a_sum = b.reduce("A.sum", &[batch, q, dm], Combiner::Sum, &[h, d], |_, _| o.at((batch, q, h, d)) * wo.at((h, d, dm)));
-    let a = b.compute("A", &[batch, q, dm], |_| x.at((batch, q, dm)) + bo.at((dm,)) + a_sum.at((batch, q, dm)));
+    let a = b.compute("A", &[batch, q, dm], |_| x.at((batch, q, dm)) + bo.at([dm]) + a_sum.at((batch, q, dm)));
     let n_mean = b.reduce("N.mean", &[batch, q], Combiner::Sum, &[dm], |_, _| a.at((batch, q, dm)) / 512.0);
     let n_var = b.reduce("N.var", &[batch, q], Combiner::Sum, &[dm], |_, _| (a.at((batch, q, dm)) - n_mean.at((batch, q))) * (a.at((batch, q, dm)) - n_mean.at((batch, q))) / 512.0);
-    let n = b.compute("N", &[batch, q, dm], |_| (a.at((batch, q, dm)) - n_mean.at((batch, q))) * (n_var.at((batch, q)) + 1e-5).rsqrt() * g1.at((dm,)) + e1.at((dm,)));
+    let n = b.compute("N", &[batch, q, dm], |_| (a.at((batch, q, dm)) - n_mean.at((batch, q))) * (n_var.at((batch, q)) + 1e-5).rsqrt() * g1.at([dm]) + e1.at([dm]));
     let f_sum = b.reduce("F.sum", &[batch, q, ff], Combiner::Sum, &[dm], |_, _| n.at((batch, q, dm)) * w1.at((dm, ff)));
-    let f = b.compute("F", &[batch, q, ff], |_| (b1.at((ff,)) + f_sum.at((batch, q, ff))).max(0.0));
+    let f = b.compute("F", &[batch, q, ff], |_| (b1.at([ff]) + f_sum.at((batch, q, ff))).max(0.0));
     let r_sum = b.reduce("R.sum", &[batch, q, dm], Combiner::Sum, &[ff], |_, _| f.at((batch, q, ff)) * w2.at((ff, dm)));
-    let r = b.compute("R", &[batch, q, dm], |_| n.at((batch, q, dm)) + b2.at((dm,)) + r_sum.at((batch, q, dm)));
+    let r = b.compute("R", &[batch, q, dm], |_| n.at((batch, q, dm)) + b2.at([dm]) + r_sum.at((batch, q, dm)));
     let y_mean = b.reduce("Y.mean", &[batch, q], Combiner::Sum, &[dm], |_, _| r.at((batch, q, dm)) / 512.0);
     let y_var = b.reduce("Y.var", &[batch, q], Combiner::Sum, &[dm], |_, _| (r.at((batch, q, dm)) - y_mean.at((batch, q))) * (r.at((batch, q, dm)) - y_mean.at((batch, q))) / 512.0);
-    let y = b.compute("Y", &[batch, q, dm], |_| (r.at((batch, q, dm)) - y_mean.at((batch, q))) * (y_var.at((batch, q)) + 1e-5).rsqrt() * g2.at((dm,)) + e2.at((dm,)));
+    let y = b.compute("Y", &[batch, q, dm], |_| (r.at((batch, q, dm)) - y_mean.at((batch, q))) * (y_var.at((batch, q)) + 1e-5).rsqrt() * g2.at([dm]) + e2.at([dm]));
     b.output(y);
     b.finish()
 }
@@ -273,12 +273,12 @@ pub fn images() -> Result<Graph, Vec<Diagnostic>> {
     let mut b = ProgramBuilder::new("images");
     let v_b = b.param("B", 0..=1024);
     let v_b_2 = b.dim("b", v_b);
+    let rows = b.extent("rows", &[v_b_2], 0..=2048);
+    let r = b.dim("r", rows.at([v_b_2]));
+    let cols = b.extent("cols", &[v_b_2], 0..=2048);
+    let c = b.dim("c", cols.at([v_b_2]));
     let u = b.dim("u", 3);
     let v = b.dim("v", 3);
-    let rows = b.extent("rows", &[v_b_2], 0..=2048);
-    let cols = b.extent("cols", &[v_b_2], 0..=2048);
-    let r = b.dim("r", rows.at((v_b_2,)));
-    let c = b.dim("c", cols.at((v_b_2,)));
     let a = b.input("A", &[v_b_2, r, c], ScalarType::F32);
     let y_sum = b.reduce("Y.sum", &[v_b_2, r, c], Combiner::Sum, &[u, v], |_, _| a.at((v_b_2, r + u - 1, c + v - 1)).or_else(0.0));
     let y = b.compute("Y", &[v_b_2, r, c], |_| y_sum.at((v_b_2, r, c)) * 0.11111111);
@@ -291,15 +291,15 @@ pub fn layer_norm() -> Result<Graph, Vec<Diagnostic>> {
     let mut b = ProgramBuilder::new("layer_norm");
     let m = b.param("M", 0..=4096);
     let batch = b.dim("batch", m);
-    let dm = b.dim("dm", 512);
     let lens = b.extent("lens", &[batch], 0..=512);
-    let q = b.dim("q", lens.at((batch,)));
+    let q = b.dim("q", lens.at([batch]));
+    let dm = b.dim("dm", 512);
     let x = b.input("X", &[batch, q, dm], ScalarType::F32);
     let gamma = b.const_input("gamma", &[dm], ScalarType::F32);
     let beta = b.const_input("beta", &[dm], ScalarType::F32);
     let y_mean = b.reduce("Y.mean", &[batch, q], Combiner::Sum, &[dm], |_, _| x.at((batch, q, dm)) / 512.0);
     let y_var = b.reduce("Y.var", &[batch, q], Combiner::Sum, &[dm], |_, _| (x.at((batch, q, dm)) - y_mean.at((batch, q))) * (x.at((batch, q, dm)) - y_mean.at((batch, q))) / 512.0);
-    let y = b.compute("Y", &[batch, q, dm], |_| (x.at((batch, q, dm)) - y_mean.at((batch, q))) * (y_var.at((batch, q)) + 1e-5).rsqrt() * gamma.at((dm,)) + beta.at((dm,)));
+    let y = b.compute("Y", &[batch, q, dm], |_| (x.at((batch, q, dm)) - y_mean.at((batch, q))) * (y_var.at((batch, q)) + 1e-5).rsqrt() * gamma.at([dm]) + beta.at([dm]));
     b.output(y);
     b.finish()
 }
@@ -310,7 +310,7 @@ pub fn listing1() -> Result<Graph, Vec<Diagnostic>> {
     let m = b.param("M", 0..=4096);
     let batch = b.dim("batch", m);
     let lens = b.extent("lens", &[batch], 0..=512);
-    let len = b.dim("len", lens.at((batch,)));
+    let len = b.dim("len", lens.at([batch]));
     let a = b.input("A", &[batch, len.padded(4)], ScalarType::F32);
     let v_b = b.compute("B", &[batch, len.padded(4)], |_| 2.0 * a.at((batch, len)));
     b.output(v_b);
@@ -324,10 +324,10 @@ pub fn masked_sdpa() -> Result<Graph, Vec<Diagnostic>> {
     let batch = b.dim("batch", m);
     let h = b.dim("h", 8);
     let d = b.dim("d", 64);
-    let c = b.dim("c", 3);
     let lens = b.extent("lens", &[batch], 0..=512);
-    let q = b.dim("q", lens.at((batch,)));
+    let q = b.dim("q", lens.at([batch]));
     let k = b.dim("k", q + 1);
+    let c = b.dim("c", 3);
     let qkv = b.input("QKV", &[batch, q, c, h, d], ScalarType::F32);
     let s_sum = b.reduce("S.sum", &[batch, h, q, k], Combiner::Sum, &[d], |_, _| qkv.at((batch, q, 0, h, d)) * qkv.at((batch, k, 1, h, d)));
     let v_s = b.compute("S", &[batch, h, q, k], |_| 0.125 * s_sum.at((batch, h, q, k)));
@@ -345,14 +345,14 @@ pub fn mha() -> Result<Graph, Vec<Diagnostic>> {
     let mut b = ProgramBuilder::new("mha");
     let m = b.param("M", 0..=4096);
     let batch = b.dim("batch", m);
+    let lens = b.extent("lens", &[batch], 0..=512);
+    let q = b.dim("q", lens.at([batch]));
+    let k = b.dim("k", lens.at([batch]));
     let c = b.dim("c", 3);
     let h = b.dim("h", 8);
     let d = b.dim("d", 64);
     let dm = b.dim("dm", 512);
     let dn = b.dim("dn", 512);
-    let lens = b.extent("lens", &[batch], 0..=512);
-    let q = b.dim("q", lens.at((batch,)));
-    let k = b.dim("k", lens.at((batch,)));
     let x = b.input("X", &[batch, q, dm], ScalarType::F32);
     let wqkv = b.const_input("Wqkv", &[dm, c, h, d], ScalarType::F32);
     let bqkv = b.const_input("Bqkv", &[c, h, d], ScalarType::F32);
@@ -368,7 +368,7 @@ pub fn mha() -> Result<Graph, Vec<Diagnostic>> {
     let p = b.compute("P", &[batch, h, q, k], |_| p_e.at((batch, h, q, k)) / p_sum.at((batch, h, q)));
     let o = b.reduce("O", &[batch, q, h, d], Combiner::Sum, &[k], |_, _| p.at((batch, h, q, k)) * qkv.at((batch, k, 2, h, d)));
     let y_sum = b.reduce("Y.sum", &[batch, q, dn], Combiner::Sum, &[h, d], |_, _| o.at((batch, q, h, d)) * wo.at((h, d, dn)));
-    let y = b.compute("Y", &[batch, q, dn], |_| bo.at((dn,)) + y_sum.at((batch, q, dn)));
+    let y = b.compute("Y", &[batch, q, dn], |_| bo.at([dn]) + y_sum.at((batch, q, dn)));
     b.output(y);
     b.finish()
 }
@@ -378,10 +378,10 @@ pub fn moe() -> Result<Graph, Vec<Diagnostic>> {
     let mut b = ProgramBuilder::new("moe");
     let e = b.param("E", 0..=256);
     let expert = b.dim("expert", e);
+    let tokens = b.extent("tokens", &[expert], 0..=8192);
+    let t = b.dim("t", tokens.at([expert]));
     let dm = b.dim("dm", 512);
     let ff = b.dim("ff", 1024);
-    let tokens = b.extent("tokens", &[expert], 0..=8192);
-    let t = b.dim("t", tokens.at((expert,)));
     let x = b.input("X", &[expert, t, dm], ScalarType::F32);
     let w = b.const_input("W", &[expert, dm, ff], ScalarType::F32);
     let bias = b.const_input("bias", &[expert, ff], ScalarType::F32);
@@ -396,11 +396,11 @@ pub fn nested() -> Result<Graph, Vec<Diagnostic>> {
     let mut b = ProgramBuilder::new("nested");
     let docs = b.param("DOCS", 0..=1024);
     let doc = b.dim("doc", docs);
-    let d = b.dim("d", 64);
     let sents = b.extent("sents", &[doc], 0..=256);
-    let sent = b.dim("sent", sents.at((doc,)));
+    let sent = b.dim("sent", sents.at([doc]));
     let words = b.extent("words", &[doc, sent], 0..=256);
     let word = b.dim("word", words.at((doc, sent)));
+    let d = b.dim("d", 64);
     let x = b.input("X", &[doc, sent, word, d], ScalarType::F32);
     let weight = b.input("weight", &[doc, sent, word], ScalarType::F32);
     let y = b.compute("Y", &[doc, sent, word, d], |_| weight.at((doc, sent, word)) * x.at((doc, sent, word, d)));
@@ -418,8 +418,8 @@ pub fn qkt() -> Result<Graph, Vec<Diagnostic>> {
     let h = b.dim("h", 8);
     let d = b.dim("d", 64);
     let lens = b.extent("lens", &[batch], 0..=512);
-    let q = b.dim("q", lens.at((batch,)));
-    let k = b.dim("k", lens.at((batch,)));
+    let q = b.dim("q", lens.at([batch]));
+    let k = b.dim("k", lens.at([batch]));
     let q_2 = b.input("Q", &[batch, q, h, d], ScalarType::F32);
     let k_2 = b.input("K", &[batch, k, h, d], ScalarType::F32);
     let s_sum = b.reduce("S.sum", &[batch, h, q, k], Combiner::Sum, &[d], |_, _| q_2.at((batch, q, h, d)) * k_2.at((batch, k, h, d)));
@@ -434,12 +434,12 @@ pub fn ragged_softmax() -> Result<Graph, Vec<Diagnostic>> {
     let m = b.param("M", 0..=4096);
     let batch = b.dim("batch", m);
     let lens = b.extent("lens", &[batch], 0..=4096);
-    let k = b.dim("k", lens.at((batch,)));
+    let k = b.dim("k", lens.at([batch]));
     let v_s = b.input("S", &[batch, k], ScalarType::F32);
     let p_m = b.reduce("P.m", &[batch], Combiner::Max, &[k], |_, _| v_s.at((batch, k)));
-    let p_e = b.compute("P.e", &[batch, k], |_| (v_s.at((batch, k)) - p_m.at((batch,))).exp());
+    let p_e = b.compute("P.e", &[batch, k], |_| (v_s.at((batch, k)) - p_m.at([batch])).exp());
     let p_sum = b.reduce("P.sum", &[batch], Combiner::Sum, &[k], |_, _| p_e.at((batch, k)));
-    let p = b.compute("P", &[batch, k], |_| p_e.at((batch, k)) / p_sum.at((batch,)));
+    let p = b.compute("P", &[batch, k], |_| p_e.at((batch, k)) / p_sum.at([batch]));
     b.output(p);
     b.finish()
 }
@@ -451,10 +451,10 @@ pub fn sdpa() -> Result<Graph, Vec<Diagnostic>> {
     let batch = b.dim("batch", m);
     let h = b.dim("h", 8);
     let d = b.dim("d", 64);
-    let c = b.dim("c", 3);
     let lens = b.extent("lens", &[batch], 0..=512);
-    let q = b.dim("q", lens.at((batch,)));
-    let k = b.dim("k", lens.at((batch,)));
+    let q = b.dim("q", lens.at([batch]));
+    let k = b.dim("k", lens.at([batch]));
+    let c = b.dim("c", 3);
     let qkv = b.input("QKV", &[batch, q, c, h, d], ScalarType::F32);
     let s_sum = b.reduce("S.sum", &[batch, h, q, k], Combiner::Sum, &[d], |_, _| qkv.at((batch, q, 0, h, d)) * qkv.at((batch, k, 1, h, d)));
     let v_s = b.compute("S", &[batch, h, q, k], |_| 0.125 * s_sum.at((batch, h, q, k)));
@@ -514,11 +514,11 @@ pub fn vgemm() -> Result<Graph, Vec<Diagnostic>> {
     let v_b = b.param("B", 0..=512);
     let v_b_2 = b.dim("b", v_b);
     let ms = b.extent("ms", &[v_b_2], 0..=1408);
+    let i = b.dim("i", ms.at([v_b_2]));
     let ns = b.extent("ns", &[v_b_2], 0..=1408);
+    let j = b.dim("j", ns.at([v_b_2]));
     let ks = b.extent("ks", &[v_b_2], 0..=1408);
-    let i = b.dim("i", ms.at((v_b_2,)));
-    let j = b.dim("j", ns.at((v_b_2,)));
-    let k = b.dim("k", ks.at((v_b_2,)));
+    let k = b.dim("k", ks.at([v_b_2]));
     let x = b.input("X", &[v_b_2, i, k], ScalarType::F32);
     let y = b.input("Y", &[v_b_2, k, j], ScalarType::F32);
     let c = b.reduce("C", &[v_b_2, i, j], Combiner::Sum, &[k], |_, _| x.at((v_b_2, i, k)) * y.at((v_b_2, k, j)));
@@ -526,25 +526,57 @@ pub fn vgemm() -> Result<Graph, Vec<Diagnostic>> {
     b.finish()
 }
 
-/// Every program above, by name.
-pub const ALL: &[(&str, fn() -> Result<Graph, Vec<Diagnostic>>)] = &[
-    ("attnv", attnv),
-    ("cross_attention", cross_attention),
-    ("embedding_pool", embedding_pool),
-    ("encoder6", encoder6),
-    ("encoder_layer", encoder_layer),
-    ("images", images),
-    ("layer_norm", layer_norm),
-    ("listing1", listing1),
-    ("masked_sdpa", masked_sdpa),
-    ("mha", mha),
-    ("moe", moe),
-    ("nested", nested),
-    ("qkt", qkt),
-    ("ragged_softmax", ragged_softmax),
-    ("sdpa", sdpa),
-    ("tradd", tradd),
-    ("trmm", trmm),
-    ("trmul", trmul),
-    ("vgemm", vgemm),
+/// The program `steps`.
+pub fn steps() -> Result<Graph, Vec<Diagnostic>> {
+    let mut b = ProgramBuilder::new("steps");
+    let i = b.dim("i", 64);
+    let j = b.dim("j", 64);
+    let a = b.input("A", &[i, j], ScalarType::F32);
+    let s_x = b.compute("S.x", &[i, j], |_| a.at((i, j)).exp());
+    let v_s = b.reduce("S", &[i], Combiner::Sum, &[j], |_, _| s_x.at((i, j)));
+    b.output(v_s);
+    b.schedule("cpu", |s| {
+        s.split("S.i", 14, "o", "p", Tail::Mask);
+        s.split("S.j", 8, "jo", "ji", Tail::Exact);
+        s.fuse(&["S.o", "S.p"], "f", 14);
+        s.reorder("S", &["f", "ji", "jo"]);
+        s.vectorize("S.x.j", Some(16));
+        s.vectorize("S.ji", None);
+        s.unroll("S.ji");
+        s.parallel("S.f");
+        s.pad_loop("S.f", 2);
+        s.pad_dim("S", "i", 4);
+        s.compute_at("S.x", "S.f");
+        s.compute_inline("S.x");
+        s.cache_write("S", "Sr", Scope::Reg, "S.f");
+        s.cache_read("S", "A", "Al", Scope::Local, "S.f", &[1, 0]);
+        s.cache_read("S", "S.x", "Xl", Scope::Global, "S.f", &[]);
+        s.set_scope("Sr", Scope::Reg);
+        s.relax("Sr.i");
+    });
+    b.finish()
+}
+
+/// Every program above.
+pub const ALL: &[fn() -> Result<Graph, Vec<Diagnostic>>] = &[
+    attnv,
+    cross_attention,
+    embedding_pool,
+    encoder6,
+    encoder_layer,
+    images,
+    layer_norm,
+    listing1,
+    masked_sdpa,
+    mha,
+    moe,
+    nested,
+    qkt,
+    ragged_softmax,
+    sdpa,
+    tradd,
+    trmm,
+    trmul,
+    vgemm,
+    steps,
 ];

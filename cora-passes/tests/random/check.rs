@@ -1,0 +1,280 @@
+//! Runs one case: every stage and step must verify, print, and compute what the graph means.
+
+use crate::batches::{Pattern, batch};
+use crate::graphs::{Made, graph};
+use crate::steps::{Proposer, kind_name};
+use cora_ir::interp::{Batch, Data, Options, Results, run_graph, run_loops, run_storage};
+use cora_ir::loops::LoopModule;
+use cora_ir::schedule::{Step, StepKind};
+use cora_ir::storage::StorageModule;
+use cora_ir::text::{parse_graph, parse_loops, parse_storage, print_graph, print_loops, print_storage};
+use cora_ir::verify::{StorageForm, VerifyError, verify_graph, verify_loops, verify_storage};
+use cora_passes::lower::to_loops::lower_to_loops;
+use cora_passes::manager::{BACK_END, Invocation, PassContext, run_pipeline};
+use cora_passes::program::Program;
+use cora_passes::schedule::apply_step;
+use cora_passes::standard::StandardSimplifier;
+use rand::prelude::*;
+use std::collections::BTreeMap;
+
+/// A graph, its batches, and what they should give.
+pub struct Case {
+    pub made: Made,
+    pub batches: Vec<(Pattern, Batch)>,
+    expected: Vec<Results>,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The check that failed; a smaller case must fail the same one.
+    pub kind: String,
+    pub detail: String,
+    /// The batch, where one is to blame.
+    pub batch: Option<usize>,
+}
+
+impl Failure {
+    pub fn new(kind: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { kind: kind.into(), detail: detail.into(), batch: None }
+    }
+}
+
+/// What happened in many cases.
+#[derive(Default)]
+pub struct Counts {
+    pub cases: u64,
+    pub triples: u64,
+    /// Programs that the reference interpreter refuses.
+    pub meaningless: u64,
+    /// Applied and refused, by kind of step.
+    pub steps: BTreeMap<&'static str, (u64, u64)>,
+    /// Refusals by code.
+    pub codes: BTreeMap<&'static str, u64>,
+    pub lowered: u64,
+}
+
+impl Counts {
+    pub fn add(&mut self, o: &Counts) {
+        self.cases += o.cases;
+        self.triples += o.triples;
+        self.meaningless += o.meaningless;
+        self.lowered += o.lowered;
+        for (k, (a, r)) in &o.steps {
+            let e = self.steps.entry(k).or_default();
+            *e = (e.0 + a, e.1 + r);
+        }
+        for (k, n) in &o.codes {
+            *self.codes.entry(k).or_default() += n;
+        }
+    }
+}
+
+fn options() -> Options {
+    Options { threads: 1, ..Options::default() }
+}
+
+/// The case with that seed; nothing if its graph has no meaning for some batch.
+pub fn case(rng: &mut SmallRng) -> Result<Option<Case>, Failure> {
+    let made = graph(rng);
+    verified("graph", verify_graph(&made.graph))?;
+    let text = print_graph(&made.graph);
+    let again = parse_graph(&text).map_err(|d| Failure::new("parse graph", format!("{d}\n{text}")))?;
+    same_text("graph", &text, &print_graph(&again))?;
+    let batches: Vec<(Pattern, Batch)> = Pattern::ALL.iter().map(|&p| (p, batch(&made.graph, p, rng))).collect();
+    let expected: Result<Vec<Results>, _> =
+        batches.iter().map(|(_, b)| run_graph(&made.graph, b, &options())).collect();
+    Ok(expected.ok().map(|expected| Case { made, batches, expected }))
+}
+
+fn verified(stage: &str, r: Result<(), Vec<VerifyError>>) -> Result<(), Failure> {
+    r.map_err(|errors| {
+        let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        Failure::new(format!("verify {stage} [{}]", errors[0].rule), all.join("\n"))
+    })
+}
+
+fn same_text(stage: &str, one: &str, two: &str) -> Result<(), Failure> {
+    if one == two {
+        return Ok(());
+    }
+    let differing = one.lines().zip(two.lines()).find(|(a, b)| a != b);
+    Err(Failure::new(format!("print {stage}"), format!("{differing:?}\n{one}\n{two}")))
+}
+
+/// Where the steps of a run come from.
+pub enum Source<'a> {
+    /// This many are proposed.
+    Random(&'a mut SmallRng, usize),
+    /// These are tried in turn.
+    Given(&'a [StepKind]),
+}
+
+/// Runs `case`; the steps that were applied, and the module as it is then, are kept in `log`.
+pub fn run(case: &Case, mut source: Source, log: &mut Log) -> Result<(), Failure> {
+    let mut m = lower_to_loops(&case.made.graph);
+    let all: Vec<usize> = (0..case.batches.len()).collect();
+    check_loops(case, &m, "lower-to-loops", &all)?;
+    match &mut source {
+        Source::Given(steps) => {
+            for (n, kind) in steps.iter().enumerate() {
+                step(case, &mut m, kind, n, log)?;
+            }
+        }
+        Source::Random(rng, count) => {
+            let mut proposer = Proposer::new(rng);
+            for n in 0..*count {
+                if let Some(kind) = proposer.propose(&m) {
+                    step(case, &mut m, &kind, n, log)?;
+                }
+            }
+        }
+    }
+    check_loops(case, &m, "schedule", &all)?;
+    loops_text(&m)?;
+    back_end(case, m, log)
+}
+
+/// What a run did.
+#[derive(Default)]
+pub struct Log {
+    /// Every step that was tried and not refused; the last one may have failed.
+    pub applied: Vec<StepKind>,
+    pub counts: Counts,
+    /// The text of the module after the last step that passed.
+    pub module: String,
+    /// Whether to keep that text.
+    pub keep_text: bool,
+}
+
+fn step(case: &Case, m: &mut LoopModule, kind: &StepKind, n: usize, log: &mut Log) -> Result<(), Failure> {
+    let before = (m.body.clone(), m.env.tensors.clone());
+    log.applied.push(kind.clone());
+    if log.keep_text {
+        log.module = print_loops(m);
+    }
+    let outcome = apply_step(m, &Step { kind: kind.clone(), span: Default::default() });
+    let count = log.counts.steps.entry(kind_name(kind)).or_default();
+    match outcome {
+        Err(d) => {
+            count.1 += 1;
+            *log.counts.codes.entry(d.code).or_default() += 1;
+            if (&before.0, &before.1) != (&m.body, &m.env.tensors) {
+                return Err(Failure::new(format!("refused {} changes", kind_name(kind)), d.to_string()));
+            }
+            log.applied.pop();
+            Ok(())
+        }
+        Ok(()) => {
+            count.0 += 1;
+            let some: Vec<usize> = (0..3).map(|k| (n * 3 + k) % case.batches.len()).collect();
+            check_loops(case, m, kind_name(kind), &some)
+        }
+    }
+}
+
+fn check_loops(case: &Case, m: &LoopModule, after: &str, batches: &[usize]) -> Result<(), Failure> {
+    verified(&format!("loops after {after}"), verify_loops(m)).map_err(|f| with_text(f, &print_loops(m)))?;
+    for &b in batches {
+        let found = run_loops(m, &case.batches[b].1, &options());
+        compare(case, b, &format!("loops after {after}"), found.map_err(|e| e.to_string()))
+            .map_err(|f| with_text(f, &print_loops(m)))?;
+    }
+    Ok(())
+}
+
+fn with_text(f: Failure, text: &str) -> Failure {
+    Failure { detail: format!("{}\n{text}", f.detail), ..f }
+}
+
+fn loops_text(m: &LoopModule) -> Result<(), Failure> {
+    let text = print_loops(m);
+    let again = parse_loops(&text).map_err(|d| Failure::new("parse loops", format!("{d}\n{text}")))?;
+    same_text("loops", &text, &print_loops(&again))
+}
+
+fn storage_text(m: &StorageModule) -> Result<(), Failure> {
+    let text = print_storage(m);
+    let again = parse_storage(&text).map_err(|d| Failure::new("parse storage", format!("{d}\n{text}")))?;
+    same_text("storage", &text, &print_storage(&again))
+}
+
+/// Reasons for which a schedule that was accepted need not have storage.
+const NO_STORAGE: [&str; 2] = ["E0490", "E0491"];
+
+fn back_end(case: &Case, m: LoopModule, log: &mut Log) -> Result<(), Failure> {
+    let mut simplifier = StandardSimplifier::new();
+    let mut program = Program::Loops(m);
+    for &pass in BACK_END {
+        let invocation = Invocation { pass: pass.to_owned(), args: String::new() };
+        let mut cx = PassContext { simplifier: &mut simplifier };
+        if log.keep_text {
+            log.module = program.print();
+        }
+        program = match run_pipeline(program, &[invocation], &mut cx, &mut |_| {}) {
+            Ok(p) => p,
+            Err(ds) => {
+                for d in &ds {
+                    *log.counts.codes.entry(d.code).or_default() += 1;
+                    if !NO_STORAGE.contains(&d.code) {
+                        return Err(Failure::new(format!("{pass} refuses"), d.to_string()));
+                    }
+                }
+                return Ok(());
+            }
+        };
+        let all: Vec<usize> = (0..case.batches.len()).collect();
+        match &program {
+            Program::Storage(s) => check_storage(case, s, pass).map_err(|f| with_text(f, &print_storage(s)))?,
+            Program::Loops(m) => check_loops(case, m, pass, &all)?,
+            Program::Graph(_) => {}
+        }
+    }
+    log.counts.lowered += 1;
+    Ok(())
+}
+
+fn check_storage(case: &Case, m: &StorageModule, pass: &str) -> Result<(), Failure> {
+    let form = if pass == "legalize" { StorageForm::Legal } else { StorageForm::Lowered };
+    verified(&format!("storage after {pass}"), verify_storage(m, form))?;
+    for (b, (_, batch)) in case.batches.iter().enumerate() {
+        let found = run_storage(m, batch, &options());
+        compare(case, b, &format!("storage after {pass}"), found.map_err(|e| e.to_string()))?;
+    }
+    storage_text(m)
+}
+
+/// The results are those of the graph.
+fn compare(case: &Case, b: usize, stage: &str, found: Result<Results, String>) -> Result<(), Failure> {
+    let fail = |kind: &str, detail: String| Failure { batch: Some(b), ..Failure::new(format!("{kind} {stage}"), detail) };
+    let found = found.map_err(|e| fail(&format!("run ({})", without_numbers(&e)), e))?;
+    for want in &case.expected[b].outputs {
+        let name = &case.made.graph.env.tensors[want.tensor].name;
+        let Some(got) = found.output(want.tensor) else {
+            return Err(fail("compare", format!("no result {name}")));
+        };
+        if got.data.len() != want.data.len() {
+            return Err(fail("compare", format!("{name}: {} elements, not {}", got.data.len(), want.data.len())));
+        }
+        let greatest = greatest(&want.data);
+        let allowed = case.made.rounded.get(&want.tensor).map_or(0.0, |bound| (3e-5 * greatest).max(1e-6 * bound).max(1e-5));
+        for at in 0..want.data.len() {
+            let (w, g) = (want.data.get(at).unwrap_or(0.0), got.data.get(at).unwrap_or(0.0));
+            let close = w == g || (w.is_nan() && g.is_nan()) || (w - g).abs() <= allowed;
+            if !close {
+                return Err(fail("compare", format!("{name}[{at}] is {g}, not {w}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn greatest(d: &Data) -> f64 {
+    (0..d.len()).filter_map(|i| d.get(i)).filter(|x| x.is_finite()).fold(1.0, |a, x| x.abs().max(a))
+}
+
+/// The kind of an interpreter's error.
+fn without_numbers(e: &str) -> String {
+    let words = e.split(" at ").next().unwrap_or(e);
+    words.split('`').step_by(2).collect::<Vec<_>>().join("..").trim().to_owned()
+}

@@ -1,0 +1,153 @@
+//! Many cases on all cores, and what is said about one that fails.
+
+use crate::check::{Case, Counts, Failure, Log, Source, case, run};
+use cora_ir::schedule::StepKind;
+use cora_ir::text::{print_graph, print_step};
+use rand::prelude::*;
+use std::cell::RefCell;
+use std::fmt::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+thread_local! {
+    /// The message and place of the last panic that was caught here; nothing where none is expected.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Keeps panics of checked code off the screen; others are shown as usual.
+fn catch_quietly() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let caught = PANIC.with_borrow_mut(|p| p.as_mut().map(|p| *p = info.to_string()).is_some());
+        if !caught {
+            usual(info);
+        }
+    }));
+}
+
+/// `f`, with a panic as a failure.
+fn guarded<T>(f: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    PANIC.with_borrow_mut(|p| *p = Some(String::new()));
+    let out = catch_unwind(AssertUnwindSafe(f));
+    let message = PANIC.with_borrow_mut(Option::take).unwrap_or_default();
+    out.unwrap_or_else(|_| {
+        let place = message.lines().next().unwrap_or_default().to_owned();
+        Err(Failure::new(format!("panic {place}"), message))
+    })
+}
+
+/// Cases `first..first + count`; stops after `max_failures`.
+pub fn run_cases(first: u64, count: u64, max_failures: usize) -> (Counts, Vec<String>) {
+    catch_quietly();
+    let next = AtomicU64::new(0);
+    let shared = Mutex::new((Counts::default(), Vec::new()));
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let start = Instant::now();
+    std::thread::scope(|s| {
+        for _ in 0..workers {
+            s.spawn(|| {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    let enough = shared.lock().map_or(true, |s| s.1.len() >= max_failures);
+                    if n >= count || enough {
+                        break;
+                    }
+                    let (counts, failure) = one(first + n);
+                    if let Ok(mut s) = shared.lock() {
+                        s.0.add(&counts);
+                        s.1.extend(failure);
+                    }
+                }
+            });
+        }
+    });
+    let (counts, failures) = shared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    println!("{}", summary(&counts, start.elapsed().as_secs_f64()));
+    (counts, failures)
+}
+
+fn one(seed: u64) -> (Counts, Option<String>) {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut log = Log::default();
+    let made = match guarded(|| case(&mut rng)) {
+        Err(f) => return (log.counts, Some(format!("seed {seed}: {}\n{}", f.kind, f.detail))),
+        Ok(None) => {
+            log.counts.meaningless += 1;
+            return (log.counts, None);
+        }
+        Ok(Some(c)) => c,
+    };
+    let steps = rng.random_range(5..=40);
+    let outcome = guarded(|| run(&made, Source::Random(&mut rng, steps), &mut log));
+    log.counts.cases += 1;
+    log.counts.triples += made.batches.len() as u64;
+    let failure = outcome.err().map(|f| describe(seed, &made, &log.applied, f));
+    (log.counts, failure)
+}
+
+fn replay(made: &Case, steps: &[StepKind]) -> (Log, Option<Failure>) {
+    let mut log = Log { keep_text: true, ..Log::default() };
+    let outcome = guarded(|| run(made, Source::Given(steps), &mut log));
+    (log, outcome.err())
+}
+
+/// Drops steps as long as the same check fails.
+fn minimise(made: &Case, steps: &[StepKind], kind: &str) -> Vec<StepKind> {
+    let mut steps = steps.to_vec();
+    loop {
+        let before = steps.len();
+        for at in (0..before).rev() {
+            let mut fewer = steps.clone();
+            fewer.remove(at);
+            let (log, failure) = replay(made, &fewer);
+            if failure.is_some_and(|f| f.kind == kind) {
+                steps = log.applied;
+                break;
+            }
+        }
+        if steps.len() == before {
+            return steps;
+        }
+    }
+}
+
+fn describe(seed: u64, made: &Case, steps: &[StepKind], first: Failure) -> String {
+    let steps = minimise(made, steps, &first.kind);
+    let (log, again) = replay(made, &steps);
+    let f = again.unwrap_or(first);
+    let mut out = format!("seed {seed}: {}\n{}\n", f.kind, f.detail);
+    let _ = writeln!(out, "--- graph\n{}", print_graph(&made.made.graph));
+    let _ = writeln!(out, "--- steps, the fewest that fail so");
+    for s in &steps {
+        let _ = writeln!(out, "{}", print_step(s));
+    }
+    let _ = writeln!(out, "--- the program before the last of them, or before the pass\n{}", log.module);
+    if let Some((pattern, batch)) = f.batch.and_then(|b| made.batches.get(b)) {
+        let _ = writeln!(out, "--- batch {pattern:?}: params {:?}", batch.params);
+        let mut extents: Vec<_> = batch.extents.iter().collect();
+        extents.sort_by_key(|e| *e.0);
+        for (f, entries) in extents {
+            let _ = writeln!(out, "@{} {entries:?}", made.made.graph.env.ufs[*f].name);
+        }
+    }
+    out
+}
+
+fn summary(c: &Counts, seconds: f64) -> String {
+    let mut out = format!(
+        "{} cases, {} triples in {seconds:.1} s ({:.0} a second); {} lowered to the end; {} graphs without a meaning\n",
+        c.cases,
+        c.triples,
+        c.triples as f64 / seconds,
+        c.lowered,
+        c.meaningless
+    );
+    for (kind, (applied, refused)) in &c.steps {
+        let _ = writeln!(out, "  {kind}: {applied} applied, {refused} refused");
+    }
+    let codes: Vec<String> = c.codes.iter().map(|(k, n)| format!("{k} {n}")).collect();
+    let _ = writeln!(out, "  refusals: {}", codes.join(", "));
+    out
+}

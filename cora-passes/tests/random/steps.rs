@@ -1,0 +1,254 @@
+//! Random scheduling steps: mostly ones that fit the module as it is, some blind.
+
+use cora_ir::loops::{BlockRole, For, LoopModule, Stmt};
+use cora_ir::schedule::{LoopRef, StepKind, Tail};
+use cora_ir::{Role, Scope, TensorId};
+use cora_passes::schedule::tree::{enclosing, loop_at, reads_below, stage_loops};
+use rand::prelude::*;
+
+/// Names of the kinds, for counting.
+pub fn kind_name(s: &StepKind) -> &'static str {
+    match s {
+        StepKind::Split { .. } => "split",
+        StepKind::Fuse { .. } => "fuse",
+        StepKind::Reorder { .. } => "reorder",
+        StepKind::Vectorize { .. } => "vectorize",
+        StepKind::Unroll { .. } => "unroll",
+        StepKind::Parallel { .. } => "parallel",
+        StepKind::PadLoop { .. } => "pad_loop",
+        StepKind::PadDim { .. } => "pad_dim",
+        StepKind::ComputeAt { .. } => "compute_at",
+        StepKind::ComputeInline { .. } => "compute_inline",
+        StepKind::CacheWrite { .. } => "cache_write",
+        StepKind::CacheRead { .. } => "cache_read",
+        StepKind::SetScope { .. } => "set_scope",
+        StepKind::Relax { .. } => "relax",
+    }
+}
+
+/// Proposes steps for the modules of one case.
+pub struct Proposer<'r> {
+    rng: &'r mut SmallRng,
+    fresh: usize,
+    unrolled: usize,
+}
+
+type Path = Vec<usize>;
+
+impl<'r> Proposer<'r> {
+    pub fn new(rng: &'r mut SmallRng) -> Self {
+        Self { rng, fresh: 0, unrolled: 0 }
+    }
+
+    /// A step, if the module has something that a step of the kind drawn could be about.
+    pub fn propose(&mut self, m: &LoopModule) -> Option<StepKind> {
+        let stages = stages(m);
+        match self.rng.random_range(0..100) {
+            0..18 => self.split(m, &stages),
+            18..31 => self.fuse(m, &stages),
+            31..41 => self.reorder(m, &stages),
+            41..49 => self.vectorize(m, &stages),
+            49..53 => self.unroll(m, &stages),
+            53..58 => {
+                let (stage, paths) = self.nest(m, &stages)?;
+                let at = if self.rng.random_bool(0.9) { 0 } else { self.rng.random_range(0..paths.len()) };
+                Some(StepKind::Parallel { target: reference(m, stage, &paths[at]) })
+            }
+            58..63 => Some(StepKind::PadLoop { target: self.any_loop(m, &stages)?, multiple: self.multiple() }),
+            63..69 => self.pad_dim(m),
+            69..79 => self.compute_at(m, &stages),
+            79..83 => Some(StepKind::ComputeInline { stage: self.temp(m, &stages)? }),
+            83..89 => self.cache_write(m, &stages),
+            89..95 => self.cache_read(m, &stages),
+            95..98 => Some(StepKind::Relax { target: self.any_loop(m, &stages)? }),
+            _ => {
+                let scope = *[Scope::Local, Scope::Reg, Scope::Reg, Scope::Global].choose(self.rng)?;
+                Some(StepKind::SetScope { stage: name(m, *stages.choose(self.rng)?), scope })
+            }
+        }
+    }
+
+    fn fresh(&mut self, base: &str) -> String {
+        self.fresh += 1;
+        format!("{base}{}", self.fresh)
+    }
+
+    /// A stage that has loops, and their paths.
+    fn nest(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<(TensorId, Vec<Path>)> {
+        let stage = *stages.choose(self.rng)?;
+        let loops = stage_loops(m, stage);
+        (!loops.is_empty()).then_some((stage, loops))
+    }
+
+    fn any_loop(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<LoopRef> {
+        let (stage, loops) = self.nest(m, stages)?;
+        Some(reference(m, stage, loops.choose(self.rng)?))
+    }
+
+    fn multiple(&mut self) -> i64 {
+        *[1, 2, 2, 3, 4, 4, 8].choose(self.rng).unwrap_or(&2)
+    }
+
+    fn split(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
+        let target = self.any_loop(m, stages)?;
+        let factor = *[1, 2, 2, 3, 4, 4, 5, 8, 16, 40].choose(self.rng)?;
+        let tail = if self.rng.random_bool(0.5) { Tail::Exact } else { Tail::Mask };
+        let n = self.fresh("s");
+        let inner = if self.rng.random_bool(0.1) { target.name.clone() } else { format!("{n}i") };
+        Some(StepKind::Split { target, factor, outer: format!("{n}o"), inner, tail })
+    }
+
+    fn fuse(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
+        let (stage, loops) = self.nest(m, stages)?;
+        let count = *[2, 2, 2, 3, 3, 4].choose(self.rng)?;
+        let start = self.rng.random_range(0..loops.len());
+        let mut chosen = vec![reference(m, stage, &loops[start])];
+        if self.rng.random_bool(0.05) {
+            // Blind: any loops of the stage.
+            chosen.extend(loops.choose(self.rng).map(|p| reference(m, stage, p)));
+        } else {
+            let mut at = loop_at(&m.body, &loops[start]);
+            while chosen.len() < count {
+                let Some(inner) = only_loop(at, stage) else { break };
+                chosen.push(LoopRef { stage: name(m, stage), name: m.env.vars[inner.var].name.clone() });
+                at = inner;
+            }
+        }
+        let pad = if self.rng.random_bool(0.3) { self.multiple() } else { 1 };
+        Some(StepKind::Fuse { loops: chosen, name: self.fresh("f"), pad })
+    }
+
+    fn reorder(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
+        let (stage, loops) = self.nest(m, stages)?;
+        let mut order: Vec<String> = loops.iter().map(|p| reference(m, stage, p).name).collect();
+        order.dedup();
+        let keep = self.rng.random_range(2..=3).min(order.len());
+        while order.len() > keep {
+            order.remove(self.rng.random_range(0..order.len()));
+        }
+        order.shuffle(self.rng);
+        Some(StepKind::Reorder { stage: name(m, stage), order })
+    }
+
+    fn vectorize(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
+        let (stage, loops) = self.nest(m, stages)?;
+        let at = if self.rng.random_bool(0.85) { loops.len() - 1 } else { self.rng.random_range(0..loops.len()) };
+        let width = if self.rng.random_bool(0.2) { None } else { Some(*[2, 3, 4, 4, 8, 16].choose(self.rng)?) };
+        Some(StepKind::Vectorize { target: reference(m, stage, &loops[at]), width })
+    }
+
+    /// At most three of them: copies multiply.
+    fn unroll(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
+        if self.unrolled > 2 {
+            return None;
+        }
+        let (stage, loops) = self.nest(m, stages)?;
+        let path = loops.choose(self.rng)?;
+        let bound = cora_passes::schedule::annotate::constant_bound(&m.env.pool, loop_at(&m.body, path).extent);
+        if bound.is_some_and(|b| b > 8) {
+            return None;
+        }
+        self.unrolled += usize::from(bound.is_some());
+        Some(StepKind::Unroll { target: reference(m, stage, path) })
+    }
+
+    fn pad_dim(&mut self, m: &LoopModule) -> Option<StepKind> {
+        let ids: Vec<TensorId> = m.env.tensors.ids().collect();
+        let t = &m.env.tensors[*ids.choose(self.rng)?];
+        let dim = t.dims.choose(self.rng)?.name.clone();
+        Some(StepKind::PadDim { tensor: t.name.clone(), dim, multiple: self.multiple() })
+    }
+
+    fn temp(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<String> {
+        let temps: Vec<TensorId> = stages.iter().copied().filter(|&t| m.env.tensors[t].role == Role::Temp).collect();
+        temps.choose(self.rng).map(|&t| name(m, t))
+    }
+
+    fn compute_at(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
+        let stage = self.temp(m, stages)?;
+        let tensor = m.env.tensor_named(&stage)?;
+        let mut around: Vec<LoopRef> = Vec::new();
+        for (path, b) in blocks(m) {
+            if reads_below(&m.env.pool, std::slice::from_ref(&Stmt::Block(b.clone()))).contains(&tensor) {
+                around.extend(enclosing(&m.body, &path).iter().map(|l| loop_ref(m, l)));
+            }
+        }
+        let at = if self.rng.random_bool(0.95) { around.choose(self.rng)?.clone() } else { self.any_loop(m, stages)? };
+        Some(StepKind::ComputeAt { stage, at })
+    }
+
+    fn scope(&mut self) -> Scope {
+        *[Scope::Local, Scope::Local, Scope::Reg].choose(self.rng).unwrap_or(&Scope::Local)
+    }
+
+    fn cache_write(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
+        let (stage, loops) = self.nest(m, stages)?;
+        let at = reference(m, stage, loops.choose(self.rng)?);
+        let scope = self.scope();
+        let new = self.fresh("W");
+        Some(StepKind::CacheWrite { stage: name(m, stage), name: new, scope, at })
+    }
+
+    fn cache_read(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
+        let (stage, loops) = self.nest(m, stages)?;
+        let path = loops.choose(self.rng)?;
+        let read = reads_below(&m.env.pool, std::slice::from_ref(&Stmt::For(loop_at(&m.body, path).clone())));
+        let tensor = *read.choose(self.rng)?;
+        let mut layout: Vec<usize> = Vec::new();
+        if self.rng.random_bool(0.5) {
+            layout = (0..m.env.tensors[tensor].dims.len()).collect();
+            layout.shuffle(self.rng);
+        }
+        let (scope, new) = (self.scope(), self.fresh("R"));
+        let at = reference(m, stage, path);
+        let access = if self.rng.random_bool(0.25) { Some(self.rng.random_range(0..2)) } else { None };
+        Some(StepKind::CacheRead { stage: name(m, stage), tensor: name(m, tensor), name: new, scope, at, layout, access })
+    }
+}
+
+fn name(m: &LoopModule, t: TensorId) -> String {
+    m.env.tensors[t].name.clone()
+}
+
+fn loop_ref(m: &LoopModule, l: &For) -> LoopRef {
+    LoopRef { stage: name(m, l.stage), name: m.env.vars[l.var].name.clone() }
+}
+
+fn reference(m: &LoopModule, stage: TensorId, path: &Path) -> LoopRef {
+    LoopRef { stage: name(m, stage), name: m.env.vars[loop_at(&m.body, path).var].name.clone() }
+}
+
+fn stages(m: &LoopModule) -> Vec<TensorId> {
+    let mut out: Vec<TensorId> = m.blocks().iter().map(|b| b.stage).collect();
+    out.sort_unstable();
+    out.dedup();
+    out
+}
+
+/// The loop of `stage` that is all the body of `l`, initialisation apart.
+fn only_loop(l: &For, stage: TensorId) -> Option<&For> {
+    let mut main = l.body.iter().filter(|s| match s {
+        Stmt::For(f) => !f.init,
+        Stmt::Block(b) => b.role != BlockRole::Init,
+    });
+    match (main.next(), main.next()) {
+        (Some(Stmt::For(f)), None) if f.stage == stage => Some(f),
+        _ => None,
+    }
+}
+
+fn blocks(m: &LoopModule) -> Vec<(Path, &cora_ir::loops::Block)> {
+    fn go<'a>(body: &'a [Stmt], here: &mut Path, out: &mut Vec<(Path, &'a cora_ir::loops::Block)>) {
+        for (i, s) in body.iter().enumerate() {
+            here.push(i);
+            match s {
+                Stmt::For(l) => go(&l.body, here, out),
+                Stmt::Block(b) => out.push((here.clone(), b)),
+            }
+            here.pop();
+        }
+    }
+    let mut out = Vec::new();
+    go(&m.body, &mut Vec::new(), &mut out);
+    out
+}

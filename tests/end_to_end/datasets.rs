@@ -1,0 +1,29 @@
+//! An encoder layer on real sequence lengths, where they are to be had.
+
+use crate::examples::load;
+use crate::harness::{Case, Compiled, report};
+use crate::support::{batches::plan, root, stem};
+
+#[test]
+fn encoder_layer_on_dataset_lengths() {
+    let Some(dir) = root().parent().map(|p| p.join("shared/lengths")).filter(|d| d.is_dir()) else {
+        println!("SKIP encoder_layer_on_dataset_lengths: there is no folder ../shared/lengths");
+        return;
+    };
+    let consts = [("H", 1), ("D", 8), ("DM", 12), ("FF", 20)];
+    let source = load(&root().join("examples/encoder_layer.cora"), &consts).unwrap_or_else(|e| panic!("{e}"));
+    let mut cases = Vec::new();
+    let entries = std::fs::read_dir(dir).expect("readable").map(|e| e.expect("readable").path());
+    let mut paths: Vec<_> = entries.filter(|p| p.extension().is_some_and(|e| e == "txt")).collect();
+    paths.sort();
+    for path in paths {
+        let text = std::fs::read_to_string(&path).expect("readable");
+        let lengths: Result<Vec<i64>, _> = text.lines().take(8).map(str::parse).collect();
+        // A file with several numbers a line is about something else.
+        let Ok(lengths) = lengths else { continue };
+        cases.push(Case::new(&source, &plan(&stem(&path), 8, &lengths), cases.len() as u64, |_, _| None));
+    }
+    assert!(!cases.is_empty(), "the folder has no dataset");
+    let compiled = Compiled::new(&source, source.graph.schedule("cpu"), false).unwrap_or_else(|e| panic!("{e}"));
+    report(&compiled.check(&source, "dataset lengths", &cases));
+}

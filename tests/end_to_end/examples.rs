@@ -1,0 +1,74 @@
+//! Every example on every edge batch, under its own schedule, the compiler's, and fully padded.
+
+use crate::harness::{Case, Compiled, program, report};
+use crate::support::{batches, files, in_parallel, stem};
+use cora::driver::Source;
+
+/// Sizes that keep the reference interpreter fast; no tile of a schedule divides them.
+const SMALL: &[(&str, &[(&str, i64)])] = &[
+    ("attnv", &[("H", 3), ("D", 24)]),
+    ("cross_attention", &[("H", 3), ("D", 24)]),
+    ("embedding_pool", &[("V", 50), ("D", 24)]),
+    ("encoder6", &[("H", 2), ("D", 12), ("DM", 20), ("FF", 36)]),
+    ("encoder_layer", &[("H", 3), ("D", 24), ("DM", 40), ("FF", 72)]),
+    ("layer_norm", &[("DM", 72)]),
+    ("masked_sdpa", &[("H", 3), ("D", 24)]),
+    ("mha", &[("H", 3), ("D", 24), ("DM", 40)]),
+    ("moe", &[("DM", 40), ("FF", 72)]),
+    ("nested", &[("D", 24)]),
+    ("qkt", &[("H", 3), ("D", 24)]),
+    ("sdpa", &[("H", 3), ("D", 24)]),
+];
+
+/// Programs of so many operators that each further form would take long: their layer is an example of its own.
+const LARGE: &[&str] = &["encoder6"];
+
+pub fn load(path: &std::path::Path, consts: &[(&str, i64)]) -> Result<Source, String> {
+    let text = std::fs::read_to_string(path).expect("readable");
+    let consts: Vec<(String, i64)> = consts.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect();
+    program(&stem(path), &text, &consts)
+}
+
+fn small(name: &str) -> &'static [(&'static str, i64)] {
+    SMALL.iter().find(|(n, _)| *n == name).map_or(&[], |(_, consts)| consts)
+}
+
+#[test]
+fn examples_on_edge_lengths() {
+    report(&in_parallel(&files("examples", "cora"), |path| {
+        let name = stem(path);
+        let source = match load(path, small(&name)) {
+            Ok(s) => s,
+            Err(e) => return vec![e],
+        };
+        let plans = batches::edges(&source.graph.env);
+        let few: Vec<_> = plans.iter().step_by(4).cloned().collect();
+        let plans = if LARGE.contains(&name.as_str()) { few } else { plans };
+        let cases: Vec<Case> =
+            plans.iter().enumerate().map(|(n, p)| Case::new(&source, p, n as u64, |_, _| None)).collect();
+        let own = source.graph.schedule("cpu");
+        let mut forms = vec![("own schedule", own, false)];
+        if !LARGE.contains(&name.as_str()) {
+            forms.extend(own.map(|_| ("default schedule", None, false)));
+            forms.push(("padded", own, true));
+        }
+        let mut complaints = Vec::new();
+        for (form, schedule, padded) in forms {
+            match Compiled::new(&source, schedule, padded) {
+                Ok(c) => complaints.extend(c.check(&source, form, &cases)),
+                Err(e) => complaints.push(format!("{name} ({form}): {e}")),
+            }
+        }
+        complaints
+    }));
+}
+
+#[test]
+fn encoder_layer_at_full_size() {
+    let path = crate::support::root().join("examples/encoder_layer.cora");
+    let source = load(&path, &[]).unwrap_or_else(|e| panic!("{e}"));
+    let case = Case::new(&source, &batches::plan("two sequences", 2, &[9, 15]), 1, |_, _| None);
+    let own = source.graph.schedule("cpu");
+    let compiled = Compiled::new(&source, own, false).unwrap_or_else(|e| panic!("{e}"));
+    report(&compiled.check(&source, "full size", &[case]));
+}

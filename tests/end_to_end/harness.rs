@@ -1,0 +1,183 @@
+//! Compiles a program once and runs many batches through it.
+
+use crate::support::batches::{Fill, Plan, values, with_inputs};
+use cora::check::{compare, tolerances};
+use cora::codegen_llvm::compile::{CompileOptions, JitKernels, compile};
+use cora::codegen_llvm::llvm::TargetSpec;
+use cora::driver::{Failure, Source, lower};
+use cora::ir::interp::{self, Data, Results};
+use cora::ir::schedule::Schedule;
+use cora::ir::{TensorId, UfDef};
+use cora::runtime::Error;
+use cora::runtime::abi::{ProgramDesc, Role};
+use cora::runtime::array::RaggedArray;
+use cora::runtime::exec::{Instance, Options};
+use cora::runtime::pool::Pool;
+use cora::runtime::prelude::Batch;
+use cora::{frontend, inputs};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// Native code for one program under one schedule.
+pub struct Compiled {
+    pub desc: Arc<ProgramDesc>,
+    kernels: Arc<JitKernels>,
+}
+
+/// A batch, and what the reference interpreter makes of it.
+pub struct Case {
+    pub name: String,
+    pub batch: interp::Batch,
+    want: Results,
+    tolerance: FxHashMap<TensorId, f64>,
+}
+
+/// A program from text.
+pub fn program(name: &str, text: &str, consts: &[(String, i64)]) -> Result<Source, String> {
+    let graph = frontend::parse_program(name, text, consts)
+        .map_err(|ds| ds.iter().map(|d| frontend::render(d, name, text)).collect::<String>())?;
+    Ok(Source { path: name.to_owned(), text: text.to_owned(), graph })
+}
+
+/// The message of a failure.
+pub fn message(f: Failure) -> String {
+    match f {
+        Failure::User(t) | Failure::Mismatch(t) | Failure::Bug(t) => t,
+    }
+}
+
+impl Compiled {
+    pub fn new(source: &Source, schedule: Option<&Schedule>, padded: bool) -> Result<Self, String> {
+        let lowered = lower(source, schedule, padded, &mut |_| {}).map_err(message)?;
+        let program = compile(&lowered.storage, &TargetSpec::host(), &CompileOptions::default())
+            .map_err(|e| format!("code generation: {e}"))?;
+        let kernels = program.jit().map_err(|e| format!("loading: {e}"))?;
+        Ok(Self { desc: Arc::new(program.desc), kernels: Arc::new(kernels) })
+    }
+
+    /// An instance that poisons all memory before each run.
+    pub fn instance(&self, threads: usize) -> Instance {
+        let pool = Arc::new(Pool::new(threads).expect("threads start"));
+        let options = Options { poison: true, ..Options::default() };
+        // SAFETY: the kernels were compiled together with the description.
+        unsafe { Instance::new(self.desc.clone(), self.kernels.clone(), pool, options) }.expect("a valid description")
+    }
+
+    /// The batch as the runtime takes it.
+    pub fn batch(&self, source: &Source, batch: &interp::Batch) -> Batch {
+        let env = &source.graph.env;
+        let params = env.params.iter().zip(&batch.params).map(|((_, p), &v)| (p.name.as_str(), v));
+        let lengths = env.ufs.iter().filter(|(_, u)| matches!(u.def, UfDef::Extent { .. }));
+        let lengths = lengths.map(|(f, u)| (u.name.as_str(), batch.extents[&f].clone()));
+        Batch::from_named(&self.desc, params, lengths).expect("the program's own names")
+    }
+
+    /// Runs each case on instances of 1, 2 and 3 threads and gives what is wrong.
+    pub fn check(&self, source: &Source, form: &str, cases: &[Case]) -> Vec<String> {
+        let mut complaints = Vec::new();
+        let mut first: Vec<Option<Vec<RaggedArray>>> = Vec::new();
+        for threads in 1..=3 {
+            let mut instance = self.instance(threads);
+            for (n, case) in cases.iter().enumerate() {
+                let place = format!("{} ({form}, {threads} threads), {}", source.path, case.name);
+                let out = match self.run(&mut instance, source, &case.batch) {
+                    Ok(out) => out,
+                    Err(e) => {
+                        complaints.push(format!("{place}: {e}"));
+                        first.resize(first.len().max(n + 1), None);
+                        continue;
+                    }
+                };
+                match first.get(n) {
+                    None => {
+                        complaints.extend(case.compare(source, &self.desc, &out).map(|c| format!("{place}: {c}")));
+                        first.push(Some(out));
+                    }
+                    Some(Some(before)) if before.iter().zip(&out).any(|(a, b)| a.bytes() != b.bytes()) => {
+                        complaints.push(format!("{place}: other bits than with one thread"));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        complaints
+    }
+
+    /// Binds, sets inputs, runs, reads the outputs in the order of the description.
+    pub fn run(&self, i: &mut Instance, source: &Source, batch: &interp::Batch) -> Result<Vec<RaggedArray>, Error> {
+        i.bind(&self.batch(source, batch))?;
+        for n in self.tensors(Role::Input) {
+            set(i, n, source, batch)?;
+        }
+        // Const inputs stay where no size changed that they depend on; else the instance asks for them.
+        loop {
+            match i.run() {
+                Err(Error::InputMissing { tensor }) => {
+                    let n = i.tensor(&tensor)?;
+                    set(i, n, source, batch)?;
+                }
+                done => break done?,
+            }
+        }
+        self.tensors(Role::Output).map(|n| i.output(n)).collect()
+    }
+
+    fn tensors(&self, role: Role) -> impl Iterator<Item = usize> {
+        self.desc.tensors.iter().enumerate().filter(move |(_, t)| t.role == role).map(|(n, _)| n)
+    }
+}
+
+fn set(i: &mut Instance, n: usize, source: &Source, batch: &interp::Batch) -> Result<(), Error> {
+    let id = source.graph.env.tensor_named(&i.desc().tensors[n].name).expect("the program's own name");
+    let array = inputs::to_array(source.graph.env.tensors[id].ty, i.shape(n)?, &batch.inputs[&id])?;
+    i.set_input(n, &array)
+}
+
+impl Case {
+    /// The batch of a plan, and the reference interpreter's results.
+    pub fn new(source: &Source, plan: &Plan, seed: u64, fill: Fill) -> Self {
+        let values = values(&source.graph.env, plan);
+        let batch = with_inputs(&source.graph.env, &values, seed, fill);
+        Self::of(source, plan.name.clone(), batch)
+    }
+
+    /// A case from a batch with its inputs.
+    pub fn of(source: &Source, name: String, batch: interp::Batch) -> Self {
+        let want = interp::run_graph(&source.graph, &batch, &interp::Options::default())
+            .unwrap_or_else(|e| panic!("{}, {name}: the reference interpreter: {e}", source.path));
+        let tolerance = tolerances(&source.graph, &batch);
+        Self { name, batch, want, tolerance }
+    }
+
+    /// What the reference has for an output.
+    pub fn want(&self, source: &Source, name: &str) -> &Data {
+        let id = source.graph.env.tensor_named(name).expect("an output");
+        &self.want.output(id).expect("an output").data
+    }
+
+    fn compare(&self, source: &Source, desc: &ProgramDesc, got: &[RaggedArray]) -> Option<String> {
+        let outputs = desc.tensors.iter().filter(|t| t.role == Role::Output);
+        let mut bad = Vec::new();
+        for (t, array) in outputs.zip(got) {
+            let id = source.graph.env.tensor_named(&t.name).expect("the program's own name");
+            let want = self.want.output(id).expect("an output");
+            let got = inputs::to_data(array).expect("elements of the array's own type");
+            if got.len() != want.data.len() {
+                bad.push(format!("{} has {} elements, not {}", t.name, got.len(), want.data.len()));
+                continue;
+            }
+            let c = compare(&t.name, &got, want, self.tolerance[&id]);
+            if !c.passes() {
+                let (g, w) = (got.get(c.at), want.data.get(c.at));
+                let (error, allowed) = (c.max_error, c.tolerance);
+                bad.push(format!("{}[{}] is {g:?}, not {w:?} (error {error:.2e}, allowed {allowed:.2e})", t.name, c.at));
+            }
+        }
+        (!bad.is_empty()).then(|| bad.join("; "))
+    }
+}
+
+/// Fails with all complaints, if there are any.
+pub fn report(complaints: &[String]) {
+    assert!(complaints.is_empty(), "{} complaints:\n{}", complaints.len(), complaints.join("\n"));
+}

@@ -1,0 +1,46 @@
+//! Small programs about one feature each, run like the examples.
+
+mod by_hand;
+mod shapes;
+mod values;
+
+use crate::harness::{Case, Compiled, program, report};
+use crate::support::batches::{Fill, edges};
+use crate::support::in_parallel;
+
+/// A program's name, text, and the inputs that are not random.
+pub struct Small {
+    pub name: &'static str,
+    pub text: &'static str,
+    pub fill: Fill,
+}
+
+/// A program with random inputs.
+pub const fn small(name: &'static str, text: &'static str) -> Small {
+    Small { name, text, fill: |_, _| None }
+}
+
+/// Runs each program on every edge batch: under its own schedule if it has one, the compiler's, and padded.
+pub fn check_all(programs: &[Small]) {
+    report(&in_parallel(programs, |p| check(p.name, p.text, p.fill)));
+}
+
+pub fn check(name: &str, text: &str, fill: Fill) -> Vec<String> {
+    let source = match program(name, text, &[]) {
+        Ok(s) => s,
+        Err(e) => return vec![e],
+    };
+    let plans = edges(&source.graph.env);
+    let cases: Vec<Case> = plans.iter().enumerate().map(|(n, p)| Case::new(&source, p, n as u64, fill)).collect();
+    let own = source.graph.schedule("cpu");
+    let mut forms = vec![("default schedule", None, false), ("padded", None, true)];
+    forms.extend(own.map(|_| ("own schedule", own, false)));
+    let mut complaints = Vec::new();
+    for (form, schedule, padded) in forms {
+        match Compiled::new(&source, schedule, padded) {
+            Ok(c) => complaints.extend(c.check(&source, form, &cases)),
+            Err(e) => complaints.push(format!("{name} ({form}): {e}")),
+        }
+    }
+    complaints
+}

@@ -1,0 +1,51 @@
+//! What both test binaries need: the repository's root, batches at the edges, blessed files.
+
+pub mod batches;
+
+use std::path::{Path, PathBuf};
+
+/// The root of the workspace.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The files in `dir` (below the root) with that extension, sorted.
+pub fn files(dir: &str, extension: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root().join(dir)).expect("the folder exists");
+    let mut out: Vec<PathBuf> = entries.map(|e| e.expect("readable").path()).collect();
+    out.retain(|p| p.extension().is_some_and(|e| e == extension));
+    out.sort();
+    assert!(!out.is_empty(), "no .{extension} files in {dir}");
+    out
+}
+
+/// A path's last part without its extension.
+pub fn stem(path: &Path) -> String {
+    path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Calls `one` for each item on as many threads as there are cores and gives all complaints, in the
+/// order of the items.
+#[allow(dead_code, reason = "not every test binary runs things in parallel")]
+pub fn in_parallel<T: Sync>(items: &[T], one: impl Fn(&T) -> Vec<String> + Sync) -> Vec<String> {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let next = AtomicUsize::new(0);
+    let all = Mutex::new(Vec::new());
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|s| {
+        for _ in 0..workers {
+            s.spawn(|| {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(item) = items.get(n) else { break };
+                    let complaints = one(item);
+                    all.lock().expect("no panic while it is held").push((n, complaints));
+                }
+            });
+        }
+    });
+    let mut all = all.into_inner().expect("no panic while it was held");
+    all.sort_by_key(|(n, _)| *n);
+    all.into_iter().flat_map(|(_, complaints)| complaints).collect()
+}
