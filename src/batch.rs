@@ -83,7 +83,7 @@ pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
         })?;
         let entries = match source.lengths.iter().rev().find(|(n, _)| *n == name) {
             Some((_, given)) => {
-                let end = source.skip + count;
+                let end = source.skip.saturating_add(count);
                 if given.len() < end {
                     return Err(Diagnostic::new(
                         "E0329",

@@ -99,6 +99,8 @@ fn render_all(errors: &[Diagnostic], path: &str, text: &str) -> String {
 
 /// What the middle of the compiler made of a program.
 pub struct Lowered {
+    /// The op graph with every access proved in bounds, so that it can be interpreted.
+    pub checked: Graph,
     /// The module for code generation.
     pub storage: StorageModule,
     /// The scheduled loops that it was made from.
@@ -118,19 +120,21 @@ pub fn lower(
     observe: &mut dyn FnMut(&Report),
 ) -> Result<Lowered, Failure> {
     let mut simplifier = StandardSimplifier::new();
-    let (mut times, mut loops) = (Vec::new(), LoopModule::default());
+    let (mut times, mut loops, mut checked) = (Vec::new(), LoopModule::default(), Graph::default());
     let storage = pipeline::compile(
         &source.graph,
         &pipeline::Options { schedule, padded },
         &mut simplifier,
         &mut |r: &Report| {
             times.push((r.invocation.to_string(), r.time));
-            if let Program::Loops(m) = r.program {
-                loops = m.clone();
+            match r.program {
+                Program::Graph(g) if r.invocation.pass == "check-accesses" => checked = g.clone(),
+                Program::Loops(m) => loops = m.clone(),
+                _ => {}
             }
             observe(r);
         },
     )
     .map_err(|errors| source.fail(&errors))?;
-    Ok(Lowered { storage, loops, times })
+    Ok(Lowered { checked, storage, loops, times })
 }

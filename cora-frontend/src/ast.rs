@@ -258,7 +258,7 @@ impl Expr {
 
     /// The identity of a node that several expressions share, if it is shared.
     pub(crate) fn shared_key(&self) -> Option<usize> {
-        (Rc::strong_count(&self.0) > 1).then(|| Rc::as_ptr(&self.0) as usize)
+        (Rc::strong_count(&self.0) > 1).then_some(Rc::as_ptr(&self.0) as usize)
     }
 }
 

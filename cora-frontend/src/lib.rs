@@ -41,3 +41,16 @@ pub fn parse_with_warnings(name: &str, text: &str, consts: &[(String, i64)]) -> 
     diags.sort_by_key(|d| d.span.map_or((0, 0), |s| (s.start, s.end)));
     Err(diags)
 }
+
+/// Every word with a meaning of its own: keywords, element types, functions, reductions, schedule
+/// steps. Editors and documentation tests use this list.
+pub fn words() -> Vec<&'static str> {
+    let mut all = names::KEYWORDS.to_vec();
+    all.extend(names::BUILTINS);
+    all.extend(names::math_names());
+    all.extend(cora_ir::ScalarType::ELEMENTS.map(cora_ir::ScalarType::name));
+    all.extend(cora_ir::Combiner::ALL.map(cora_ir::Combiner::name));
+    all.extend(["argmax", "argmin", "pow"]);
+    all.extend(parse::schedule::STEPS);
+    all
+}

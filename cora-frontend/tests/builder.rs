@@ -8,6 +8,10 @@ use cora_frontend::{parse_program, print_program, to_builder_code};
 /// The generated code, compiled into this test.
 mod generated {
     use cora_frontend::builder::*;
+
+    /// A function that builds a program.
+    pub type Build = fn() -> Result<Graph, Vec<Diagnostic>>;
+
     include!("generated/programs.rs");
 }
 
@@ -54,7 +58,7 @@ fn programs() -> Vec<Graph> {
 #[test]
 fn builder_calls_build_the_same_programs() {
     let mut code = String::from("// Written by tests/builder.rs; set CORA_BLESS=1 to write it again.\n");
-    let mut list = String::from("\n/// Every program above.\npub const ALL: &[fn() -> Result<Graph, Vec<Diagnostic>>] = &[\n");
+    let mut list = String::from("\n/// Every program above.\npub const ALL: &[Build] = &[\n");
     for graph in programs() {
         let body = to_builder_code(&graph);
         let function = body.split("pub fn ").nth(1).and_then(|s| s.split('(').next()).expect("a function");
@@ -157,7 +161,7 @@ fn mistakes_name_the_call() {
     let a = b.input("A", &[i], ScalarType::F32);
     let ids = b.input("ids", &[i], ScalarType::I32);
     let y = b.compute("Y", &[i], |ix| a.at(&ix) + ids.at(&ix));
-    b.compute("Z", &[i], |[i]| Value::from(i).or_else(0.0));
+    b.compute("Z", &[i], |[i]| i.or_else(0.0));
     b.output(y);
     let diags = b.finish().expect_err("a type error");
     let codes: Vec<_> = diags.iter().map(|d| d.code).collect();

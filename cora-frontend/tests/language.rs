@@ -51,11 +51,11 @@ fn dimensions_of_a_bracketless_operator() {
 
 #[test]
 fn reductions_inside_expressions_become_parts() {
-    check("T[b] = 1 + sum(i) x * 2.0 + 3.0", "T.sum[b] : f32 = sum(i) x[b, i] * 2.0\nT[b] : f32 = 1.0 + T.sum[b] + 3.0");
     check(
-        "T[b, i] = x / sum(i) x",
-        "T.sum[b] : f32 = sum(i) x[b, i]\nT[b, i] : f32 = x[b, i] / T.sum[b]",
+        "T[b] = 1 + sum(i) x * 2.0 + 3.0",
+        "T.sum[b] : f32 = sum(i) x[b, i] * 2.0\nT[b] : f32 = 1.0 + T.sum[b] + 3.0",
     );
+    check("T[b, i] = x / sum(i) x", "T.sum[b] : f32 = sum(i) x[b, i]\nT[b, i] : f32 = x[b, i] / T.sum[b]");
     check(
         "T[b] = sum(i) (max(d) A) * (max(d) -A)",
         "T.max[b, i] : f32 = max(d) A[b, i, d]\nT.max.1[b, i] : f32 = max(d) -A[b, i, d]\n\
@@ -98,7 +98,9 @@ fn functions_are_inlined_and_their_locals_are_operators() {
          T.sum[b] : f32 = sum(i) T.e[b, i]\nT[b, i] : f32 = T.e[b, i] / T.sum[b]",
     );
     // Parts can be used by later operators.
-    assert!(ops(&format!("{softmax}P = softmax(i)(x)\nT = P.e + P.m")).ends_with("T[b, i] : f32 = P.e[b, i] + P.m[b]\n"));
+    assert!(
+        ops(&format!("{softmax}P = softmax(i)(x)\nT = P.e + P.m")).ends_with("T[b, i] : f32 = P.e[b, i] + P.m[b]\n")
+    );
     // A function whose result is a reduction, in and out of an expression.
     check("fn total(k)(x) = sum(k) x\nT = total(i)(x)", "T[b] : f32 = sum(i) x[b, i]");
     check(
@@ -131,7 +133,10 @@ fn numbers_take_the_type_of_what_they_meet() {
 
 #[test]
 fn operators_and_precedence() {
-    check("T = if i <= j and not (i == 2) then x else -x", "T[b, i, j] : f32 = select(i <= j and not i == 2, x[b, i], -x[b, i])");
+    check(
+        "T = if i <= j and not (i == 2) then x else -x",
+        "T[b, i, j] : f32 = select(i <= j and not i == 2, x[b, i], -x[b, i])",
+    );
     check("T = x - (x - x) / (x * x)", "T[b, i] : f32 = x[b, i] - (x[b, i] - x[b, i]) / (x[b, i] * x[b, i])");
     check("T = (x + 1) * 2 > 3", "T[b, i] : bool = 3.0 < (x[b, i] + 1.0) * 2.0");
     check("T = sigmoid(x) + relu(x)", "T[b, i] : f32 = 1.0 / (1.0 + exp(-x[b, i])) + max(x[b, i], 0.0)");

@@ -1,11 +1,14 @@
 //! The simplifier of the standard pipeline: polynomial form, intervals, equality saturation, Z3.
 
-use crate::lower::{AffineSimplifier, Simplifier};
+use crate::lower::Simplifier;
+use crate::simplify::Prover;
 use cora_ir::{Env, ExprId, VarId};
 
 /// Simplifies and proves with everything that the crate has; one a compile.
 #[derive(Default)]
-pub struct StandardSimplifier {}
+pub struct StandardSimplifier {
+    prover: Prover,
+}
 
 impl StandardSimplifier {
     /// A fresh simplifier.
@@ -16,10 +19,10 @@ impl StandardSimplifier {
 
 impl Simplifier for StandardSimplifier {
     fn simplify(&mut self, env: &mut Env, loops: &[(VarId, ExprId)], e: ExprId) -> ExprId {
-        AffineSimplifier.simplify(env, loops, e)
+        self.prover.simplify(env, loops, e)
     }
 
     fn prove(&mut self, env: &mut Env, loops: &[(VarId, ExprId)], assumptions: &[ExprId], goal: ExprId) -> bool {
-        AffineSimplifier.prove(env, loops, assumptions, goal)
+        Simplifier::prove(&mut self.prover, env, loops, assumptions, goal)
     }
 }

@@ -8,7 +8,7 @@ use crate::inputs;
 use crate::report::{KernelRow, RunReport, TableRow};
 use cora_codegen_llvm::describe::program_desc;
 use cora_ir::interp::{self, Data};
-use cora_ir::{Role, TensorId, UfDef};
+use cora_ir::{Graph, Role, TensorId, UfDef};
 use cora_runtime::abi::ProgramDesc;
 use cora_runtime::array::{RaggedArray, TensorLayout};
 use cora_runtime::exec::{Instance, Options as ExecOptions};
@@ -99,7 +99,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let prepared = prepare(args, &source, &desc)?;
     let mut report = RunReport::new(&source.graph.name, &args.target, args.padded);
     let outputs = match target {
-        None => interpret(&source, &prepared)?,
+        None => interpret(&lowered.checked, &prepared)?,
         Some(target) => {
             let program = native(&lowered.storage, &target)?;
             report.compile_ms = start.elapsed().as_secs_f64() * 1e3;
@@ -114,7 +114,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             eprintln!("checking against the reference interpreter ...");
         }
         let options = interp::Options { only_outer: check, ..interp::Options::default() };
-        let want = interp::run_graph(&source.graph, &prepared.interp, &options)
+        let want = interp::run_graph(&lowered.checked, &prepared.interp, &options)
             .map_err(|e| Failure::Bug(format!("the reference interpreter: {e}")))?;
         let tolerance = tolerances(&source.graph, &prepared.interp);
         for w in &want.outputs {
@@ -245,12 +245,12 @@ fn runtime_batch(source: &Source, desc: &ProgramDesc, values: &BatchValues) -> R
     Ok(Batch::from_named(desc, params, lengths)?)
 }
 
-fn interpret(source: &Source, p: &Prepared) -> Result<Vec<(TensorId, RaggedArray)>, Failure> {
-    let r = interp::run_graph(&source.graph, &p.interp, &interp::Options::default())
+fn interpret(graph: &Graph, p: &Prepared) -> Result<Vec<(TensorId, RaggedArray)>, Failure> {
+    let r = interp::run_graph(graph, &p.interp, &interp::Options::default())
         .map_err(|e| Failure::Bug(e.to_string()))?;
     let mut out = Vec::new();
     for o in r.outputs {
-        let ty = source.graph.env.tensors[o.tensor].ty;
+        let ty = graph.env.tensors[o.tensor].ty;
         let shape = cora_runtime::array::Shape::Dense(vec![o.data.len() as u64]);
         out.push((o.tensor, inputs::to_array(ty, shape, &o.data)?));
     }

@@ -12,7 +12,7 @@ fn encoder_layer_on_dataset_lengths() {
     };
     let consts = [("H", 1), ("D", 8), ("DM", 12), ("FF", 20)];
     let source = load(&root().join("examples/encoder_layer.cora"), &consts).unwrap_or_else(|e| panic!("{e}"));
-    let mut cases = Vec::new();
+    let mut plans = Vec::new();
     let entries = std::fs::read_dir(dir).expect("readable").map(|e| e.expect("readable").path());
     let mut paths: Vec<_> = entries.filter(|p| p.extension().is_some_and(|e| e == "txt")).collect();
     paths.sort();
@@ -21,9 +21,10 @@ fn encoder_layer_on_dataset_lengths() {
         let lengths: Result<Vec<i64>, _> = text.lines().take(8).map(str::parse).collect();
         // A file with several numbers a line is about something else.
         let Ok(lengths) = lengths else { continue };
-        cases.push(Case::new(&source, &plan(&stem(&path), 8, &lengths), cases.len() as u64, |_, _| None));
+        plans.push(plan(&stem(&path), 8, &lengths));
     }
-    assert!(!cases.is_empty(), "the folder has no dataset");
+    assert!(!plans.is_empty(), "the folder has no dataset");
+    let cases = Case::all(&source, &plans, |_, _| None).unwrap_or_else(|e| panic!("{e}"));
     let compiled = Compiled::new(&source, source.graph.schedule("cpu"), false).unwrap_or_else(|e| panic!("{e}"));
     report(&compiled.check(&source, "dataset lengths", &cases));
 }

@@ -44,8 +44,10 @@ fn examples_on_edge_lengths() {
         let plans = batches::edges(&source.graph.env);
         let few: Vec<_> = plans.iter().step_by(4).cloned().collect();
         let plans = if LARGE.contains(&name.as_str()) { few } else { plans };
-        let cases: Vec<Case> =
-            plans.iter().enumerate().map(|(n, p)| Case::new(&source, p, n as u64, |_, _| None)).collect();
+        let cases = match Case::all(&source, &plans, |_, _| None) {
+            Ok(c) => c,
+            Err(e) => return vec![e],
+        };
         let own = source.graph.schedule("cpu");
         let mut forms = vec![("own schedule", own, false)];
         if !LARGE.contains(&name.as_str()) {
@@ -68,6 +70,7 @@ fn encoder_layer_at_full_size() {
     let path = crate::support::root().join("examples/encoder_layer.cora");
     let source = load(&path, &[]).unwrap_or_else(|e| panic!("{e}"));
     let case = Case::new(&source, &batches::plan("two sequences", 2, &[9, 15]), 1, |_, _| None);
+    let case = case.unwrap_or_else(|e| panic!("{e}"));
     let own = source.graph.schedule("cpu");
     let compiled = Compiled::new(&source, own, false).unwrap_or_else(|e| panic!("{e}"));
     report(&compiled.check(&source, "full size", &[case]));

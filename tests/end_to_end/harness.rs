@@ -8,6 +8,8 @@ use cora::driver::{Failure, Source, lower};
 use cora::ir::interp::{self, Data, Results};
 use cora::ir::schedule::Schedule;
 use cora::ir::{TensorId, UfDef};
+use cora::passes::graph::check_accesses::check_accesses;
+use cora::passes::standard::StandardSimplifier;
 use cora::runtime::Error;
 use cora::runtime::abi::{ProgramDesc, Role};
 use cora::runtime::array::RaggedArray;
@@ -36,7 +38,10 @@ pub struct Case {
 pub fn program(name: &str, text: &str, consts: &[(String, i64)]) -> Result<Source, String> {
     let graph = frontend::parse_program(name, text, consts)
         .map_err(|ds| ds.iter().map(|d| frontend::render(d, name, text)).collect::<String>())?;
-    Ok(Source { path: name.to_owned(), text: text.to_owned(), graph })
+    let mut source = Source { path: name.to_owned(), text: text.to_owned(), graph };
+    // What means something is the checked graph: a read in one arm of a choice happens where it is chosen.
+    check_accesses(&mut source.graph, &mut StandardSimplifier::new()).map_err(|ds| message(source.fail(&ds)))?;
+    Ok(source)
 }
 
 /// The message of a failure.
@@ -134,19 +139,24 @@ fn set(i: &mut Instance, n: usize, source: &Source, batch: &interp::Batch) -> Re
 }
 
 impl Case {
+    /// A case for each plan.
+    pub fn all(source: &Source, plans: &[Plan], fill: Fill) -> Result<Vec<Self>, String> {
+        plans.iter().enumerate().map(|(n, p)| Self::new(source, p, n as u64, fill)).collect()
+    }
+
     /// The batch of a plan, and the reference interpreter's results.
-    pub fn new(source: &Source, plan: &Plan, seed: u64, fill: Fill) -> Self {
+    pub fn new(source: &Source, plan: &Plan, seed: u64, fill: Fill) -> Result<Self, String> {
         let values = values(&source.graph.env, plan);
         let batch = with_inputs(&source.graph.env, &values, seed, fill);
         Self::of(source, plan.name.clone(), batch)
     }
 
     /// A case from a batch with its inputs.
-    pub fn of(source: &Source, name: String, batch: interp::Batch) -> Self {
+    fn of(source: &Source, name: String, batch: interp::Batch) -> Result<Self, String> {
         let want = interp::run_graph(&source.graph, &batch, &interp::Options::default())
-            .unwrap_or_else(|e| panic!("{}, {name}: the reference interpreter: {e}", source.path));
+            .map_err(|e| format!("{}, {name}: the reference interpreter: {e}", source.path))?;
         let tolerance = tolerances(&source.graph, &batch);
-        Self { name, batch, want, tolerance }
+        Ok(Self { name, batch, want, tolerance })
     }
 
     /// What the reference has for an output.

@@ -10,6 +10,7 @@ fn prelude_is_reused() {
     let compiled = Compiled::new(&source, source.graph.schedule("cpu"), false).unwrap_or_else(|e| panic!("{e}"));
     let batch = |lengths: &[i64]| {
         let case = Case::new(&source, &plan("", lengths.len() as i64, lengths), 1, |_, _| None);
+        let case = case.unwrap_or_else(|e| panic!("{e}"));
         compiled.batch(&source, &case.batch)
     };
     let mut i = compiled.instance(2);

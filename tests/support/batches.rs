@@ -1,8 +1,9 @@
 //! Batches at the edges of what a program accepts.
 
 use cora::batch::{self, BatchValues, Source};
+use cora::eval::Evaluator;
 use cora::ir::interp::{self, Data};
-use cora::ir::{EntityId, Env, Expr, ExprId, Role, UfDef};
+use cora::ir::{Env, ExprId, Role, UfDef};
 
 /// How to choose parameters and lengths, whatever the program.
 #[derive(Clone, Debug)]
@@ -73,13 +74,9 @@ pub fn values(env: &Env, plan: &Plan) -> BatchValues {
     batch::resolve(env, &Source { params: &params, lengths: &lengths, skip: 0, seed: 0 }).expect("values in range")
 }
 
-/// The value of a bound: a constant or a parameter.
-pub fn bound(env: &Env, params: &[i64], e: ExprId) -> i64 {
-    match env.pool.get(e) {
-        Expr::Int(v) => *v,
-        Expr::Param(p) => params[p.index()],
-        other => panic!("a bound that these tests do not evaluate: {other:?}"),
-    }
+/// The value of a bound over constants and parameters.
+fn bound(env: &Env, params: &[i64], e: ExprId) -> i64 {
+    Evaluator::new(env, params, &Default::default()).closed(e, &[])
 }
 
 /// Elements for an input, if not random ones: from its name and their number.

@@ -175,7 +175,15 @@ impl<'a> ScheduleBuilder<'a> {
         layout: &[usize],
     ) -> &mut Self {
         let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), self.at(at));
-        self.step(StepKind::CacheRead { stage, tensor, name: name.into(), scope, at, layout: layout.to_vec(), access: None })
+        self.step(StepKind::CacheRead {
+            stage,
+            tensor,
+            name: name.into(),
+            scope,
+            at,
+            layout: layout.to_vec(),
+            access: None,
+        })
     }
 
     /// [`ScheduleBuilder::cache_read`] for the stage's `access`-th distinct read of the tensor only.

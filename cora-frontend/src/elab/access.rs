@@ -30,7 +30,8 @@ impl Elab<'_> {
         let rank = self.tensor_dims.get(&tensor).map_or(0, Vec::len);
         if index.len() != rank {
             let name = &id.name;
-            let mut d = Diagnostic::new("E0208", format!("`{name}` has {rank} dimensions, {} positions given", index.len()));
+            let mut d =
+                Diagnostic::new("E0208", format!("`{name}` has {rank} dimensions, {} positions given", index.len()));
             let dims = self.tensor_dims.get(&tensor).cloned().unwrap_or_default();
             d = d.hint(format!("its dimensions are [{}]", self.dim_names(&dims)));
             return self.error(span, d);

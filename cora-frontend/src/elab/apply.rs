@@ -115,7 +115,13 @@ impl Elab<'_> {
     }
 
     /// Inlines a call: binds the arguments, defines the locals, and defines the result.
-    pub(super) fn inline(&mut self, f: &Rc<FnDef>, dims: Option<&[Expr]>, args: &[Expr], span: Span) -> Option<Defined> {
+    pub(super) fn inline(
+        &mut self,
+        f: &Rc<FnDef>,
+        dims: Option<&[Expr]>,
+        args: &[Expr],
+        span: Span,
+    ) -> Option<Defined> {
         let name = &f.name.name;
         if self.calls.contains(name) {
             return self.error(span, Diagnostic::new("E0223", format!("function `{name}` calls itself")));

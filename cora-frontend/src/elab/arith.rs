@@ -50,13 +50,13 @@ impl Elab<'_> {
                 Some(pool.lit(Literal::int(t, v as i64)))
             }
             (_, ScalarType::Bool) => {
-                let d = Diagnostic::new("E0209", "expected bool, found a number").hint("write `true` or `false`, or compare");
+                let d = Diagnostic::new("E0209", "expected bool, found a number")
+                    .hint("write `true` or `false`, or compare");
                 self.error(span, d)
             }
             (Num::Int(v), _) => self.error(span, Diagnostic::new("E0212", format!("{v} does not fit {ty}"))),
-            (Num::Float(v), ScalarType::Index) => {
-                self.error(span, Diagnostic::new("E0213", format!("a position or extent must be an integer, this is {v}")))
-            }
+            (Num::Float(v), ScalarType::Index) => self
+                .error(span, Diagnostic::new("E0213", format!("a position or extent must be an integer, this is {v}"))),
             (Num::Float(v), _) => {
                 let d = Diagnostic::new("E0212", format!("{v} is not of the integer type {ty}"));
                 self.error(span, d)
@@ -202,8 +202,20 @@ impl Elab<'_> {
             BinOp::Mul => a * b,
             BinOp::Div => a / b,
             BinOp::Pow => a.powf(b),
-            BinOp::Min => if a.is_nan() || a < b { a } else { b },
-            BinOp::Max => if a.is_nan() || a > b { a } else { b },
+            BinOp::Min => {
+                if a.is_nan() || a < b {
+                    a
+                } else {
+                    b
+                }
+            }
+            BinOp::Max => {
+                if a.is_nan() || a > b {
+                    a
+                } else {
+                    b
+                }
+            }
             BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne => {
                 let holds = compare(op, &a, &b);
                 return Some(Val::Typed(self.graph.env.pool.bool(holds)));

@@ -134,7 +134,8 @@ impl<'a> Elab<'a> {
         }
         if self.stack.len() >= MAX_CHAIN {
             slot.state = State::Poison;
-            let d = Diagnostic::new("E0233", format!("more than {MAX_CHAIN} declarations depend on each other in a chain"));
+            let d =
+                Diagnostic::new("E0233", format!("more than {MAX_CHAIN} declarations depend on each other in a chain"));
             return self.error(span, d);
         }
         slot.state = State::Busy;
@@ -265,7 +266,10 @@ impl<'a> Elab<'a> {
             if matches!(slot.state, State::Poison) {
                 return None;
             }
-            let d = Diagnostic::new("E0232", format!("`{}` is {} {}, not a dimension", id.name, article(slot.kind), slot.kind));
+            let d = Diagnostic::new(
+                "E0232",
+                format!("`{}` is {} {}, not a dimension", id.name, article(slot.kind), slot.kind),
+            );
             return self.error(id.span, d.hint(format!("declare a dimension: `dim i = {}`", id.name)));
         }
         match self.resolve(&id.name) {
@@ -302,7 +306,10 @@ impl<'a> Elab<'a> {
         if let Some(r) = &input.range {
             let span = join(&r.lo, &r.hi);
             if !input.ty.is_int() {
-                let d = Diagnostic::new("E0234", format!("`{}` has type {}, so it has no range", input.name.name, input.ty));
+                let d = Diagnostic::new(
+                    "E0234",
+                    format!("`{}` has type {}, so it has no range", input.name.name, input.ty),
+                );
                 return self.error(span, d.hint("only integer tensors, which may be used as indices, declare a range"));
             }
             self.mode = Mode::Bound;

@@ -322,7 +322,10 @@ impl Elab<'_> {
             if !dims.contains(&d) && !reduce.contains(&d) {
                 let dn = self.dim_name(d);
                 let span = self.dim_spans.get(&d).copied().unwrap_or(def.value.span());
-                let diag = Diagnostic::new("E0242", format!("dimension {dn} is neither an index of `{name}` nor reduced over"));
+                let diag = Diagnostic::new(
+                    "E0242",
+                    format!("dimension {dn} is neither an index of `{name}` nor reduced over"),
+                );
                 ok = self.error(span, diag.hint(format!("add {dn} to the index list, or reduce: `sum({dn}) ...`")));
             }
         }
@@ -340,7 +343,10 @@ impl Elab<'_> {
         let (dn, nn) = (self.dim_name(d), self.dim_name(need));
         let diag =
             Diagnostic::new("E0206", format!("dim {dn} depends on {nn}, which is not an outer dimension of {name}"));
-        self.error(span, diag.hint(format!("{nn} is reduced over here, so {dn} has no extent outside: reduce over {dn} too")))
+        self.error(
+            span,
+            diag.hint(format!("{nn} is reduced over here, so {dn} has no extent outside: reduce over {dn} too")),
+        )
     }
 
     /// Orders the dimensions of the live parts, emits them as operators, and gives `value` with its

@@ -322,7 +322,8 @@ impl Elab<'_> {
             for (later, need) in dims.iter().zip(self.late_needs(extent, d, dims)) {
                 if let Some(need) = need {
                     let (dn, nn) = (self.dim_name(d), self.dim_name(need));
-                    let diag = Diagnostic::new("E0236", format!("dim {dn} depends on {nn}, which is reduced inside it"));
+                    let diag =
+                        Diagnostic::new("E0236", format!("dim {dn} depends on {nn}, which is reduced inside it"));
                     return self.error(later.span(), diag.hint(format!("put {nn} before {dn}")));
                 }
             }
@@ -374,7 +375,10 @@ impl Elab<'_> {
     /// argmax: the best value, then the least index that has it (a NaN counts as the best).
     fn arg_reduce(&mut self, op: ReduceOp, dims: Vec<DimId>, x: ExprId, span: Span) -> Option<ExprId> {
         let [dim] = dims[..] else {
-            let d = Diagnostic::new("E0237", format!("`{}` gives an index of one dimension, {} given", op.name(), dims.len()));
+            let d = Diagnostic::new(
+                "E0237",
+                format!("`{}` gives an index of one dimension, {} given", op.name(), dims.len()),
+            );
             return self.error(span, d);
         };
         let best = if op == ReduceOp::ArgMax { Combiner::Max } else { Combiner::Min };

@@ -304,9 +304,7 @@ impl Parser {
             return Ok(());
         }
         let s = if want == 1 { "" } else { "s" };
-        self.fail(
-            Diagnostic::new("E0104", format!("`{name}` takes {want} argument{s}, {} given", args.len())).at(span),
-        )
+        self.fail(Diagnostic::new("E0104", format!("`{name}` takes {want} argument{s}, {} given", args.len())).at(span))
     }
 
     fn access(&mut self, base: Expr, start: Span) -> Parsed<Expr> {

@@ -152,7 +152,9 @@ impl Parser {
                     Some(n) => format!("did you mean `{n}`?"),
                     None => format!("element types are {}", names.join(", ")),
                 };
-                self.fail(Diagnostic::new("E0115", format!("`{}` is not an element type", t.text)).at(t.span).hint(hint))
+                self.fail(
+                    Diagnostic::new("E0115", format!("`{}` is not an element type", t.text)).at(t.span).hint(hint),
+                )
             }
             _ => self.unexpected("an element type"),
         }

@@ -63,9 +63,11 @@ impl Parser {
             return Ok(());
         }
         let (span, found) = (t.span, describe(t));
-        self.fail(Diagnostic::new("E0106", format!("expected the end of the statement, found {found}")).at(span).hint(
-            "an operator may be missing before it; two statements on one line need `;` between them",
-        ))
+        self.fail(
+            Diagnostic::new("E0106", format!("expected the end of the statement, found {found}"))
+                .at(span)
+                .hint("an operator may be missing before it; two statements on one line need `;` between them"),
+        )
     }
 
     /// Skips to the next thing that looks like an item and notes the names that were skipped.
@@ -167,7 +169,8 @@ impl Parser {
             return self.unexpected(what);
         }
         if KEYWORDS.contains(&t.text.as_str()) {
-            return self.fail(Diagnostic::new("E0103", format!("expected {what}, found the keyword `{}`", t.text)).at(t.span));
+            return self
+                .fail(Diagnostic::new("E0103", format!("expected {what}, found the keyword `{}`", t.text)).at(t.span));
         }
         self.advance();
         Ok(Ident { name: t.text, span: t.span })

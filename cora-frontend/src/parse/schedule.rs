@@ -12,7 +12,8 @@ const MAX_CALLS: u32 = 32;
 /// A schedule may have this many steps after expansion.
 const MAX_STEPS: usize = 100_000;
 
-const STEPS: [&str; 14] = [
+/// Every step.
+pub(crate) const STEPS: [&str; 14] = [
     "split",
     "fuse",
     "reorder",
@@ -28,6 +29,7 @@ const STEPS: [&str; 14] = [
     "set_scope",
     "relax",
 ];
+/// Words inside steps, which are no parameters.
 const WORDS: [&str; 9] = ["access", "at", "tail", "mask", "exact", "layout", "global", "local", "reg"];
 
 /// The schedules of `program`; `env` gives tensors' dimension names for `layout(...)`.
@@ -121,8 +123,7 @@ impl Cx<'_> {
     fn call(&mut self, p: &mut Parser, name: &Ident) -> Parsed<()> {
         let Some(f) = self.functions.iter().find(|f| f.name.name == name.name) else {
             let known = STEPS.iter().copied().chain(self.functions.iter().map(|f| f.name.name.as_str()));
-            let mut d =
-                Diagnostic::new("E0116", format!("`{}` is not a schedule step", name.name)).at(name.span);
+            let mut d = Diagnostic::new("E0116", format!("`{}` is not a schedule step", name.name)).at(name.span);
             d = match suggest(&name.name, known) {
                 Some(s) => d.hint(format!("did you mean `{s}`?")),
                 None => d.hint(format!("the steps are {}", STEPS.join(", "))),
@@ -138,8 +139,11 @@ impl Cx<'_> {
         if args.len() != f.params.len() {
             let (want, got) = (f.params.len(), args.len());
             return p.fail(
-                Diagnostic::new("E0117", format!("schedule function `{}` takes {want} arguments, {got} given", name.name))
-                    .at(span),
+                Diagnostic::new(
+                    "E0117",
+                    format!("schedule function `{}` takes {want} arguments, {got} given", name.name),
+                )
+                .at(span),
             );
         }
         if self.depth >= MAX_CALLS {
@@ -257,8 +261,10 @@ impl Cx<'_> {
         let mut layout = Vec::new();
         if p.eat("layout") {
             p.expect("(")?;
-            let dims: Option<Vec<String>> =
-                self.env.tensor_named(&tensor).map(|t| self.env.tensors[t].dims.iter().map(|d| d.name.clone()).collect());
+            let dims: Option<Vec<String>> = self
+                .env
+                .tensor_named(&tensor)
+                .map(|t| self.env.tensors[t].dims.iter().map(|d| d.name.clone()).collect());
             layout = p.list(")", &mut |p| layout_entry(p, &tensor, dims.as_deref()))?;
         }
         let mut access = None;

@@ -8,7 +8,7 @@ mod schedule;
 pub use rust::to_builder_code;
 pub use schedule::print_step;
 
-use cora_ir::{DimId, Env, EntityId, Expr, ExprId, Graph, Op, Role, TensorDim, TensorId, UfDef, UfId};
+use cora_ir::{DimId, EntityId, Env, Expr, ExprId, Graph, Op, Role, TensorDim, TensorId, UfDef, UfId};
 use expr::{Names, text};
 use std::fmt::Write;
 
@@ -96,7 +96,7 @@ fn pad_of(env: &Env, d: &TensorDim) -> Option<i64> {
         // Both are constants: any multiple that rounds one to the other, a power of two if there is one.
         _ => {
             let (extent, storage) = (env.pool.as_int(d.extent)?, env.pool.as_int(d.storage).filter(|n| *n > 0)?);
-            let rounds = |m: &i64| extent.div_euclid(*m) * m + if extent % m == 0 { 0 } else { *m } == storage;
+            let rounds = |m: &i64| extent.checked_add(m - 1).is_some_and(|e| e.div_euclid(*m) * m == storage);
             (1..32).map(|k| 1 << k).find(rounds).or(Some(storage))
         }
     }

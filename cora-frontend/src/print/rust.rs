@@ -18,10 +18,11 @@ pub(super) struct Idents {
 }
 
 const RUST_WORDS: [&str; 56] = [
-    "as", "async", "await", "break", "const", "continue", "crate", "dyn", "else", "enum", "extern", "false", "fn", "for",
-    "if", "impl", "in", "let", "loop", "match", "mod", "move", "mut", "pub", "ref", "return", "self", "static", "struct",
-    "super", "trait", "true", "type", "unsafe", "use", "where", "while", "abstract", "become", "box", "do", "final", "gen",
-    "macro", "override", "priv", "typeof", "unsized", "virtual", "yield", "try", "b", "s", "min", "max", "select",
+    "as", "async", "await", "break", "const", "continue", "crate", "dyn", "else", "enum", "extern", "false", "fn",
+    "for", "if", "impl", "in", "let", "loop", "match", "mod", "move", "mut", "pub", "ref", "return", "self", "static",
+    "struct", "super", "trait", "true", "type", "unsafe", "use", "where", "while", "abstract", "become", "box", "do",
+    "final", "gen", "macro", "override", "priv", "typeof", "unsized", "virtual", "yield", "try", "b", "s", "min",
+    "max", "select",
 ];
 
 impl Idents {
@@ -34,7 +35,8 @@ impl Idents {
                 base.push(c.to_ascii_lowercase());
             }
         }
-        let bad = RUST_WORDS.contains(&base.as_str()) || is_reserved(&base) || base.starts_with(|c: char| !c.is_alphabetic());
+        let bad =
+            RUST_WORDS.contains(&base.as_str()) || is_reserved(&base) || base.starts_with(|c: char| !c.is_alphabetic());
         if bad {
             base.insert_str(0, "v_");
         }
@@ -76,7 +78,7 @@ pub fn to_builder_code(graph: &Graph) -> String {
         };
         let method = if t.role == Role::Input { "input" } else { "const_input" };
         let dims = dim_list(&names, &ids, &t.dims);
-        let _ = write!(out, "    let {id} = b.{method}({:?}, &[{dims}], ScalarType::{:?});\n", t.name, t.ty);
+        let _ = writeln!(out, "    let {id} = b.{method}({:?}, &[{dims}], ScalarType::{:?});", t.name, t.ty);
         if let Some((lo, hi)) = t.range {
             let (lo, hi) = (rust_value(&mut names, &ids, lo), rust_value(&mut names, &ids, hi));
             let _ = writeln!(out, "    b.range({id}, {lo}..{hi});");
@@ -125,7 +127,12 @@ fn declarations(names: &mut Names, ids: &mut Idents, out: &mut String) {
 }
 
 /// Declares an extent function; not if a dimension that it is over is not declared yet.
-fn extent_function(names: &mut Names, ids: &mut Idents, (name, args, lo, hi): &ExtentFunction, out: &mut String) -> bool {
+fn extent_function(
+    names: &mut Names,
+    ids: &mut Idents,
+    (name, args, lo, hi): &ExtentFunction,
+    out: &mut String,
+) -> bool {
     let dims: Option<Vec<String>> = args.iter().map(|&d| ids.vars.get(&names.env.dims[d].var).cloned()).collect();
     let Some(dims) = dims else { return false };
     let plain = names.env.pool.as_int(*lo).is_some() && names.env.pool.as_int(*hi).is_some();
@@ -190,9 +197,12 @@ fn step_call(step: &StepKind) -> String {
         StepKind::CacheRead { stage, tensor, name, scope, at: r, layout, access } => match access {
             None => format!("cache_read({stage:?}, {tensor:?}, {name:?}, Scope::{scope:?}, {}, &{layout:?})", at(r)),
             Some(n) => {
-                format!("cache_read_nth({stage:?}, {tensor:?}, {n}, {name:?}, Scope::{scope:?}, {}, &{layout:?})", at(r))
+                format!(
+                    "cache_read_nth({stage:?}, {tensor:?}, {n}, {name:?}, Scope::{scope:?}, {}, &{layout:?})",
+                    at(r)
+                )
             }
-        }
+        },
         StepKind::SetScope { stage, scope } => format!("set_scope({stage:?}, Scope::{scope:?})"),
         StepKind::Relax { target } => format!("relax({})", at(target)),
     }

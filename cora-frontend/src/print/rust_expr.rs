@@ -19,8 +19,8 @@ pub(super) fn rust(names: &mut Names, ids: &Idents, e: ExprId) -> String {
 /// `e` as an expression of type `Value`.
 pub(super) fn rust_value(names: &mut Names, ids: &Idents, e: ExprId) -> String {
     let s = rust(names, ids, e);
-    let is_value = !is_bare(&names.env, e)
-        && !matches!(names.env.pool.get(e), Expr::Var(_) | Expr::Param(_) | Expr::Lit(_));
+    let is_value =
+        !is_bare(&names.env, e) && !matches!(names.env.pool.get(e), Expr::Var(_) | Expr::Param(_) | Expr::Lit(_));
     if is_value { s } else { format!("Value::from({s})") }
 }
 

@@ -40,6 +40,9 @@ pub fn compare(path: &Path, text: &str) -> Option<String> {
     }
     let expected = std::fs::read_to_string(path).unwrap_or_default();
     (expected != text).then(|| {
-        format!("{} differs (set CORA_BLESS=1 to accept):\n--- expected\n{expected}\n--- found\n{text}\n", path.display())
+        format!(
+            "{} differs (set CORA_BLESS=1 to accept):\n--- expected\n{expected}\n--- found\n{text}\n",
+            path.display()
+        )
     })
 }

@@ -558,7 +558,7 @@ pub fn steps() -> Result<Graph, Vec<Diagnostic>> {
 }
 
 /// Every program above.
-pub const ALL: &[fn() -> Result<Graph, Vec<Diagnostic>>] = &[
+pub const ALL: &[Build] = &[
     attnv,
     cross_attention,
     embedding_pool,

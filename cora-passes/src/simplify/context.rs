@@ -23,6 +23,7 @@ pub(super) struct Cache {
     pub(super) samples: FxHashMap<u32, Vec<Sample>>,
     pub(super) values: FxHashMap<(u32, ExprId), Rc<[Option<i64>]>>,
     pub(super) ranks: FxHashMap<(u32, ExprId), usize>,
+    pub(super) costs: FxHashMap<ExprId, u64>,
     pub(super) folded: FxHashMap<(u32, ExprId), ExprId>,
     pub(super) simplified: FxHashMap<(u32, ExprId), ExprId>,
 }

@@ -13,14 +13,19 @@
 
 mod atom_bounds;
 mod context;
+mod cost;
+pub mod egraph;
 pub mod concrete;
 pub mod facts;
 mod fold;
 pub mod interval;
+mod language;
 mod linear;
 pub mod prover;
 pub mod range;
+pub mod rules;
 mod samples;
+pub mod term;
 
 pub use facts::{Facts, Mark};
 pub use interval::{bounds, modulus};

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// Runs a program on one batch; its outputs by name, which the reference must have too.
 fn outputs(text: &str, rows: &[i64], fill: Fill) -> BTreeMap<String, Data> {
     let source = program("by_hand", text, &[]).unwrap_or_else(|e| panic!("{e}"));
-    let case = Case::new(&source, &plan("", rows.len() as i64, rows), 0, fill);
+    let case = Case::new(&source, &plan("", rows.len() as i64, rows), 0, fill).unwrap_or_else(|e| panic!("{e}"));
     let compiled = Compiled::new(&source, None, false).unwrap_or_else(|e| panic!("{e}"));
     let arrays = compiled.run(&mut compiled.instance(2), &source, &case.batch).expect("it runs");
     let names = compiled.desc.tensors.iter().filter(|t| t.role == cora::runtime::abi::Role::Output);

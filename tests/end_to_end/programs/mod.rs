@@ -30,8 +30,10 @@ pub fn check(name: &str, text: &str, fill: Fill) -> Vec<String> {
         Ok(s) => s,
         Err(e) => return vec![e],
     };
-    let plans = edges(&source.graph.env);
-    let cases: Vec<Case> = plans.iter().enumerate().map(|(n, p)| Case::new(&source, p, n as u64, fill)).collect();
+    let cases = match Case::all(&source, &edges(&source.graph.env), fill) {
+        Ok(c) => c,
+        Err(e) => return vec![e],
+    };
     let own = source.graph.schedule("cpu");
     let mut forms = vec![("default schedule", None, false), ("padded", None, true)];
     forms.extend(own.map(|_| ("own schedule", own, false)));

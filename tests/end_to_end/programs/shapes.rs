@@ -309,10 +309,8 @@ fn many_tiny_rows() {
     ";
     let source = program("many_tiny_rows", text, &[]).unwrap_or_else(|e| panic!("{e}"));
     let mut complaints = Vec::new();
-    let cases: Vec<Case> = [plan("30000 rows", 30000, &[0, 1, 2, 0, 0, 3, 1]), plan("30000 empty rows", 30000, &[0])]
-        .iter()
-        .map(|p| Case::new(&source, p, 3, |_, _| None))
-        .collect();
+    let plans = [plan("30000 rows", 30000, &[0, 1, 2, 0, 0, 3, 1]), plan("30000 empty rows", 30000, &[0])];
+    let cases = Case::all(&source, &plans, |_, _| None).unwrap_or_else(|e| panic!("{e}"));
     for (form, schedule) in [("own schedule", source.graph.schedule("cpu")), ("default schedule", None)] {
         match Compiled::new(&source, schedule, false) {
             Ok(c) => complaints.extend(c.check(&source, form, &cases)),

@@ -201,7 +201,7 @@ const PROGRAMS: &[Small] = &[
         input keep[b, k] : bool
         P = softmax(k)(if keep[b, k] then A[b, k] else -1000)
         output P
-        schedule cpu { compute_at P.e P.m P.sum at P.b; parallel P.b; vectorize P.k 16; vectorize P.e.k 16; vectorize P.m.k 8; vectorize P.sum.k 8 }
+        schedule cpu { compute_at P.sum P.e P.m at P.b; parallel P.b; vectorize P.k 16; vectorize P.e.k 16; vectorize P.m.k 8; vectorize P.sum.k 8 }
         ",
     ),
 ];
@@ -220,7 +220,8 @@ fn casts() {
         let others: Vec<&&str> = TYPES.iter().filter(|t| *t != from).collect();
         let mut outputs = Vec::new();
         for to in others {
-            text.push_str(&format!("to_{to}[b, k] = {to}(A[b, k])\n"));
+            let value = if *to == "bool" { "A[b, k] != 0".to_owned() } else { format!("{to}(A[b, k])") };
+            text.push_str(&format!("to_{to}[b, k] = {value}\n"));
             outputs.push(format!("to_{to}"));
         }
         text.push_str(&format!("output {}\n", outputs.join(", ")));
