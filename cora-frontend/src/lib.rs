@@ -3,6 +3,20 @@
 //! Both front doors make one syntax tree ([`ast`]), which [`elaborate`] turns into a
 //! [`cora_ir::Graph`].
 //!
+//! ```
+//! let text = "param M in 0..=8
+//!     extent lens(b) in 0..=16
+//!     dim b = M, i = lens(b)
+//!     input A[b, i] : f32
+//!     T[b] = 2 * sum(i) A
+//!     output T";
+//! let graph = cora_frontend::parse_program("example", text, &[])?;
+//! assert!(cora_frontend::print_program(&graph).contains("T.sum[b] : f32 = sum(i) A[b, i]"));
+//! # Ok::<(), Vec<cora_frontend::Diagnostic>>(())
+//! ```
+//!
+//! The language is described in `docs/language.md`, the diagnostics' codes in `docs/errors.md`.
+//!
 //! Absent from this crate: lowering, scheduling decisions, files and other I/O.
 #![forbid(unsafe_code)]
 

@@ -6,7 +6,7 @@
 //! Requires: simplified offsets. Ensures: no `Call` is left in kernels, buffer sizes, offsets or
 //! tables; tables are in the order in which they must be built. Runs after `to_storage`.
 
-use super::layout::Layout;
+use super::layout::{Layout, sizes};
 use cora_ir::expr::Args;
 use cora_ir::storage::{StorageModule, Stmt, Table};
 use cora_ir::{Env, Expr, ExprId, Role, ScalarType, Scope, Tensor, TensorDim, TensorId, UfDef, UfId};
@@ -110,7 +110,8 @@ impl Functions {
 
     /// The box of a function's table: its domain, one longer in the last dimension for sums.
     fn box_of(&mut self, f: UfId) -> Vec<ExprId> {
-        let mut extents = self.env.ufs[f].domain.clone();
+        let domain = self.env.ufs[f].domain.clone();
+        let mut extents = sizes(&mut self.env, &domain);
         if matches!(self.env.ufs[f].def, UfDef::PrefixSum { .. })
             && let Some(last) = extents.last_mut()
         {

@@ -9,12 +9,13 @@
 //! The same expressions serve tensors (storage extents) and fused loops (loop extents), so equal
 //! ones share their tables.
 
+use super::sign::as_size;
 use cora_ir::expr::ExprPool;
 use cora_ir::{Env, Expr, ExprId};
 
 /// A box with dimensions `0..n`; extent `j` is over `Arg(0..j)`.
 pub struct Layout<'a> {
-    /// Extents, outermost first.
+    /// Extents, outermost first, none of them negative (see [`sizes`]).
     pub extents: &'a [ExprId],
     /// Base of the names of the functions that are made.
     pub name: &'a str,
@@ -26,6 +27,16 @@ pub struct Term {
     pub factor: ExprId,
     /// What is summed over the indices below, over `Arg(0..=d)`.
     pub body: ExprId,
+}
+
+/// The sizes of a box whose extents are `extents`: a negative extent counts as zero.
+pub fn sizes(env: &mut Env, extents: &[ExprId]) -> Vec<ExprId> {
+    let mut ranges: Vec<(ExprId, ExprId)> = Vec::new();
+    for (d, &extent) in extents.iter().enumerate() {
+        let size = as_size(env, &ranges, extent);
+        ranges.push((env.pool.arg(d as u32), size));
+    }
+    ranges.into_iter().map(|r| r.1).collect()
 }
 
 fn depends(pool: &ExprPool, e: ExprId, d: usize) -> bool {

@@ -4,6 +4,7 @@ pub mod functions;
 pub mod hoist;
 pub mod layout;
 pub mod legalize;
+pub mod sign;
 pub mod to_loops;
 pub mod to_storage;
 pub mod vectorize;

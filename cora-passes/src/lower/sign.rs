@@ -78,7 +78,7 @@ fn prove(env: &mut Env, ranges: &[Range], e: ExprId, steps: usize) -> bool {
         let mut holds = sides.into_iter().map(|s| prove(env, ranges, s, steps / 2));
         return if all { holds.all(|h| h) } else { holds.any(|h| h) };
     }
-    match below_search(env, &p).or_else(|| below_index(env, ranges, &p)).or_else(|| below_quotient(env, &p)) {
+    match below_search(env, ranges, &p).or_else(|| below_index(env, ranges, &p)).or_else(|| below_quotient(env, &p)) {
         Some(lower) => prove(env, ranges, lower, steps - 1),
         None => false,
     }
@@ -123,7 +123,7 @@ fn min_max_cases(env: &mut Env, p: &Poly) -> Option<(bool, [ExprId; 2])> {
 
 /// `.. + c * P(a, S) - c * x` with `S` the row that holds position x: `x - P(a, S)` is less than the
 /// row's size. A lower bound of the whole.
-fn below_search(env: &mut Env, p: &Poly) -> Option<ExprId> {
+fn below_search(env: &mut Env, ranges: &[Range], p: &Poly) -> Option<ExprId> {
     for (m, &c) in &p.terms {
         let [a] = m.as_slice() else { continue };
         let Expr::Call(sum, args) = env.pool.get(*a).clone() else { continue };
@@ -133,6 +133,13 @@ fn below_search(env: &mut Env, p: &Poly) -> Option<ExprId> {
         let UfDef::PrefixSum { body } = env.ufs[sum].def else { continue };
         let Some((&x, same)) = at.split_last() else { continue };
         if inverted != sum || same != outer {
+            continue;
+        }
+        // Only positions that exist: with bulk padding there are more.
+        let rows = *env.ufs[sum].domain.last()?;
+        let rows = env.pool.instantiate(rows, outer);
+        let total = env.pool.call(sum, outer.iter().copied().chain([rows]));
+        if !inside(env, ranges, x, total) {
             continue;
         }
         let position = poly(&mut env.pool, x);

@@ -14,7 +14,7 @@
 //! make calls disappear.
 
 use super::Simplifier;
-use super::layout::Layout;
+use super::layout::{Layout, sizes};
 use crate::schedule::region::{bound_above, range_over};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, BlockRole, For, LoopModule, Stmt as LoopStmt};
@@ -195,20 +195,24 @@ impl Lowering<'_> {
             return Buffer { tensor, elems, offset: None };
         }
         let t = self.env.tensors[tensor].clone();
-        let extents: Vec<ExprId> = t.dims.iter().map(|d| d.storage).collect();
         let name = format!("{}.row", t.name);
+        let extents = self.storage_sizes(tensor);
         let elems = Layout { extents: &extents, name: &name }.volume(&mut self.env, 0);
         let offset = (t.role != Role::Temp).then(|| self.global_offset(tensor));
         Buffer { tensor, elems, offset }
+    }
+
+    fn storage_sizes(&mut self, tensor: TensorId) -> Vec<ExprId> {
+        let extents: Vec<ExprId> = self.env.tensors[tensor].dims.iter().map(|d| d.storage).collect();
+        sizes(&mut self.env, &extents)
     }
 
     fn global_offset(&mut self, tensor: TensorId) -> ExprId {
         if let Some(&o) = self.offsets.get(&tensor) {
             return o;
         }
-        let t = &self.env.tensors[tensor];
-        let extents: Vec<ExprId> = t.dims.iter().map(|d| d.storage).collect();
-        let name = format!("{}.row", t.name);
+        let name = format!("{}.row", self.env.tensors[tensor].name);
+        let extents = self.storage_sizes(tensor);
         let o = Layout { extents: &extents, name: &name }.offset(&mut self.env);
         self.offsets.insert(tensor, o);
         o

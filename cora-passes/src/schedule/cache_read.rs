@@ -35,7 +35,8 @@ pub struct CacheRead<'a> {
 /// # Errors
 /// `E0401`/`E0402` unknown stage or loop, `E0460` the name is taken, `E0463` unknown tensor or one
 /// that the stage does not read there, `E0464` a layout that is not a permutation or that puts a
-/// dimension outside one it depends on; and those of `compute_at`.
+/// dimension outside one it depends on, `E0466` a tensor that the loop itself computes; and those of
+/// `compute_at`.
 pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     let stage = find_stage(m, c.stage)?;
     let path = find_loop(m, c.at)?;
@@ -44,6 +45,14 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     };
     if m.env.tensor_named(c.name).is_some() {
         return Err(Diagnostic::new("E0460", format!("there already is a tensor `{}`", c.name)));
+    }
+    let inside = super::tree::loop_at(&m.body, &path);
+    if m.env.tensors[source].role == Role::Temp && inside.body.iter().any(|s| writes(s, source)) {
+        return Err(Diagnostic::new(
+            "E0466",
+            format!("`{}` is computed inside loop `{}.{}`, so it cannot be copied there", c.tensor, c.at.stage, c.at.name),
+        )
+        .hint("name a loop inside the one in which it is attached"));
     }
     let rank = m.env.tensors[source].dims.len();
     let layout: Vec<usize> = if c.layout.is_empty() { (0..rank).collect() } else { c.layout.to_vec() };
@@ -90,6 +99,12 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     }
     m.env.tensors[new].scope = c.scope;
     Ok(())
+}
+
+fn writes(s: &Stmt, t: TensorId) -> bool {
+    let mut found = false;
+    s.walk(&mut |s| found |= matches!(s, Stmt::Block(b) if b.tensor == t));
+    found
 }
 
 fn check_layout(m: &LoopModule, source: TensorId, layout: &[usize]) -> Result<(), Diagnostic> {

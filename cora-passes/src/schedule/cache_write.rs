@@ -20,24 +20,35 @@ use rustc_hash::FxHashMap;
 ///
 /// # Errors
 /// `E0401`/`E0402` unknown stage or loop, `E0460` the name is taken, `E0461` the loop is not one of
-/// the stage's, or a loop inside belongs to another stage, `E0462` an inner loop without a bound.
+/// the stage's, or a loop inside belongs to another stage, `E0462` an inner loop without a bound,
+/// `E0465` a loop that the stage is reduced over, or one inside such a loop.
 pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at: &LoopRef) -> Result<(), Diagnostic> {
     let old = find_stage(m, stage)?;
     let path = find_loop(m, at)?;
     if m.env.tensor_named(name).is_some() {
         return Err(Diagnostic::new("E0460", format!("there already is a tensor `{name}`")));
     }
+    let saved = m.body.clone();
     remove_init(&mut m.body, old);
     let path = find_loop(m, at).unwrap_or(path);
     let Some((block_path, block)) = find_main(&m.body, old, &path) else {
-        place_init(m, old);
+        m.body = saved;
         return Err(Diagnostic::new("E0461", format!("loop `{}.{}` is not around stage `{stage}`", at.stage, at.name)));
     };
     let all: Vec<For> =
         enclosing(&m.body, &block_path).into_iter().map(|l| For { body: Vec::new(), ..l.clone() }).collect();
+    if let Some(l) = all[..path.len()].iter().find(|l| is_reduction_var(&m.env.pool, &block, l.var)) {
+        m.body = saved;
+        let reduced = &m.env.vars[l.var].name;
+        return Err(Diagnostic::new(
+            "E0465",
+            format!("`{stage}` is not complete within one iteration of `{}.{}`: it is reduced over `{reduced}`", at.stage, at.name),
+        )
+        .hint("name a loop outside all that the stage is reduced over"));
+    }
     let inner: Vec<For> = all[path.len()..].to_vec();
     if inner.iter().any(|l| l.stage != old) {
-        place_init(m, old);
+        m.body = saved;
         return Err(Diagnostic::new(
             "E0461",
             format!("a loop inside `{}.{}` belongs to another stage", at.stage, at.name),
@@ -49,7 +60,7 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
     let mut dims = Vec::new();
     for l in &spatial {
         let Some(bound) = bound_above(&mut m.env, l.extent, &ranges) else {
-            place_init(m, old);
+            m.body = saved;
             let lname = &m.env.vars[l.var].name;
             return Err(Diagnostic::new("E0462", format!("loop `{stage}.{lname}` has no bound to size `{name}` by")));
         };

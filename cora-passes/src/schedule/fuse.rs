@@ -11,13 +11,13 @@
 //! in the same order. With bulk padding the surplus iterations are masked by a predicate.
 
 use super::tree::{
-    Path, add_predicate, check_fresh_loop, enclosing, find_loop, loop_at, loop_at_mut, place_init, remove_init,
+    Path, add_predicate, check_fresh_loop, clamp_calls, enclosing, find_loop, loop_at, loop_at_mut, place_init, remove_init,
     stages_below, substitute,
 };
-use crate::lower::layout::Layout;
+use crate::lower::layout::{Layout, sizes};
 use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Diagnostic, Env, Expr, ExprId, VarId};
+use cora_ir::{Diagnostic, Env, ExprId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Fuses `loops` (outermost first) into one called `name`, its extent rounded up to a multiple of `pad`.
@@ -92,6 +92,9 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
     substitute(&mut m.env.pool, &mut body, &map);
     let padded = m.env.pool.round_up(total, pad);
     if pad > 1 {
+        let one = m.env.pool.int(1);
+        let last = m.env.pool.sub(total, one);
+        clamp_calls(&mut m.env.pool, &mut body, fused, last);
         let cond = m.env.pool.lt(f, total);
         add_predicate(&m.env.pool, &mut body, cond);
     }
@@ -148,27 +151,13 @@ impl FusedSpace {
             .chain(nest.iter().map(|l| (l.var, l.extent, false)));
         for (v, extent, is_outer) in all.collect::<Vec<_>>() {
             let over_args = env.pool.substitute(extent, &map);
-            extents.push(non_negative(env, over_args));
+            extents.push(over_args);
             let a = env.pool.arg(map.len() as u32);
             map.insert(v, a);
             if is_outer {
                 outer.push(env.pool.var(v));
             }
         }
-        Self { extents, outer }
+        Self { extents: sizes(env, &extents), outer }
     }
-}
-
-/// `max(e, 0)` unless `e` is plainly not negative: extents below zero count as zero.
-fn non_negative(env: &mut Env, e: ExprId) -> ExprId {
-    let plain = match env.pool.get(e) {
-        Expr::Bin(cora_ir::BinOp::Sub | cora_ir::BinOp::Min, ..) | Expr::Un(..) | Expr::Select(..) => false,
-        Expr::Int(v) => *v >= 0,
-        _ => true,
-    };
-    if plain {
-        return e;
-    }
-    let zero = env.pool.int(0);
-    env.pool.max(e, zero)
 }

@@ -6,7 +6,7 @@
 
 use super::compute_inline::zero_of;
 use super::split::divisible;
-use super::tree::{add_predicate, find_loop, find_stage, loop_at, loop_at_mut, place_init};
+use super::tree::{add_predicate, clamp_calls, find_loop, find_stage, loop_at, loop_at_mut, place_init};
 use cora_ir::loops::{Block, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Env, Expr, ExprId, VarId};
@@ -14,7 +14,8 @@ use cora_ir::{Diagnostic, Env, Expr, ExprId, VarId};
 /// Rounds the storage extent of dimension `dim` of `tensor` up to a multiple.
 ///
 /// # Errors
-/// `E0463` unknown tensor, `E0470` unknown dimension, `E0471` a multiple below 1.
+/// `E0463` unknown tensor, `E0470` unknown dimension, `E0471` a multiple below 1, `E0474` a
+/// dimension whose index decides, by a function, how large another one is.
 pub fn pad_dim(m: &mut LoopModule, tensor: &str, dim: &str, multiple: i64) -> Result<(), Diagnostic> {
     let Some(t) = m.env.tensor_named(tensor) else {
         return Err(Diagnostic::new("E0463", format!("there is no tensor `{tensor}`")));
@@ -27,6 +28,17 @@ pub fn pad_dim(m: &mut LoopModule, tensor: &str, dim: &str, multiple: i64) -> Re
         return Err(Diagnostic::new("E0470", format!("tensor `{tensor}` has no dimension `{dim}`"))
             .hint(format!("its dimensions are: {}", names.join(", "))));
     };
+    let steered = |x: &cora_ir::TensorDim| {
+        [x.extent, x.storage].into_iter().any(|e| calls_with_arg(&m.env.pool, e, d as u32))
+    };
+    if let Some(inner) = m.env.tensors[t].dims[d + 1..].iter().find(|x| steered(x)) {
+        return Err(Diagnostic::new(
+            "E0474",
+            format!("dimension `{dim}` of `{tensor}` cannot be padded: the size of `{}` depends on it", inner.name),
+        )
+        .note(format!("`{}` has no size at positions of `{dim}` beyond its extent", inner.name))
+        .hint(format!("pad `{}` instead, or fuse the loops with bulk padding", inner.name)));
+    }
     let storage = m.env.tensors[t].dims[d].storage;
     m.env.tensors[t].dims[d].storage = m.env.pool.round_up(storage, multiple);
     Ok(())
@@ -59,28 +71,30 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     let v = m.env.pool.var(var);
     let mut error = None;
     let mut reduced = false;
-    let mut body = std::mem::take(&mut loop_at_mut(&mut m.body, &path).body);
+    let mut body = loop_at(&m.body, &path).body.clone();
     for s in &mut body {
         s.blocks_mut(&mut |b| {
-            let Some(n) = b.iters.iter().position(|i| i.binding == v) else {
-                if b.iters.iter().any(|i| m.env.pool.uses_var(i.binding, var)) {
-                    error = Some(not_a_dimension(target));
-                }
-                return;
-            };
-            if b.iters[n].kind == IterKind::Reduce {
+            let using: Vec<usize> =
+                (0..b.iters.len()).filter(|&n| m.env.pool.uses_var(b.iters[n].binding, var)).collect();
+            if using.iter().any(|&n| b.iters[n].binding != v) {
+                error = Some(not_a_dimension(target));
+            } else if using.iter().any(|&n| b.iters[n].kind == IterKind::Reduce) {
                 reduced = true;
-                return;
-            }
-            if let Err(e) = pad_block(&mut m.env, b, n, multiple) {
-                error = Some(e);
+            } else {
+                for n in using {
+                    if let Err(e) = pad_block(&mut m.env, b, n, multiple) {
+                        error = Some(e);
+                    }
+                }
             }
         });
     }
     if let Some(e) = error {
-        loop_at_mut(&mut m.body, &path).body = body;
         return Err(e);
     }
+    let one = m.env.pool.int(1);
+    let last = m.env.pool.sub(extent, one);
+    clamp_calls(&mut m.env.pool, &mut body, var, last);
     if reduced {
         let cond = m.env.pool.lt(v, extent);
         let updates = |s: &mut Stmt| add_predicate(&m.env.pool, std::slice::from_mut(s), cond);
@@ -91,6 +105,17 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     l.extent = padded;
     place_init(m, stage);
     Ok(())
+}
+
+/// Whether a function is called with something that depends on `Arg(n)`.
+fn calls_with_arg(pool: &cora_ir::ExprPool, e: ExprId, n: u32) -> bool {
+    let mut found = false;
+    pool.walk(e, &mut |id, x| {
+        if matches!(x, Expr::Call(..)) {
+            found = found || pool.any(id, &mut |y| *y == Expr::Arg(n));
+        }
+    });
+    found
 }
 
 fn not_a_dimension(r: &LoopRef) -> Diagnostic {

@@ -1,6 +1,7 @@
 //! Bounds inference: ranges of index expressions over loops (paper section 5.2, figure on ranges
 //! of fused loops), and sizes that hold for every iteration of the enclosing loops.
 
+use crate::lower::sign::never_negative;
 use cora_ir::affine::normalize;
 use cora_ir::{BinOp, Env, Expr, ExprId, UfDef, UnOp, VarId};
 
@@ -117,9 +118,9 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
             if env.pool.as_int(b).is_some() {
                 return Some(env.pool.sub(x, b));
             }
-            is_non_negative(env, b).then_some(x)
+            never_negative(env, &[], b).then_some(x)
         }
-        Expr::Bin(BinOp::Mul, a, b) if is_non_negative(env, a) && is_non_negative(env, b) => {
+        Expr::Bin(BinOp::Mul, a, b) if never_negative(env, &[], a) && never_negative(env, &[], b) => {
             let (x, y) = (bound_above(env, a, loops)?, bound_above(env, b, loops)?);
             Some(env.pool.mul(x, y))
         }
@@ -128,14 +129,21 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
             Some(env.pool.floor_div(x, b))
         }
         Expr::Bin(BinOp::Mod, _, b) => {
-            let one = env.pool.int(1);
+            // The remainder of a division by 0 is 0.
+            let (zero, one) = (env.pool.int(0), env.pool.int(1));
             let c = bound_above(env, b, loops)?;
-            Some(env.pool.sub(c, one))
+            let last = env.pool.sub(c, one);
+            Some(env.pool.max(last, zero))
         }
         Expr::Call(f, _) if !matches!(env.ufs[f].def, UfDef::Search { .. }) => {
             // The greatest value over the whole domain, taken from this batch by the prelude.
-            let domain = env.ufs[f].domain.clone();
-            let args: Vec<ExprId> = (0..domain.len() as u32).map(|a| env.pool.arg(a)).collect();
+            let mut domain = env.ufs[f].domain.clone();
+            let mut args: Vec<ExprId> = (0..domain.len() as u32).map(|a| env.pool.arg(a)).collect();
+            if let UfDef::PrefixSum { .. } = env.ufs[f].def {
+                // It does not decrease: greatest at the end of a row, which is no index of the row.
+                args.pop();
+                args.extend(domain.pop());
+            }
             let body = env.pool.call(f, args);
             let name = format!("{}.max", env.ufs[f].name);
             let max = env.uf(&name, domain, UfDef::Max { body });
@@ -145,25 +153,5 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
             let (_, hi) = range_over(env, e, loops)?;
             env.pool.vars_of(hi).is_empty().then_some(hi)
         }
-    }
-}
-
-/// Whether the form shows that `e` is never negative.
-fn is_non_negative(env: &Env, e: ExprId) -> bool {
-    match env.pool.get(e) {
-        Expr::Int(v) => *v >= 0,
-        Expr::Var(_) | Expr::Arg(_) => true,
-        Expr::Param(p) => env.params[*p].lo >= 0,
-        Expr::Call(f, _) => match &env.ufs[*f].def {
-            UfDef::Extent { lo, .. } => is_non_negative(env, *lo),
-            UfDef::Map { .. } => false,
-            _ => true,
-        },
-        Expr::Bin(BinOp::Add | BinOp::Mul | BinOp::Min | BinOp::FloorDiv, a, b) => {
-            is_non_negative(env, *a) && is_non_negative(env, *b)
-        }
-        Expr::Bin(BinOp::Max, a, b) => is_non_negative(env, *a) || is_non_negative(env, *b),
-        Expr::Bin(BinOp::Mod, _, b) => is_non_negative(env, *b),
-        _ => false,
     }
 }

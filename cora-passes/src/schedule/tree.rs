@@ -145,9 +145,42 @@ pub fn add_predicate(pool: &ExprPool, stmts: &mut [Stmt], cond: ExprId) {
     }
 }
 
-/// Whether the block of `stage` below reduces over loop variable `v`.
+/// Whether the block reduces over loop variable `v`. A reduced position may be counted from the
+/// beginning of a row that a spatial variable gives; that one is not reduced over.
 pub fn is_reduction_var(pool: &ExprPool, b: &Block, v: VarId) -> bool {
-    b.iters.iter().any(|i| i.kind == IterKind::Reduce && pool.uses_var(i.binding, v))
+    let bound = |kind| b.iters.iter().any(|i| i.kind == kind && pool.uses_var(i.binding, v));
+    bound(IterKind::Reduce) && !bound(IterKind::Spatial)
+}
+
+/// Makes the extents and predicates below call functions at `min(v, last)` instead of `v`: where a
+/// mask lets surplus iterations of loop `v` through, functions have no value. The mask itself, and
+/// what it keeps from being executed, is left as it is.
+pub fn clamp_calls(pool: &mut ExprPool, stmts: &mut [Stmt], v: VarId, last: ExprId) {
+    let var = pool.var(v);
+    let clamped = pool.min(var, last);
+    let map: FxHashMap<VarId, ExprId> = [(v, clamped)].into_iter().collect();
+    clamp_below(pool, stmts, &map);
+}
+
+fn clamp_below(pool: &mut ExprPool, stmts: &mut [Stmt], map: &FxHashMap<VarId, ExprId>) {
+    for s in stmts {
+        match s {
+            Stmt::For(l) => {
+                l.extent = clamp_in_calls(pool, l.extent, map);
+                clamp_below(pool, &mut l.body, map);
+            }
+            Stmt::Block(b) => b.predicate.iter_mut().for_each(|p| *p = clamp_in_calls(pool, *p, map)),
+        }
+    }
+}
+
+fn clamp_in_calls(pool: &mut ExprPool, e: ExprId, map: &FxHashMap<VarId, ExprId>) -> ExprId {
+    if matches!(pool.get(e), cora_ir::Expr::Call(..)) {
+        return pool.substitute(e, map);
+    }
+    let kids = pool.children(e);
+    let new: Vec<ExprId> = kids.iter().map(|&k| clamp_in_calls(pool, k, map)).collect();
+    if new[..] == kids[..] { e } else { pool.with_children(e, &new) }
 }
 
 /// Removes the `init` block of `stage` and its loops, wherever they are.

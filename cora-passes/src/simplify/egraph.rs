@@ -6,12 +6,12 @@
 use super::context::{Cache, Cx};
 use super::cost::cost;
 use super::facts::Facts;
-use super::language::{Node, Op, outer_var, pattern_var, term_to_expr, to_expr, to_nodes, to_pattern};
+use super::language::{Node, Op, outer_var, pattern_var, to_expr, to_nodes, to_pattern};
 use super::rules::{RULES, Rule};
 use super::term::{Family, Term};
 use cora_ir::{EntityId, Env, Expr, ExprId, UfDef, UfId};
 use egg::{
-    Analysis, BackoffScheduler, Condition, ConditionalApplier, DidMerge, EGraph, Id, Language, Rewrite, Runner, Subst,
+    Analysis, BackoffScheduler, Condition, ConditionalApplier, DidMerge, EGraph, FlatTerm, Id, Language, Rewrite, Runner, Subst,
     Var,
 };
 use std::sync::LazyLock;
@@ -233,19 +233,18 @@ pub fn explain(env: &mut Env, facts: &Facts, e: ExprId) -> Vec<Step> {
             return Vec::new();
         }
         let mut explanation = runner.explain_equivalence(start, &end);
-        let flat = explanation.make_flat_explanation();
-        flat.iter().map(|t| (rule_used(t), t.remove_rewrites().get_recexpr())).collect()
+        explanation.make_flat_explanation().clone()
     });
-    let mut out = Vec::new();
-    for (rule, term) in terms {
-        if let Some(expr) = term_to_expr(cx.env, &term) {
-            out.push(Step { rule: rule.unwrap_or_default(), expr });
-        }
-    }
-    out
+    let step = |t: &FlatTerm<Node>| Step { rule: rule_used(t).unwrap_or_default(), expr: flat_to_expr(cx.env, t) };
+    terms.iter().map(step).collect()
 }
 
-fn rule_used(t: &egg::FlatTerm<Node>) -> Option<String> {
+fn flat_to_expr(env: &mut Env, t: &FlatTerm<Node>) -> ExprId {
+    let kids: Vec<ExprId> = t.children.iter().map(|k| flat_to_expr(env, k)).collect();
+    to_expr(env, t.node.op, &kids)
+}
+
+fn rule_used(t: &FlatTerm<Node>) -> Option<String> {
     let here = t.forward_rule.or(t.backward_rule).map(|r| r.to_string());
     here.or_else(|| t.children.iter().find_map(rule_used))
 }

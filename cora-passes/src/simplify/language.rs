@@ -113,16 +113,6 @@ pub(super) fn to_expr(env: &mut Env, op: Op, kids: &[ExprId]) -> ExprId {
     }
 }
 
-/// The expression of a whole term.
-pub(super) fn term_to_expr(env: &mut Env, term: &RecExpr<Node>) -> Option<ExprId> {
-    let mut done: Vec<ExprId> = Vec::new();
-    for node in term.as_ref() {
-        let kids: Vec<ExprId> = node.kids.iter().map(|&k| done[usize::from(k)]).collect();
-        done.push(to_expr(env, node.op, &kids));
-    }
-    done.last().copied()
-}
-
 /// The pattern variable of a rule's variable.
 pub(super) fn pattern_var(name: &str) -> Option<Var> {
     format!("?{name}").parse().ok()

@@ -33,10 +33,13 @@ pub use prover::{Prover, Stage, Verdict};
 pub use range::{Interval, Stride};
 
 use context::{Cache, Cx};
-use cora_ir::{Env, ExprId, VarId};
+use cora_ir::expr::Args;
+use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType, UfDef, UnOp, VarId};
 
 /// Rounds of normal form and folding.
 const ROUNDS: usize = 4;
+/// Distinct nodes of the greatest expression that is saturated.
+const GREATEST_SIZE: usize = 120;
 
 /// An expression with the same value as `e` wherever the facts hold, and at most its cost. Works on
 /// expressions of any type: index expressions inside are simplified.
@@ -55,9 +58,41 @@ impl Cx<'_> {
         if let Some(&done) = self.cache.simplified.get(&key) {
             return done;
         }
-        let out = self.cheaply(e);
+        let cheap = self.cheaply(e);
+        let better = self.saturate_within(cheap);
+        let out = if better == cheap { cheap } else { self.cheaply(better) };
+        let memo = &mut self.cache.costs;
+        let out = if cost::cost(self.env, out, memo) <= cost::cost(self.env, cheap, memo) { out } else { cheap };
         self.cache.simplified.insert(key, out);
         out
+    }
+
+    /// Saturates each greatest subexpression that rules look into and may improve.
+    fn saturate_within(&mut self, e: ExprId) -> ExprId {
+        let ty = self.env.pool.ty(e);
+        if ty.lanes == 1 && matches!(ty.scalar, ScalarType::Index | ScalarType::Bool) && self.is_worth_saturating(e) {
+            return egraph::saturated(self, e);
+        }
+        let kids = self.env.pool.children(e);
+        let new: Args = kids.iter().map(|&k| self.saturate_within(k)).collect();
+        if new == kids { e } else { self.env.pool.with_children(e, &new) }
+    }
+
+    /// Whether rules beyond the normal form and the folds might apply: several operations that no
+    /// normal form orders, in an expression of moderate size.
+    fn is_worth_saturating(&self, e: ExprId) -> bool {
+        let (mut hard, mut size) = (0, 0);
+        self.env.pool.walk(e, &mut |_, x| {
+            size += 1;
+            hard += match x {
+                Expr::Bin(BinOp::FloorDiv | BinOp::Mod | BinOp::Min | BinOp::Max | BinOp::And | BinOp::Or, ..)
+                | Expr::Un(UnOp::Not, _)
+                | Expr::Select(..) => 1,
+                Expr::Call(f, _) if matches!(self.env.ufs[*f].def, UfDef::Search { .. }) => 1,
+                _ => 0,
+            };
+        });
+        hard >= 2 && size <= GREATEST_SIZE
     }
 
     fn cheaply(&mut self, e: ExprId) -> ExprId {

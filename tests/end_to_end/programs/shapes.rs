@@ -277,9 +277,10 @@ const EXTENTS: &[Small] = &[
         dim b = M, i = lens(b), j = lens(b)
         input A[b, i pad 4, j pad 8] : f32
         B[b, i pad 16] = sum(j) A[b, i, j]
-        C[b pad 3, i pad 2] = B[b, i] + 1
-        output B, C
-        schedule cpu { pad_loop C.i 2; fuse C.b C.i -> f; parallel C.f }
+        C[b, i pad 2] = B[b, i] + 1
+        S[b pad 3] = sum(i) B[b, i]
+        output B, C, S
+        schedule cpu { pad_loop C.i 2; fuse C.b C.i -> f; parallel C.f; split S.b 3 -> bo, bi; parallel S.bo }
         ",
     ),
 ];
