@@ -11,7 +11,10 @@
 //! Ensures: the same values; the tensor's scope is `local`; its loops can be scheduled afterwards.
 
 use super::region::{bound_above, range_over};
-use super::tree::{Path, body_at_mut, enclosing, find_loop, find_stage, loop_at, place_init, reads_below};
+use super::tree::{
+    Path, body_at_mut, enclosing, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below,
+};
+use crate::lower::sign::{as_size, inside};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
@@ -111,13 +114,24 @@ fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: 
 }
 
 /// A block that reads the tensor: the loops between the attach loop and it, and the indices read.
+#[derive(Clone)]
 struct Reader {
     block: Path,
     inner: Vec<(VarId, ExprId)>,
-    /// Index expressions over loop variables, one list for each distinct access.
-    accesses: Vec<Vec<ExprId>>,
-    /// The same over the block's own iterators.
-    raw: Vec<Vec<ExprId>>,
+    accesses: Vec<Access>,
+}
+
+/// A distinct read of the tensor in a block.
+#[derive(Clone)]
+struct Access {
+    /// The index over the block's own iterators.
+    raw: Vec<ExprId>,
+    /// The same over loop variables.
+    index: Vec<ExprId>,
+    /// Which positions are in bounds only where a guard or the block's predicate holds.
+    conditional: Vec<bool>,
+    /// The guard over loop variables.
+    guard: Option<ExprId>,
 }
 
 fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path) -> Vec<Reader> {
@@ -136,14 +150,16 @@ fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path) -> Vec<Rea
     let mut readers = Vec::new();
     for p in blocks {
         let Some(Stmt::Block(b)) = super::tree::stmt_at(&m.body, &p) else { continue };
-        let mut raw: Vec<Vec<ExprId>> = Vec::new();
+        let mut raw: Vec<(Vec<ExprId>, Option<ExprId>)> = Vec::new();
         for &e in std::iter::once(&b.value).chain(&b.index) {
             m.env.pool.walk(e, &mut |_, n| {
-                if let Expr::Load { tensor: t, index, .. } = n
+                if let Expr::Load { tensor: t, index, guard } = n
                     && *t == tensor
-                    && !raw.contains(&index.to_vec())
                 {
-                    raw.push(index.to_vec());
+                    let read = (index.to_vec(), guard.map(|g| g.0));
+                    if !raw.contains(&read) {
+                        raw.push(read);
+                    }
                 }
             });
         }
@@ -151,28 +167,55 @@ fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path) -> Vec<Rea
             continue;
         }
         let map: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
-        let inner: Vec<_> = enclosing(&m.body, &p)[path.len()..].iter().map(|l| (l.var, l.extent)).collect();
-        let pool = &mut m.env.pool;
-        let accesses = raw.iter().map(|ix| ix.iter().map(|&e| pool.substitute(e, &map)).collect()).collect();
-        readers.push(Reader { block: p, inner, accesses, raw });
+        let masked = !b.predicate.is_empty();
+        let loops: Vec<(VarId, ExprId)> = enclosing(&m.body, &p).iter().map(|l| (l.var, l.extent)).collect();
+        let inner = loops[path.len()..].to_vec();
+        let ranges: Vec<(ExprId, ExprId)> = loops.iter().map(|&(v, e)| (m.env.pool.var(v), e)).collect();
+        let accesses = raw.into_iter().map(|(raw, guard)| {
+            let index: Vec<ExprId> = raw.iter().map(|&e| m.env.pool.substitute(e, &map)).collect();
+            let guard = guard.map(|g| m.env.pool.substitute(g, &map));
+            let conditional = (0..index.len()).map(|d| {
+                let extent = m.env.extent_at(tensor, d, &index);
+                (masked || guard.is_some()) && !inside(&mut m.env, &ranges, index[d], extent)
+            });
+            let conditional = conditional.collect();
+            Access { raw, index, conditional, guard }
+        });
+        let accesses = accesses.collect();
+        readers.push(Reader { block: p, inner, accesses });
     }
     readers
 }
 
+/// The positions of one dimension that are read.
+#[derive(Clone, Copy)]
+struct Range {
+    lo: ExprId,
+    hi: ExprId,
+    /// Whether some of them may lie outside the dimension.
+    clip: bool,
+}
+
 /// The range of each dimension; nothing = the whole extent.
-type Region = Vec<Option<(ExprId, ExprId)>>;
+type Region = Vec<Option<Range>>;
+
+impl Range {
+    /// The least range around both.
+    fn hull(env: &mut Env, a: Option<Self>, b: Self) -> Self {
+        let Some(a) = a else { return b };
+        Self { lo: env.pool.min(a.lo, b.lo), hi: env.pool.max(a.hi, b.hi), clip: a.clip || b.clip }
+    }
+}
 
 fn box_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader]) -> Option<Region> {
     let rank = m.env.tensors[tensor].dims.len();
-    let mut region: Vec<Option<(ExprId, ExprId)>> = vec![None; rank];
+    let mut region: Region = vec![None; rank];
     for r in readers {
         for access in &r.accesses {
-            for (d, &e) in access.iter().enumerate() {
+            for (d, &e) in access.index.iter().enumerate() {
                 let (lo, hi) = range_over(&mut m.env, e, &r.inner)?;
-                region[d] = Some(match region[d] {
-                    None => (lo, hi),
-                    Some((a, b)) => (m.env.pool.min(a, lo), m.env.pool.max(b, hi)),
-                });
+                let one = Range { lo, hi, clip: access.conditional[d] };
+                region[d] = Some(Range::hull(&mut m.env, region[d], one));
             }
         }
     }
@@ -184,16 +227,14 @@ fn full_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader]) -> Regi
     let rank = m.env.tensors[tensor].dims.len();
     let mut region = Vec::new();
     for d in 0..rank {
-        let mut range: Option<(ExprId, ExprId)> = None;
+        let mut range: Option<Range> = None;
         let mut known = true;
         for r in readers {
             for access in &r.accesses {
-                match range_over(&mut m.env, access[d], &r.inner) {
+                match range_over(&mut m.env, access.index[d], &r.inner) {
                     Some((lo, hi)) => {
-                        range = Some(match range {
-                            None => (lo, hi),
-                            Some((a, b)) => (m.env.pool.min(a, lo), m.env.pool.max(b, hi)),
-                        });
+                        let one = Range { lo, hi, clip: access.conditional[d] };
+                        range = Some(Range::hull(&mut m.env, range, one));
                     }
                     None => known = false,
                 }
@@ -220,12 +261,15 @@ fn build_box(m: &mut LoopModule, stage: TensorId, main: &Block, region: &Region)
             IterKind::Spatial => *spatial.next().expect("one range for each spatial iterator"),
             IterKind::Reduce => None,
         };
-        let (lo, hi) = known.unwrap_or((env.pool.int(0), last));
-        it.binding = if lo == hi {
+        let zero = env.pool.int(0);
+        let Range { lo, hi, clip } = known.unwrap_or(Range { lo: zero, hi: last, clip: false });
+        it.binding = if lo == hi && !clip {
             lo
         } else {
-            // Reads are in bounds, so a range is clipped only where it was overestimated.
+            // Reads that no condition guards are in bounds: such a range is clipped only where it was
+            // overestimated.
             let hi = if hi == last { hi } else { env.pool.min(hi, last) };
+            let lo = if clip { as_size(env, &[], lo) } else { lo };
             let size = env.pool.sub(hi, lo);
             let size = env.pool.add(size, one);
             let size = shift_min(env, size);
@@ -274,24 +318,24 @@ fn wrap(env: &mut Env, stage: TensorId, block: Block, loops: &[(VarId, ExprId)])
 /// The reader, if there is one that reads one element an iteration at its own iterators.
 fn pointwise(m: &LoopModule, tensor: TensorId, readers: &[Reader]) -> Option<Reader> {
     let [r] = readers else { return None };
-    let [raw] = r.raw.as_slice() else { return None };
+    let [Access { raw, .. }] = r.accesses.as_slice() else { return None };
     let plain = raw.iter().all(|&e| m.env.pool.as_var(e).is_some());
     let distinct = (1..raw.len()).all(|i| !raw[..i].contains(&raw[i]));
-    (plain && distinct && m.env.tensors[tensor].dims.len() == raw.len()).then(|| Reader {
-        block: r.block.clone(),
-        inner: r.inner.clone(),
-        accesses: r.accesses.clone(),
-        raw: r.raw.clone(),
-    })
+    (plain && distinct && m.env.tensors[tensor].dims.len() == raw.len()).then(|| r.clone())
 }
 
 fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader) -> Stmt {
     let all: Vec<(VarId, ExprId)> = enclosing(&m.body, &r.block).iter().map(|l| (l.var, l.extent)).collect();
+    let masks = block_at_mut(&mut m.body, &r.block).predicate.clone();
     let env = &mut m.env;
-    let access = &r.accesses[0];
+    let access = &r.accesses[0].index;
+    // Conditions without which an index may be out of bounds: those that share a variable with one.
+    let indexed: Vec<VarId> = access.iter().flat_map(|&e| env.pool.vars_of(e)).collect();
+    let relevant = |p: &ExprId| env.pool.vars_of(*p).iter().any(|v| indexed.contains(v));
+    let masks: Vec<ExprId> = masks.into_iter().chain(r.accesses[0].guard).filter(relevant).collect();
     let mut used: Vec<VarId> = Vec::new();
     for &(v, extent) in r.inner.iter().rev() {
-        if access.iter().any(|&e| env.pool.uses_var(e, v)) || used.iter().any(|&u| u == v) {
+        if access.iter().chain(&masks).any(|&e| env.pool.uses_var(e, v)) || used.contains(&v) {
             used.push(v);
             used.extend(env.pool.vars_of(extent));
         }
@@ -311,6 +355,7 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader
         loops.push((copy, extent));
     }
     let mut block = main.clone();
+    block.predicate = masks.iter().map(|&p| env.pool.substitute(p, &map)).collect();
     let mut bound: FxHashMap<VarId, ExprId> = FxHashMap::default();
     let mut access = access.iter();
     let mut reduce_loops = Vec::new();
@@ -351,7 +396,7 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader
         let var = env.new_var(name);
         let binding = env.pool.var(v);
         let at = reader.iters.iter().position(|i| i.kind == IterKind::Reduce).unwrap_or(reader.iters.len());
-        let kind = if reader.iters.iter().any(|i| i.kind == IterKind::Reduce && env.pool.uses_var(i.binding, v)) {
+        let kind = if is_reduction_var(&env.pool, reader, v) {
             IterKind::Reduce
         } else {
             IterKind::Spatial
