@@ -136,5 +136,23 @@ pub fn lower(
         },
     )
     .map_err(|errors| source.fail(&errors))?;
+    verified(&storage)?;
     Ok(Lowered { checked, storage, loops, times })
+}
+
+/// Nothing reaches code generation unverified.
+fn verified(storage: &StorageModule) -> Result<(), Failure> {
+    use cora_ir::verify::{StorageForm, verify_storage};
+    let Err(faults) = verify_storage(storage, StorageForm::Legal) else { return Ok(()) };
+    let path = reproducer(storage);
+    let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    Err(Failure::Bug(format!("the passes made an invalid program:\n  {}\n  reproducer: {path}", faults.join("\n  "))))
+}
+
+/// Writes the module where a person can find it, and gives the path.
+pub fn reproducer(storage: &StorageModule) -> String {
+    let path = std::env::temp_dir().join(format!("cora-{}.reproducer", std::process::id()));
+    // The message that names the file matters more than an error in writing it.
+    let _ = std::fs::write(&path, cora_ir::text::print_storage(storage));
+    path.display().to_string()
 }

@@ -130,8 +130,8 @@ impl RunReport {
                 let _ = writeln!(t, "  {:<24} {:>10.3} {rate:>16} {share:>9}", k.kernel, k.ms);
             }
             let useful: f64 = self.kernels.iter().map(|k| k.useful_flops).sum();
-            let rate = if self.total_ms > 0.0 { useful / self.total_ms / 1e6 } else { 0.0 };
-            let _ = writeln!(t, "  {:<24} {:>10.3} {rate:>16.1}", "total", self.total_ms);
+            let rate = if useful > 0.0 { format!("{:.1}", useful / self.total_ms / 1e6) } else { "-".to_owned() };
+            let _ = writeln!(t, "  {:<24} {:>10.3} {rate:>16}", "total", self.total_ms);
             let bytes: u64 = self.tables.iter().map(|r| r.bytes).sum();
             let _ = writeln!(
                 t,

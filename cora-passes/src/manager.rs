@@ -101,7 +101,7 @@ pub const PASSES: &[Pass] = &[
         name: "lower-functions",
         summary: "calls that are left become reads of prelude tables",
         input: Stage::Storage,
-        run: |p, _, _| on_storage(p, functions::lower_functions),
+        run: |p, cx, _| on_storage(p, |m| functions::lower_functions(m, cx.simplifier)),
     },
     Pass {
         name: "vectorize-and-unroll",

@@ -85,7 +85,9 @@ pub fn target_spec(target: &str, cpu: &str) -> Result<TargetSpec, Failure> {
     }
     let spec = if cpu == "host" { Ok(TargetSpec::host()) } else { TargetSpec::new(cpu) };
     spec.map_err(|e| match e {
-        CodegenError::UnknownTarget { .. } => Failure::User(format!("error[E0605]: {e}")),
+        CodegenError::UnknownTarget { .. } => {
+            Failure::User(format!("error[E0605]: {e}\n  help: `host` is this machine's processor"))
+        }
         e => Failure::Bug(e.to_string()),
     })
 }
@@ -93,9 +95,8 @@ pub fn target_spec(target: &str, cpu: &str) -> Result<TargetSpec, Failure> {
 /// Native code for a lowered program.
 pub fn native(storage: &cora_ir::storage::StorageModule, target: &TargetSpec) -> Result<CompiledProgram, Failure> {
     compile_native(storage, target, &CompileOptions::default()).map_err(|e| {
-        let path = std::env::temp_dir().join(format!("cora-{}.reproducer", std::process::id()));
-        let _ = std::fs::write(&path, text::print_storage(storage));
-        Failure::Bug(format!("code generation failed: {e}\n  reproducer: {}", path.display()))
+        let path = crate::driver::reproducer(storage);
+        Failure::Bug(format!("code generation failed: {e}\n  reproducer: {path}"))
     })
 }
 

@@ -58,7 +58,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::User(text)) => {
-            eprintln!("{text}");
+            eprintln!("{}", text.trim_end());
             ExitCode::from(1)
         }
         Err(Failure::Mismatch(text)) => {

@@ -49,3 +49,16 @@ pub fn in_parallel<T: Sync>(items: &[T], one: impl Fn(&T) -> Vec<String> + Sync)
     all.sort_by_key(|(n, _)| *n);
     all.into_iter().flat_map(|(_, complaints)| complaints).collect()
 }
+
+/// Compares `text` with a file, or writes it there if `CORA_BLESS` is set; gives a complaint if they differ.
+#[allow(dead_code, reason = "not every test binary has expected files")]
+pub fn compare(path: &Path, text: &str) -> Option<String> {
+    if std::env::var_os("CORA_BLESS").is_some() {
+        std::fs::write(path, text).expect("writable");
+        return None;
+    }
+    let expected = std::fs::read_to_string(path).unwrap_or_default();
+    let name = path.strip_prefix(root()).unwrap_or(path).display();
+    (expected != text)
+        .then(|| format!("{name} differs (CORA_BLESS=1 accepts):\n--- expected\n{expected}\n--- found\n{text}"))
+}

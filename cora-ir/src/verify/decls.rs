@@ -3,13 +3,14 @@
 use super::{Allow, Checker, Loads};
 use crate::env::{Scope, Tensor, Uf, UfDef};
 use crate::expr::Expr;
-use crate::ids::{EntityId, ExprId, UfId};
+use crate::ids::{EntityId, ExprId, TensorId, UfId};
 use crate::types::ScalarType;
 use rustc_hash::FxHashSet;
 
 impl Checker<'_> {
-    /// Checks everything that is declared. `attached` says whether extents may mention variables.
-    pub(super) fn declarations(&mut self, attached: bool) {
+    /// Checks everything that is declared. `attached` says whether extents may mention variables;
+    /// `tables` are what they may read (functions may have been lowered to them).
+    pub(super) fn declarations(&mut self, attached: bool, tables: &FxHashSet<TensorId>) {
         let env = self.env;
         self.distinct("parameter", env.params.iter().map(|(_, p)| p.name.as_str()));
         self.distinct("function", env.ufs.iter().map(|(_, f)| f.name.as_str()));
@@ -23,7 +24,7 @@ impl Checker<'_> {
             self.within(format!("uf @{}", f.name), |c| c.uf(id, f));
         }
         for (_, t) in env.tensors.iter() {
-            self.within(format!("tensor @{}", t.name), |c| c.tensor(t, attached));
+            self.within(format!("tensor @{}", t.name), |c| c.tensor(t, attached, tables));
         }
     }
 
@@ -103,12 +104,12 @@ impl Checker<'_> {
         }
     }
 
-    fn tensor(&mut self, t: &Tensor, attached: bool) {
+    fn tensor(&mut self, t: &Tensor, attached: bool, tables: &FxHashSet<TensorId>) {
         let nothing = FxHashSet::default();
         let free = attached && t.scope != Scope::Global;
         for (j, d) in t.dims.iter().enumerate() {
             let allow = Allow {
-                loads: Loads::No("tensor-dims"),
+                loads: if tables.is_empty() { Loads::No("tensor-dims") } else { Loads::Only(tables, "tensor-dims") },
                 args: (j as u32, "tensor-dims"),
                 vars: if free { None } else { Some((&nothing, "tensor-dims")) },
                 no_calls: None,

@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 /// Checks every invariant of the loop dialect; see the [module's header](self::super).
 pub fn verify_loops(m: &LoopModule) -> Result<(), Vec<VerifyError>> {
     let mut c = Checker::new(&m.env);
-    c.declarations(true);
+    c.declarations(true, &Default::default());
     let mut around = Around { scope: FxHashSet::default(), depth: 0, init: false };
     let mut written = FxHashSet::default();
     for s in &m.body {

@@ -21,9 +21,9 @@ pub enum StorageForm {
 /// Checks every invariant of the storage dialect; see the [module's header](self::super).
 pub fn verify_storage(m: &StorageModule, form: StorageForm) -> Result<(), Vec<VerifyError>> {
     let mut c = Checker::new(&m.env);
-    c.declarations(true);
-    c.distinct("kernel", m.kernels.iter().map(|k| k.name.as_str()));
     let tables: FxHashSet<TensorId> = m.tables.iter().map(|t| t.tensor).collect();
+    c.declarations(true, &tables);
+    c.distinct("kernel", m.kernels.iter().map(|k| k.name.as_str()));
     c.buffers(m, &tables, form);
     c.tables(m);
     let mut k = KernelChecker { c, m, tables, form, written: FxHashSet::default() };

@@ -3,18 +3,30 @@
 //! Only functions that are still called get a table, and each gets one: what simplification made
 //! disappear is never built. A search becomes an inline search in its prefix sum's table.
 //!
+//! A read is valid wherever the loops around it run, whether or not a condition there holds, so it
+//! may be hoisted: arguments that are not proved to be in the function's domain by the loops that
+//! bind their variables make a guarded read.
+//!
 //! Requires: simplified offsets. Ensures: no `Call` is left in kernels, buffer sizes, offsets or
 //! tables; tables are in the order in which they must be built. Runs after `to_storage`.
 
+use super::Simplifier;
 use super::layout::{Layout, sizes};
-use cora_ir::expr::Args;
+use super::sign::inside;
 use cora_ir::storage::{StorageModule, Stmt, Table};
-use cora_ir::{Env, Expr, ExprId, Role, ScalarType, Scope, Tensor, TensorDim, TensorId, UfDef, UfId};
+use cora_ir::{Env, Expr, ExprId, Literal, Role, ScalarType, Scope, Tensor, TensorDim, TensorId, UfDef, UfId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Replaces every call in `m` by a table read, and makes the tables.
-pub fn lower_functions(m: &mut StorageModule) {
-    let mut cx = Functions { env: std::mem::take(&mut m.env), tables: Vec::new(), memo: FxHashMap::default() };
+pub fn lower_functions(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
+    let mut cx = Functions {
+        env: std::mem::take(&mut m.env),
+        simplifier,
+        tables: Vec::new(),
+        memo: FxHashMap::default(),
+        loops: Vec::new(),
+        formals: Vec::new(),
+    };
     // Extent functions are the batch's own tables; they are inputs whether read or not.
     for f in cx.env.ufs.ids().collect::<Vec<_>>() {
         if matches!(cx.env.ufs[f].def, UfDef::Extent { .. }) {
@@ -23,15 +35,17 @@ pub fn lower_functions(m: &mut StorageModule) {
     }
     for b in &mut m.buffers {
         b.elems = cx.lower(b.elems);
-        b.offset = b.offset.map(|o| cx.lower(o));
+        let storage: Vec<ExprId> = cx.env.tensors[b.tensor].dims.iter().map(|d| d.storage).collect();
+        b.offset = b.offset.map(|o| cx.lower_over(&storage, o));
     }
     // Extents of the arguments' and results' dimensions: the host needs them.
     for t in cx.env.tensors.ids().collect::<Vec<_>>() {
         if cx.env.tensors[t].role != Role::Temp {
-            for d in 0..cx.env.tensors[t].dims.len() {
-                let dim = cx.env.tensors[t].dims[d].clone();
-                cx.env.tensors[t].dims[d].extent = cx.lower(dim.extent);
-                cx.env.tensors[t].dims[d].storage = cx.lower(dim.storage);
+            let dims = cx.env.tensors[t].dims.clone();
+            let storage: Vec<ExprId> = dims.iter().map(|d| d.storage).collect();
+            for (d, dim) in dims.iter().enumerate() {
+                cx.env.tensors[t].dims[d].extent = cx.lower_over(&storage[..d], dim.extent);
+                cx.env.tensors[t].dims[d].storage = cx.lower_over(&storage[..d], dim.storage);
             }
         }
     }
@@ -42,19 +56,26 @@ pub fn lower_functions(m: &mut StorageModule) {
     m.env = cx.env;
 }
 
-struct Functions {
+struct Functions<'a> {
     env: Env,
+    simplifier: &'a mut dyn Simplifier,
     tables: Vec<Table>,
     memo: FxHashMap<ExprId, ExprId>,
+    /// The loops around, with their extents before lowering.
+    loops: Vec<(VarId, ExprId)>,
+    /// The extents of `Arg(0..)`.
+    formals: Vec<ExprId>,
 }
 
-impl Functions {
+impl Functions<'_> {
     fn stmts(&mut self, body: &mut [Stmt]) {
         for s in body {
             match s {
-                Stmt::For { extent, body, .. } => {
+                Stmt::For { var, extent, body, .. } => {
+                    self.loops.push((*var, *extent));
                     *extent = self.lower(*extent);
                     self.stmts(body);
+                    self.loops.pop();
                 }
                 Stmt::If { cond, then, other } => {
                     *cond = self.lower(*cond);
@@ -71,41 +92,112 @@ impl Functions {
         }
     }
 
+    /// [`Functions::lower`] where `Arg(j)` is in `0..formals[j]`.
+    fn lower_over(&mut self, formals: &[ExprId], e: ExprId) -> ExprId {
+        let memo = std::mem::take(&mut self.memo);
+        let outer = std::mem::replace(&mut self.formals, formals.to_vec());
+        let out = self.lower(e);
+        self.formals = outer;
+        self.memo = memo;
+        out
+    }
+
     fn lower(&mut self, e: ExprId) -> ExprId {
         if let Some(&done) = self.memo.get(&e) {
             return done;
         }
-        let kids: Args = self.env.pool.children(e).iter().map(|&k| self.lower(k)).collect();
-        let out = match *self.env.pool.get(e) {
-            Expr::Call(f, _) => match self.env.ufs[f].def {
-                UfDef::Search { sum } => self.search(sum, &kids),
-                _ => {
-                    let table = self.table(f);
-                    let at = self.entry(f, &kids);
-                    self.read(table, at)
-                }
+        let out = match self.env.pool.get(e).clone() {
+            Expr::Call(f, args) => match self.env.ufs[f].def {
+                UfDef::Search { sum } => self.search(sum, &args),
+                _ => self.read(f, &args),
             },
-            _ => self.env.pool.with_children(e, &kids),
+            _ => {
+                let kids = self.env.pool.children(e);
+                let new: Vec<ExprId> = kids.iter().map(|&k| self.lower(k)).collect();
+                self.env.pool.with_children(e, &new)
+            }
         };
         self.memo.insert(e, out);
         out
     }
 
-    fn read(&mut self, table: TensorId, at: ExprId) -> ExprId {
-        let v = self.env.load(table, [at]);
+    /// The entry of `f` for `args` (not lowered yet); 0 beyond the table where they may be outside
+    /// the function's domain.
+    fn read(&mut self, f: UfId, args: &[ExprId]) -> ExprId {
+        let table = self.table(f);
+        let at = self.entry(f, args);
+        let guard = if self.in_domain(f, args) {
+            None
+        } else {
+            let entries = self.tables.iter().find(|t| t.uf == f).map(|t| t.entries);
+            let zero = self.env.pool.int(0);
+            let above = self.env.pool.le(zero, at);
+            let below = entries.map(|n| self.env.pool.lt(at, n));
+            let cond = self.env.pool.all([above].into_iter().chain(below));
+            let other = self.env.pool.lit(Literal::int(self.env.tensors[table].ty, 0));
+            Some((cond, other))
+        };
+        let ty = self.env.tensors[table].ty;
+        let v = self.env.pool.load_guarded(table, ty, [at], guard);
         self.env.pool.cast(ScalarType::Index, v)
     }
 
     fn search(&mut self, sum: UfId, args: &[ExprId]) -> ExprId {
         let table = self.table(sum);
         let (&value, outer) = args.split_last().expect("a search has at least one argument");
+        let value = self.lower(value);
         let extent = *self.env.ufs[sum].domain.last().expect("a prefix sum has at least one argument");
         let extent = self.env.pool.instantiate(extent, outer);
-        let len = self.lower(extent);
+        let mut len = self.lower(extent);
         let zero = self.env.pool.int(0);
         let first: Vec<ExprId> = outer.iter().copied().chain([zero]).collect();
-        let base = self.entry(sum, &first);
+        let mut base = self.entry(sum, &first);
+        if !self.in_domain(sum, &first) {
+            // An empty row at the beginning of the table instead of one that does not exist.
+            let exists = self.exists(sum, outer);
+            len = self.env.pool.select(exists, len, zero);
+            base = self.env.pool.select(exists, base, zero);
+        }
         self.env.pool.search(table, base, len, value)
+    }
+
+    /// Whether `args` are in the domain of `f` wherever the loops that bind their variables run.
+    fn in_domain(&mut self, f: UfId, args: &[ExprId]) -> bool {
+        let used: Vec<VarId> = args.iter().flat_map(|&a| self.env.pool.vars_of(a)).collect();
+        let depth = self.loops.iter().rposition(|l| used.contains(&l.0)).map_or(0, |n| n + 1);
+        let loops = self.loops[..depth].to_vec();
+        let formals = self.formals.clone();
+        let mut ranges: Vec<(ExprId, ExprId)> =
+            formals.into_iter().enumerate().map(|(n, e)| (self.env.pool.arg(n as u32), e)).collect();
+        ranges.extend(loops.iter().map(|&(v, e)| (self.env.pool.var(v), e)));
+        self.domain(f, args).into_iter().zip(args).all(|(size, &a)| {
+            if inside(&mut self.env, &ranges, a, size) {
+                return true;
+            }
+            let zero = self.env.pool.int(0);
+            let (above, below) = (self.env.pool.le(zero, a), self.env.pool.lt(a, size));
+            self.formals.is_empty()
+                && self.simplifier.prove(&mut self.env, &loops, &[], above)
+                && self.simplifier.prove(&mut self.env, &loops, &[], below)
+        })
+    }
+
+    /// A condition (lowered) that `outer`, the arguments of `f` but the last, are in its domain.
+    fn exists(&mut self, f: UfId, outer: &[ExprId]) -> ExprId {
+        let sizes = self.domain(f, outer);
+        let zero = self.env.pool.int(0);
+        let mut conds = Vec::new();
+        for (size, &a) in sizes.into_iter().zip(outer) {
+            let (size, a) = (self.lower(size), self.lower(a));
+            conds.extend([self.env.pool.le(zero, a), self.env.pool.lt(a, size)]);
+        }
+        self.env.pool.all(conds)
+    }
+
+    /// How many values each argument of `f` has, given the arguments before it.
+    fn domain(&mut self, f: UfId, args: &[ExprId]) -> Vec<ExprId> {
+        let extents = self.box_of(f);
+        extents.into_iter().map(|e| self.env.pool.instantiate(e, args)).collect()
     }
 
     /// The box of a function's table: its domain, one longer in the last dimension for sums.
@@ -124,13 +216,13 @@ impl Functions {
         extents
     }
 
-    /// Flat position of the entry for `args` (already lowered).
+    /// Flat position of the entry for `args` (not lowered yet).
     fn entry(&mut self, f: UfId, args: &[ExprId]) -> ExprId {
         let extents = self.box_of(f);
         let name = format!("{}.row", self.env.ufs[f].name);
         let offset = Layout { extents: &extents, name: &name }.offset(&mut self.env);
-        let offset = self.lower(offset);
-        self.env.pool.instantiate(offset, args)
+        let at = self.env.pool.instantiate(offset, args);
+        self.lower(at)
     }
 
     fn table(&mut self, f: UfId) -> TensorId {
@@ -142,8 +234,8 @@ impl Functions {
         let name = format!("{}.row", uf.name);
         let entries = Layout { extents: &extents, name: &name }.volume(&mut self.env, 0);
         let entries = self.lower(entries);
-        let domain = uf.domain.iter().map(|&e| self.lower(e)).collect();
-        let body = uf.def.body().map(|b| self.lower(b));
+        let domain = uf.domain.iter().enumerate().map(|(j, &e)| self.lower_over(&uf.domain[..j], e)).collect();
+        let body = uf.def.body().map(|b| self.lower_over(&uf.domain, b));
         let ty = if fits_i32(&mut self.env, f) { ScalarType::I32 } else { ScalarType::I64 };
         let name = self.env.fresh_tensor_name(&uf.name);
         let dims = vec![TensorDim { name: "entry".to_owned(), extent: entries, storage: entries }];

@@ -7,7 +7,8 @@
 //!
 //! Requires: functions lowered to tables. Ensures: an index expression that reads a table is a
 //! `let` in the body of the loop that binds its innermost variable. Tables never change while
-//! kernels run, so any read of one may move. Runs last before code generation.
+//! kernels run, and `lower_functions` made every read valid wherever its variables are bound, so any
+//! read of a table may move. Runs last before code generation.
 
 use cora_ir::storage::{StorageModule, Stmt};
 use cora_ir::{Env, Expr, ExprId, ScalarType, TensorId, VarId};
@@ -135,7 +136,7 @@ impl Hoist<'_> {
             && ty.lanes == 1
             && !self.env.pool.any(e, &mut |x| match x {
                 Expr::Var(v) => !self.bound.contains(v),
-                Expr::Load { tensor, guard, .. } => !self.tables.contains(tensor) || guard.is_some(),
+                Expr::Load { tensor, .. } => !self.tables.contains(tensor),
                 _ => false,
             })
     }

@@ -142,6 +142,7 @@ impl Lowering<'_> {
         let mut lo: Vec<Option<ExprId>> = vec![None; rank];
         let mut hi: Vec<Option<ExprId>> = vec![None; rank];
         let mut outer: Vec<(VarId, ExprId)> = Vec::new();
+        let mut positions: Vec<(VarId, ExprId)> = Vec::new();
         for u in all.iter().filter(|u| u.block.tensor == tensor && u.block.role != BlockRole::Init) {
             let loops: Vec<(VarId, ExprId)> = u.loops.iter().map(|l| (l.var, l.extent)).collect();
             let map: FxHashMap<VarId, ExprId> = u.block.iters.iter().map(|i| (i.var, i.binding)).collect();
@@ -150,15 +151,28 @@ impl Lowering<'_> {
                 let e = self.env.pool.substitute(u.block.index[d], &map);
                 let one = self.env.pool.int(1);
                 let (l, h) = range_over(&mut self.env, e, &loops[common..]).unwrap_or_else(|| {
-                    let extent = self.env.extent_at(tensor, d, &index);
+                    // Surplus iterations may write padding.
+                    let storage = self.env.tensors[tensor].dims[d].storage;
+                    let extent = self.env.pool.instantiate(storage, &index);
                     (self.env.pool.int(0), self.env.pool.sub(extent, one))
                 });
-                index.push(l);
+                index.push(if l == h {
+                    l
+                } else {
+                    // Any position of the region, for the extents of the dimensions inside.
+                    let size = self.env.pool.sub(h, l);
+                    let size = self.env.pool.add(size, one);
+                    let var = self.env.new_var("position");
+                    positions.push((var, size));
+                    let v = self.env.pool.var(var);
+                    self.env.pool.add(l, v)
+                });
                 lo[d] = Some(lo[d].map_or(l, |x| self.env.pool.min(x, l)));
                 hi[d] = Some(hi[d].map_or(h, |x| self.env.pool.max(x, h)));
             }
             outer = loops;
         }
+        outer.extend(positions);
         let (mut los, mut sizes) = (Vec::new(), Vec::new());
         for d in 0..rank {
             let (Some(l), Some(h)) = (lo[d], hi[d]) else { continue };

@@ -12,11 +12,12 @@
 //! Requires: storage dialect, simplified. Ensures: serial and parallel loops only. Runs before
 //! hoisting, so that what is uniform over the lanes is hoisted once.
 
+use super::sign::never_negative;
 use crate::schedule::annotate::constant_bound;
 use cora_ir::affine::{build, poly};
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{StorageModule, Stmt};
-use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, ScalarType, VarId};
+use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, ExprPool, ScalarType, VarId};
 use rustc_hash::FxHashMap;
 
 /// Removes vector and unrolled loops from every kernel.
@@ -24,28 +25,31 @@ pub fn vectorize_and_unroll(m: &mut StorageModule) {
     let env = &mut m.env;
     for k in &mut m.kernels {
         let body = std::mem::take(&mut k.body);
-        k.body = lower(env, body);
+        k.body = lower(env, body, &mut Vec::new());
     }
 }
 
-fn lower(env: &mut Env, body: Vec<Stmt>) -> Vec<Stmt> {
+/// The loops around a statement: variables and their extents.
+type Around = Vec<(ExprId, ExprId)>;
+
+fn lower(env: &mut Env, body: Vec<Stmt>, around: &mut Around) -> Vec<Stmt> {
     let mut out = Vec::new();
     for s in body {
         match s {
-            Stmt::For { var, extent, kind: LoopKind::Unroll, body } => unroll(env, var, extent, body, &mut out),
+            Stmt::For { var, extent, kind: LoopKind::Unroll, body } => unroll(env, var, extent, body, around, &mut out),
             Stmt::For { var, extent, kind: LoopKind::Vector, body } => {
-                let body = lower(env, body);
+                let body = lower_inside(env, var, extent, body, around);
                 match lanes_of(env, var, extent, &body) {
-                    Some(stmts) => out.extend(stmts),
+                    Some(stmts) => out.extend(where_any_lane_runs(env, (var, extent), &body, stmts, around)),
                     None => out.push(Stmt::For { var, extent, kind: LoopKind::Serial, body }),
                 }
             }
             Stmt::For { var, extent, kind, body } => {
-                let body = lower(env, body);
+                let body = lower_inside(env, var, extent, body, around);
                 out.push(Stmt::For { var, extent, kind, body });
             }
             Stmt::If { cond, then, other } => {
-                let (then, other) = (lower(env, then), lower(env, other));
+                let (then, other) = (lower(env, then, around), lower(env, other, around));
                 out.push(Stmt::If { cond, then, other });
             }
             s => out.push(s),
@@ -54,9 +58,45 @@ fn lower(env: &mut Env, body: Vec<Stmt>) -> Vec<Stmt> {
     out
 }
 
-fn unroll(env: &mut Env, var: VarId, extent: ExprId, body: Vec<Stmt>, out: &mut Vec<Stmt>) {
+fn lower_inside(env: &mut Env, var: VarId, extent: ExprId, body: Vec<Stmt>, around: &mut Around) -> Vec<Stmt> {
+    let v = env.pool.var(var);
+    around.push((v, extent));
+    let body = lower(env, body, around);
+    around.pop();
+    body
+}
+
+/// What lanes share is evaluated for all of them, so only where there is one: reads that do not
+/// depend on the lane may be invalid if the loop would not have run.
+fn where_any_lane_runs(
+    env: &mut Env,
+    (var, extent): (VarId, ExprId),
+    body: &[Stmt],
+    stmts: Vec<Stmt>,
+    around: &Around,
+) -> Vec<Stmt> {
+    let (zero, one) = (env.pool.int(0), env.pool.int(1));
+    let last = env.pool.sub(extent, one);
+    if !body.iter().any(|s| shares_reads(&env.pool, s, var)) || never_negative(env, around, last) {
+        return stmts;
+    }
+    let cond = env.pool.lt(zero, extent);
+    vec![Stmt::If { cond, then: stmts, other: Vec::new() }]
+}
+
+fn shares_reads(pool: &ExprPool, s: &Stmt, lane: VarId) -> bool {
+    let mut found = false;
+    s.walk(&mut |s| {
+        if let Stmt::Store { value, .. } = s {
+            pool.walk(*value, &mut |id, n| found |= matches!(n, Expr::Load { .. }) && !pool.uses_var(id, lane));
+        }
+    });
+    found
+}
+
+fn unroll(env: &mut Env, var: VarId, extent: ExprId, body: Vec<Stmt>, around: &mut Around, out: &mut Vec<Stmt>) {
     let Some(count) = constant_bound(&env.pool, extent) else {
-        let body = lower(env, body);
+        let body = lower_inside(env, var, extent, body, around);
         out.push(Stmt::For { var, extent, kind: LoopKind::Serial, body });
         return;
     };
@@ -65,7 +105,7 @@ fn unroll(env: &mut Env, var: VarId, extent: ExprId, body: Vec<Stmt>, out: &mut 
         let value = env.pool.int(i);
         let map: FxHashMap<VarId, ExprId> = [(var, value)].into_iter().collect();
         let copy: Vec<Stmt> = body.iter().map(|s| substitute(env, s, &map)).collect();
-        let copy = lower(env, copy);
+        let copy = lower(env, copy, around);
         let cond = env.pool.lt(value, extent);
         if exact || env.pool.as_bool(cond) == Some(true) {
             out.extend(copy);
@@ -109,6 +149,13 @@ fn renamed(env: &mut Env, var: VarId, map: &FxHashMap<VarId, ExprId>) -> (VarId,
     let e = env.pool.var(fresh);
     map.insert(var, e);
     (fresh, map)
+}
+
+fn conjuncts(pool: &ExprPool, e: ExprId) -> Vec<ExprId> {
+    match *pool.get(e) {
+        Expr::Bin(BinOp::And, a, b) => [conjuncts(pool, a), conjuncts(pool, b)].concat(),
+        _ => vec![e],
+    }
 }
 
 struct Lanes {
@@ -165,13 +212,24 @@ fn vector_stmt(env: &mut Env, l: &Lanes, s: &Stmt, mask: Option<ExprId>, out: &m
                 if !other.is_empty() {
                     return None;
                 }
-                let c = vector_expr(env, l, *cond)?;
+                // What all lanes agree on stays a branch: it may protect what they share.
+                let (varying, shared): (Vec<ExprId>, Vec<ExprId>) =
+                    conjuncts(&env.pool, *cond).into_iter().partition(|&c| env.pool.uses_var(c, l.var));
+                let cond = env.pool.all(varying);
+                let c = vector_expr(env, l, cond)?;
                 let both = match mask {
                     Some(m) => env.pool.bin(BinOp::And, m, c),
                     None => c,
                 };
+                let mut stmts = Vec::new();
                 for s in then {
-                    vector_stmt(env, l, s, Some(both), out)?;
+                    vector_stmt(env, l, s, Some(both), &mut stmts)?;
+                }
+                if shared.is_empty() {
+                    out.extend(stmts);
+                } else {
+                    let cond = env.pool.all(shared);
+                    out.push(Stmt::If { cond, then: stmts, other: Vec::new() });
                 }
             } else {
                 let (mut t, mut o) = (Vec::new(), Vec::new());

@@ -33,7 +33,8 @@ pub fn constant_bound(pool: &ExprPool, extent: cora_ir::ExprId) -> Option<i64> {
 fn serial_loop<'a>(m: &'a LoopModule, path: &[usize], r: &LoopRef) -> Result<&'a For, Diagnostic> {
     let l = loop_at(&m.body, path);
     if l.kind != LoopKind::Serial {
-        return Err(Diagnostic::new("E0411", format!("loop `{}.{}` is already {}", r.stage, r.name, l.kind.name())));
+        return Err(Diagnostic::new("E0411", format!("loop `{}.{}` is already {}", r.stage, r.name, l.kind.name()))
+            .hint("a loop has one kind; split it first to give its parts different ones"));
     }
     Ok(l)
 }
@@ -150,7 +151,8 @@ pub fn parallel(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> 
                     "loop `{}.{}` cannot be parallel: all its iterations write the same elements of `{name}`",
                     target.stage, target.name
                 ),
-            ));
+            )
+            .hint("make a loop parallel that indexes what the stage writes"));
         }
     }
     loop_at_mut(&mut m.body, &path).kind = LoopKind::Parallel;

@@ -41,10 +41,12 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     let stage = find_stage(m, c.stage)?;
     let path = find_loop(m, c.at)?;
     let Some(source) = m.env.tensor_named(c.tensor) else {
-        return Err(Diagnostic::new("E0463", format!("there is no tensor `{}`", c.tensor)));
+        return Err(Diagnostic::new("E0463", format!("there is no tensor `{}`", c.tensor))
+            .hint("name a tensor that the stage reads"));
     };
     if m.env.tensor_named(c.name).is_some() {
-        return Err(Diagnostic::new("E0460", format!("there already is a tensor `{}`", c.name)));
+        return Err(Diagnostic::new("E0460", format!("there already is a tensor `{}`", c.name))
+            .hint("choose another name for the copy"));
     }
     let inside = super::tree::loop_at(&m.body, &path);
     if m.env.tensors[source].role == Role::Temp && inside.body.iter().any(|s| writes(s, source)) {
@@ -89,7 +91,8 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
         return Err(Diagnostic::new(
             "E0463",
             format!("stage `{}` does not read `{}` in loop `{}.{}`", c.stage, c.tensor, c.at.stage, c.at.name),
-        ));
+        )
+        .hint("name a tensor that the stage reads inside that loop"));
     }
     m.body.insert(path[0], nest);
     let result = compute_at(m, c.name, c.at);
@@ -113,7 +116,8 @@ fn check_layout(m: &LoopModule, source: TensorId, layout: &[usize]) -> Result<()
     let mut sorted = layout.to_vec();
     sorted.sort_unstable();
     if sorted != (0..dims.len()).collect::<Vec<_>>() {
-        return Err(Diagnostic::new("E0464", format!("the layout names each of the {} dimensions of `{name}` once", dims.len())));
+        return Err(Diagnostic::new("E0464", format!("the layout names each of the {} dimensions of `{name}` once", dims.len()))
+            .hint("list every dimension, outermost first"));
     }
     for (at, &d) in layout.iter().enumerate() {
         for &later in &layout[at + 1..] {
@@ -122,7 +126,8 @@ fn check_layout(m: &LoopModule, source: TensorId, layout: &[usize]) -> Result<()
                 return Err(Diagnostic::new(
                     "E0464",
                     format!("the layout puts `{}` outside `{}`, which its extent depends on", dims[d].name, dims[later].name),
-                ));
+                )
+                .hint("a dimension stays inside those that its extent depends on"));
             }
         }
     }

@@ -26,14 +26,16 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
     let old = find_stage(m, stage)?;
     let path = find_loop(m, at)?;
     if m.env.tensor_named(name).is_some() {
-        return Err(Diagnostic::new("E0460", format!("there already is a tensor `{name}`")));
+        return Err(Diagnostic::new("E0460", format!("there already is a tensor `{name}`"))
+            .hint("choose another name for the new stage"));
     }
     let saved = m.body.clone();
     remove_init(&mut m.body, old);
     let path = find_loop(m, at).unwrap_or(path);
     let Some((block_path, block)) = find_main(&m.body, old, &path) else {
         m.body = saved;
-        return Err(Diagnostic::new("E0461", format!("loop `{}.{}` is not around stage `{stage}`", at.stage, at.name)));
+        return Err(Diagnostic::new("E0461", format!("loop `{}.{}` is not around stage `{stage}`", at.stage, at.name))
+            .hint("name a loop around the stage's own block"));
     };
     let all: Vec<For> =
         enclosing(&m.body, &block_path).into_iter().map(|l| For { body: Vec::new(), ..l.clone() }).collect();
@@ -52,7 +54,8 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
         return Err(Diagnostic::new(
             "E0461",
             format!("a loop inside `{}.{}` belongs to another stage", at.stage, at.name),
-        ));
+        )
+        .hint("cache the stage before others are attached in its loops"));
     }
     let ranges: Vec<(VarId, ExprId)> = all.iter().map(|l| (l.var, l.extent)).collect();
     let spatial: Vec<For> =
@@ -62,7 +65,8 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
         let Some(bound) = bound_above(&mut m.env, l.extent, &ranges) else {
             m.body = saved;
             let lname = &m.env.vars[l.var].name;
-            return Err(Diagnostic::new("E0462", format!("loop `{stage}.{lname}` has no bound to size `{name}` by")));
+            return Err(Diagnostic::new("E0462", format!("loop `{stage}.{lname}` has no bound to size `{name}` by"))
+                .hint("split it by a constant, or cache at an inner loop"));
         };
         dims.push(TensorDim { name: m.env.vars[l.var].name.clone(), extent: bound, storage: bound });
     }

@@ -18,7 +18,7 @@ use crate::lower::sign::{as_size, inside};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, TensorDim, TensorId, VarId};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, ExprPool, Role, Scope, TensorDim, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Moves stage `name` into the loop `at`.
@@ -39,21 +39,27 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
     })?;
     let path = find_loop(m, at)?;
     check_readers(m, tensor, &path, name, at)?;
-    let readers = collect_readers(m, tensor, &path);
+    let mut readers = collect_readers(m, tensor, &path);
     if readers.is_empty() {
-        return Err(Diagnostic::new("E0453", format!("nothing in loop `{}.{}` reads `{name}`", at.stage, at.name)));
+        return Err(Diagnostic::new("E0453", format!("nothing in loop `{}.{}` reads `{name}`", at.stage, at.name))
+            .hint("attach it at a loop of a stage that reads it"));
     }
+    let mask = shared_mask(m, &path, &readers);
+    mark_conditional(m, tensor, &mut readers, &mask);
     m.env.tensors[tensor].scope = Scope::Local;
-    let nest = match box_region(m, tensor, &readers) {
+    let mut nest = match box_region(m, tensor, &readers) {
         Some(region) => build_box(m, stage, &main, &region),
-        None => match pointwise(m, tensor, &readers) {
-            Some(reader) => build_pointwise(m, stage, &main, &reader),
+        None => match pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &main, &r, &mask)) {
+            Some(nest) => nest,
             None => {
                 let full = full_region(m, tensor, &readers);
                 build_box(m, stage, &main, &full)
             }
         },
     };
+    if mask.iter().any(|&c| m.env.pool.vars_of(c).iter().any(|&v| mentions(&m.env.pool, &nest, v))) {
+        nest = masked(&mut m.env, stage, nest, &mask);
+    }
     let reads = |s: &Stmt, m: &LoopModule| reads_below(&m.env.pool, std::slice::from_ref(s)).contains(&tensor);
     let first = loop_at(&m.body, &path).body.iter().position(|s| reads(s, m)).unwrap_or(0);
     body_at_mut(&mut m.body, &path).insert(first, nest);
@@ -119,6 +125,8 @@ struct Reader {
     block: Path,
     inner: Vec<(VarId, ExprId)>,
     accesses: Vec<Access>,
+    /// The block's own.
+    predicate: Vec<ExprId>,
 }
 
 /// A distinct read of the tensor in a block.
@@ -167,24 +175,65 @@ fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path) -> Vec<Rea
             continue;
         }
         let map: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
-        let masked = !b.predicate.is_empty();
-        let loops: Vec<(VarId, ExprId)> = enclosing(&m.body, &p).iter().map(|l| (l.var, l.extent)).collect();
-        let inner = loops[path.len()..].to_vec();
-        let ranges: Vec<(ExprId, ExprId)> = loops.iter().map(|&(v, e)| (m.env.pool.var(v), e)).collect();
+        let predicate = b.predicate.clone();
+        let inner = enclosing(&m.body, &p)[path.len()..].iter().map(|l| (l.var, l.extent)).collect();
+        let pool = &mut m.env.pool;
         let accesses = raw.into_iter().map(|(raw, guard)| {
-            let index: Vec<ExprId> = raw.iter().map(|&e| m.env.pool.substitute(e, &map)).collect();
-            let guard = guard.map(|g| m.env.pool.substitute(g, &map));
-            let conditional = (0..index.len()).map(|d| {
-                let extent = m.env.extent_at(tensor, d, &index);
-                (masked || guard.is_some()) && !inside(&mut m.env, &ranges, index[d], extent)
-            });
-            let conditional = conditional.collect();
-            Access { raw, index, conditional, guard }
+            let index: Vec<ExprId> = raw.iter().map(|&e| pool.substitute(e, &map)).collect();
+            let guard = guard.map(|g| pool.substitute(g, &map));
+            Access { raw, conditional: vec![false; index.len()], index, guard }
         });
         let accesses = accesses.collect();
-        readers.push(Reader { block: p, inner, accesses });
+        readers.push(Reader { block: p, inner, accesses, predicate });
     }
     readers
+}
+
+/// The conjuncts that every reader has and that are known outside the attached nest: it need not run
+/// where they fail, and functions may have no value there.
+fn shared_mask(m: &LoopModule, path: &Path, readers: &[Reader]) -> Vec<ExprId> {
+    let mut outer: Vec<VarId> = enclosing(&m.body, path).iter().map(|l| l.var).collect();
+    outer.push(loop_at(&m.body, path).var);
+    let [first, others @ ..] = readers else { return Vec::new() };
+    let known = |c: &ExprId| m.env.pool.vars_of(*c).iter().all(|v| outer.contains(v));
+    let shared = |c: &ExprId| others.iter().all(|r| r.predicate.contains(c));
+    first.predicate.iter().copied().filter(|c| known(c) && shared(c)).collect()
+}
+
+/// Marks the positions that are in bounds only under a guard or under a conjunct that is not in `mask`.
+fn mark_conditional(m: &mut LoopModule, tensor: TensorId, readers: &mut [Reader], mask: &[ExprId]) {
+    for r in readers {
+        let loops: Vec<(VarId, ExprId)> = enclosing(&m.body, &r.block).iter().map(|l| (l.var, l.extent)).collect();
+        let ranges: Vec<(ExprId, ExprId)> = loops.iter().map(|&(v, e)| (m.env.pool.var(v), e)).collect();
+        let masked = r.predicate.iter().any(|c| !mask.contains(c));
+        for a in r.accesses.iter_mut().filter(|a| masked || a.guard.is_some()) {
+            for d in 0..a.index.len() {
+                let extent = m.env.extent_at(tensor, d, &a.index);
+                a.conditional[d] = !inside(&mut m.env, &ranges, a.index[d], extent);
+            }
+        }
+    }
+}
+
+/// Whether `v` occurs in an extent or a binding.
+fn mentions(pool: &ExprPool, s: &Stmt, v: VarId) -> bool {
+    let mut found = false;
+    s.walk(&mut |s| {
+        found |= match s {
+            Stmt::For(l) => pool.uses_var(l.extent, v),
+            Stmt::Block(b) => b.iters.iter().any(|i| pool.uses_var(i.binding, v)),
+        }
+    });
+    found
+}
+
+/// The nest in a loop that runs once where all of `mask` holds, else not at all.
+fn masked(env: &mut Env, stage: TensorId, nest: Stmt, mask: &[ExprId]) -> Stmt {
+    let var = env.new_var("once");
+    let holds = env.pool.all(mask.iter().copied());
+    let (one, zero) = (env.pool.int(1), env.pool.int(0));
+    let extent = env.pool.select(holds, one, zero);
+    Stmt::For(For { var, stage, extent, kind: LoopKind::Serial, init: false, body: vec![nest] })
 }
 
 /// The positions of one dimension that are read.
@@ -324,15 +373,16 @@ fn pointwise(m: &LoopModule, tensor: TensorId, readers: &[Reader]) -> Option<Rea
     (plain && distinct && m.env.tensors[tensor].dims.len() == raw.len()).then(|| r.clone())
 }
 
-fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader) -> Stmt {
+/// Nothing if no size for the buffer is known.
+fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader, mask: &[ExprId]) -> Option<Stmt> {
     let all: Vec<(VarId, ExprId)> = enclosing(&m.body, &r.block).iter().map(|l| (l.var, l.extent)).collect();
-    let masks = block_at_mut(&mut m.body, &r.block).predicate.clone();
+    let masks = r.predicate.iter().copied().filter(|c| !mask.contains(c));
     let env = &mut m.env;
     let access = &r.accesses[0].index;
     // Conditions without which an index may be out of bounds: those that share a variable with one.
     let indexed: Vec<VarId> = access.iter().flat_map(|&e| env.pool.vars_of(e)).collect();
     let relevant = |p: &ExprId| env.pool.vars_of(*p).iter().any(|v| indexed.contains(v));
-    let masks: Vec<ExprId> = masks.into_iter().chain(r.accesses[0].guard).filter(relevant).collect();
+    let masks: Vec<ExprId> = masks.chain(r.accesses[0].guard).filter(relevant).collect();
     let mut used: Vec<VarId> = Vec::new();
     for &(v, extent) in r.inner.iter().rev() {
         if access.iter().chain(&masks).any(|&e| env.pool.uses_var(e, v)) || used.contains(&v) {
@@ -346,7 +396,7 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader
     let (mut loops, mut dims) = (Vec::new(), Vec::new());
     for &(v, extent) in &mirrored {
         let name = env.vars[v].name.clone();
-        let bound = bound_above(env, extent, &all).unwrap_or(extent);
+        let bound = bound_above(env, extent, &all)?;
         dims.push(TensorDim { name: name.clone(), extent: bound, storage: bound });
         let extent = env.pool.substitute(extent, &map);
         let copy = env.new_var(name);
@@ -412,7 +462,7 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader
         _ => None,
     });
     loops.extend(reduce_loops);
-    wrap(&mut m.env, stage, block, &loops)
+    Some(wrap(&mut m.env, stage, block, &loops))
 }
 
 fn block_at_mut<'a>(body: &'a mut [Stmt], path: &[usize]) -> &'a mut Block {

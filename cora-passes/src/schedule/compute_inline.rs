@@ -16,7 +16,8 @@ use rustc_hash::FxHashMap;
 pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> {
     let stage = find_stage(m, name)?;
     if m.env.tensors[stage].role != Role::Temp {
-        return Err(Diagnostic::new("E0454", format!("`{name}` is an output; it cannot be inlined")));
+        return Err(Diagnostic::new("E0454", format!("`{name}` is an output; it cannot be inlined"))
+            .hint("an output is stored; compute what reads it at its loops instead"));
     }
     let of_stage = |s: &Stmt| {
         let mut blocks = Vec::new();
@@ -26,7 +27,7 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
             }
         });
         match blocks.as_slice() {
-            [b] if b.stage == stage => Some(b.clone()),
+            [b, ..] if blocks.iter().all(|b| b.stage == stage) => Some(b.clone()),
             _ => None,
         }
     };
@@ -41,7 +42,8 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
     }
     let formals: Option<Vec<VarId>> = block.index.iter().map(|&e| m.env.pool.as_var(e)).collect();
     let Some(formals) = formals else {
-        return Err(Diagnostic::new("E0454", format!("stage `{name}` is cached; it cannot be inlined")));
+        return Err(Diagnostic::new("E0454", format!("stage `{name}` is cached; it cannot be inlined"))
+            .hint("inline it before cache steps"));
     };
     m.body.remove(at);
     let pool = &mut m.env.pool;

@@ -27,10 +27,11 @@ use rustc_hash::FxHashMap;
 /// that is not serial, `E0421` a reduced loop fused with a spatial one, `E0422` `pad` below 1.
 pub fn fuse(m: &mut LoopModule, loops: &[LoopRef], name: &str, pad: i64) -> Result<(), Diagnostic> {
     let Some(first) = loops.first() else {
-        return Err(Diagnostic::new("E0420", "fuse needs at least one loop"));
+        return Err(Diagnostic::new("E0420", "fuse needs at least one loop").hint("name the loops outermost first"));
     };
     if pad < 1 {
-        return Err(Diagnostic::new("E0422", format!("bulk padding to a multiple of {pad} is not possible")));
+        return Err(Diagnostic::new("E0422", format!("bulk padding to a multiple of {pad} is not possible"))
+            .hint("pad to a positive multiple"));
     }
     let top = find_loop(m, first)?;
     let stage = loop_at(&m.body, &top).stage;
@@ -69,7 +70,8 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
         }
         let l = loop_at(&m.body, &here);
         if l.kind != LoopKind::Serial {
-            return Err(Diagnostic::new("E0411", format!("loop `{}.{}` is already {}", r.stage, r.name, l.kind.name())));
+            return Err(Diagnostic::new("E0411", format!("loop `{}.{}` is already {}", r.stage, r.name, l.kind.name()))
+                .hint("fuse loops before they are made parallel, vector or unrolled"));
         }
         nest.push(For { body: Vec::new(), ..l.clone() });
     }

@@ -7,9 +7,10 @@
 use super::compute_inline::zero_of;
 use super::split::divisible;
 use super::tree::{add_predicate, clamp_calls, find_loop, find_stage, loop_at, loop_at_mut, place_init};
+use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Diagnostic, Env, Expr, ExprId, VarId};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, TensorId, VarId};
 
 /// Rounds the storage extent of dimension `dim` of `tensor` up to a multiple.
 ///
@@ -18,10 +19,12 @@ use cora_ir::{Diagnostic, Env, Expr, ExprId, VarId};
 /// dimension whose index decides, by a function, how large another one is.
 pub fn pad_dim(m: &mut LoopModule, tensor: &str, dim: &str, multiple: i64) -> Result<(), Diagnostic> {
     let Some(t) = m.env.tensor_named(tensor) else {
-        return Err(Diagnostic::new("E0463", format!("there is no tensor `{tensor}`")));
+        return Err(Diagnostic::new("E0463", format!("there is no tensor `{tensor}`"))
+            .hint("name a tensor of the program or of an earlier step"));
     };
     if multiple < 1 {
-        return Err(Diagnostic::new("E0471", format!("cannot pad to a multiple of {multiple}")));
+        return Err(Diagnostic::new("E0471", format!("cannot pad to a multiple of {multiple}"))
+            .hint("pad to a positive multiple"));
     }
     let Some(d) = m.env.tensors[t].dims.iter().position(|d| d.name == dim) else {
         let names: Vec<&str> = m.env.tensors[t].dims.iter().map(|d| d.name.as_str()).collect();
@@ -55,13 +58,15 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     let l = loop_at(&m.body, &path);
     let (var, extent) = (l.var, l.extent);
     if multiple < 1 {
-        return Err(Diagnostic::new("E0471", format!("cannot pad to a multiple of {multiple}")));
+        return Err(Diagnostic::new("E0471", format!("cannot pad to a multiple of {multiple}"))
+            .hint("pad to a positive multiple"));
     }
     if l.kind != LoopKind::Serial {
         return Err(Diagnostic::new(
             "E0411",
             format!("loop `{}.{}` is already {}", target.stage, target.name, l.kind.name()),
-        ));
+        )
+        .hint("pad it before it is made parallel, vector or unrolled"));
     }
     if divisible(&mut m.env.pool, extent, multiple) {
         return Ok(());
@@ -78,7 +83,7 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
                 (0..b.iters.len()).filter(|&n| m.env.pool.uses_var(b.iters[n].binding, var)).collect();
             if using.iter().any(|&n| b.iters[n].binding != v) {
                 error = Some(not_a_dimension(target));
-            } else if using.iter().any(|&n| b.iters[n].kind == IterKind::Reduce) {
+            } else if using.is_empty() || using.iter().any(|&n| b.iters[n].kind == IterKind::Reduce) {
                 reduced = true;
             } else {
                 for n in using {
@@ -108,7 +113,7 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
 }
 
 /// Whether a function is called with something that depends on `Arg(n)`.
-fn calls_with_arg(pool: &cora_ir::ExprPool, e: ExprId, n: u32) -> bool {
+pub(super) fn calls_with_arg(pool: &cora_ir::ExprPool, e: ExprId, n: u32) -> bool {
     let mut found = false;
     pool.walk(e, &mut |id, x| {
         if matches!(x, Expr::Call(..)) {
@@ -144,15 +149,34 @@ fn pad_block(env: &mut Env, b: &mut Block, n: usize, multiple: i64) -> Result<()
         }
     }
     let valid = env.pool.lt(index_var, extent);
-    b.value = guard_uses(env, b.value, var, valid);
+    b.value = guard_uses(env, b.value, (var, extent), multiple, valid);
     b.iters[n].extent = env.pool.round_up(extent, multiple);
     Ok(())
 }
 
-/// Guards every load whose index mentions `var`: where `valid` fails, 0 is the value.
-fn guard_uses(env: &mut Env, e: ExprId, var: VarId, valid: ExprId) -> ExprId {
+/// Guards every load whose index mentions `var`: where `valid` fails, 0 is the value. A load at
+/// `var` itself from a dimension that is stored with the same padding needs no guard: the surplus
+/// position exists, and what it holds reaches surplus elements only.
+fn guard_uses(env: &mut Env, e: ExprId, (var, extent): (VarId, ExprId), multiple: i64, valid: ExprId) -> ExprId {
+    let mut loads = Vec::new();
+    env.pool.walk(e, &mut |id, n| {
+        if let Expr::Load { tensor, index, .. } = n
+            && index.iter().any(|&i| env.pool.uses_var(i, var))
+        {
+            loads.push((id, *tensor, index.to_vec()));
+        }
+    });
+    let mut stored: Vec<ExprId> = Vec::new();
+    for (id, tensor, index) in loads {
+        if stored_alike(env, tensor, &index, (var, extent), multiple) {
+            stored.push(id);
+        }
+    }
     env.pool.rewrite(e, &mut |p, x| match p.get(x).clone() {
         Expr::Load { tensor, index, guard } if index.iter().any(|&i| p.uses_var(i, var)) => {
+            if stored.contains(&x) {
+                return None;
+            }
             let ty = p.ty(x).scalar;
             let guard = match guard {
                 Some((c, o)) => (p.and(valid, c), o),
@@ -162,4 +186,20 @@ fn guard_uses(env: &mut Env, e: ExprId, var: VarId, valid: ExprId) -> ExprId {
         }
         _ => None,
     })
+}
+
+/// Whether `tensor[index]` is read at `var` in one dimension, of the same extent as the loop and
+/// with storage that is a multiple of the padding. Integers may be used as indices, so they are
+/// never read from padding.
+fn stored_alike(env: &mut Env, tensor: TensorId, index: &[ExprId], (var, extent): (VarId, ExprId), multiple: i64) -> bool {
+    let x = env.pool.var(var);
+    let mut dims = index.iter().enumerate().filter(|(_, i)| env.pool.uses_var(**i, var)).map(|(d, _)| d);
+    let (Some(d), None) = (dims.next(), dims.next()) else { return false };
+    if index[d] != x || !env.tensors[tensor].ty.is_float() {
+        return false;
+    }
+    let storage = env.tensors[tensor].dims[d].storage;
+    let same = env.extent_at(tensor, d, index);
+    let (same, extent) = (normalize(&mut env.pool, same), normalize(&mut env.pool, extent));
+    same == extent && divisible(&mut env.pool, storage, multiple)
 }

@@ -120,7 +120,11 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
             }
             never_negative(env, &[], b).then_some(x)
         }
-        Expr::Bin(BinOp::Mul, a, b) if never_negative(env, &[], a) && never_negative(env, &[], b) => {
+        Expr::Bin(BinOp::Mul, a, b) => {
+            let ranges: Vec<(ExprId, ExprId)> = loops.iter().map(|&(v, e)| (env.pool.var(v), e)).collect();
+            if !never_negative(env, &ranges, a) || !never_negative(env, &ranges, b) {
+                return None;
+            }
             let (x, y) = (bound_above(env, a, loops)?, bound_above(env, b, loops)?);
             Some(env.pool.mul(x, y))
         }

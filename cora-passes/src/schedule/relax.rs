@@ -16,7 +16,12 @@
 //! stay in registers.
 
 use super::compute_inline::zero_of;
-use super::tree::{find_loop, loop_at, loop_at_mut, place_init};
+use super::pad::calls_with_arg;
+use super::region::bound_above;
+use super::tree::{clamp_calls, enclosing, find_loop, loop_at, loop_at_mut, place_init};
+use crate::lower::sign::never_negative;
+use crate::simplify::{Facts, Prover};
+use cora_ir::affine::poly;
 use cora_ir::loops::{Block, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Scope, TensorId, VarId};
@@ -47,15 +52,39 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     if !blocks_allow(&m.env, &l.body, stage, var) {
         return Err(refuse("it does not index the stage's buffer, or is reduced over"));
     }
+    // Where the tile may be empty there is no valid position to clamp to.
+    let one = m.env.pool.int(1);
+    let last = m.env.pool.sub(rest, one);
+    let ranges: Vec<(ExprId, ExprId)> =
+        enclosing(&m.body, &path).iter().map(|l| (l.var, l.extent)).map(|(v, e)| (m.env.pool.var(v), e)).collect();
+    let mut loops: Vec<(VarId, ExprId)> = enclosing(&m.body, &path).iter().map(|l| (l.var, l.extent)).collect();
+    let never_empty = never_negative(&mut m.env, &ranges, last) || {
+        let zero = m.env.pool.int(0);
+        let goal = m.env.pool.le(zero, last);
+        Prover::new().prove(&mut m.env, &Facts::in_loops(loops.iter().copied()), goal).is_proved()
+    };
+    loops.push((var, full));
+    let mask = kind == LoopKind::Vector || !never_empty;
+    if !never_empty && extents_below_use(&m.env, &loop_at(&m.body, &path).body, var) {
+        return Err(refuse("it may be empty, and loops inside depend on it"));
+    }
+    let Some(storage) = room(&mut m.env, &loop_at(&m.body, &path).body, (var, full), &loops, never_empty) else {
+        return Err(refuse("its buffer has no room for the full tile"));
+    };
+    for (d, extent) in storage {
+        m.env.tensors[stage].dims[d].storage = extent;
+    }
     let mut body = std::mem::take(&mut loop_at_mut(&mut m.body, &path).body);
+    if mask {
+        clamp_calls(&mut m.env.pool, &mut body, var, last);
+    }
     for s in &mut body {
-        if kind != LoopKind::Vector {
+        if mask {
+            s.blocks_mut(&mut |b| mask_reads(&mut m.env, b, var, (full, rest)));
+        } else {
             clamp_extents(&mut m.env, s, var, rest);
+            s.blocks_mut(&mut |b| clamp_reads(&mut m.env, b, var, rest));
         }
-        s.blocks_mut(&mut |b| match kind {
-            LoopKind::Vector => mask_reads(&mut m.env, b, var, rest),
-            _ => clamp_reads(&mut m.env, b, var, rest),
-        });
     }
     let l = loop_at_mut(&mut m.body, &path);
     l.body = body;
@@ -106,6 +135,61 @@ fn blocks_allow(env: &Env, body: &[Stmt], stage: TensorId, var: VarId) -> bool {
         });
     }
     ok
+}
+
+fn extents_below_use(env: &Env, body: &[Stmt], var: VarId) -> bool {
+    let mut found = false;
+    for s in body {
+        s.walk(&mut |s| found |= matches!(s, Stmt::For(l) if env.pool.uses_var(l.extent, var)));
+    }
+    found
+}
+
+/// The storage extents with which the full tile stays inside the buffer: those of a buffer that is
+/// indexed by the loop itself have room; one that keeps the tensor's own positions gets some, in
+/// dimensions that no other one's size depends on.
+fn room(
+    env: &mut Env,
+    body: &[Stmt],
+    (var, full): (VarId, ExprId),
+    outer: &[(VarId, ExprId)],
+    never_empty: bool,
+) -> Option<Vec<(usize, ExprId)>> {
+    let (mut blocks, mut loops) = (Vec::new(), outer.to_vec());
+    for s in body {
+        s.walk(&mut |s| match s {
+            Stmt::Block(b) => blocks.push(b),
+            Stmt::For(l) => loops.push((l.var, l.extent)),
+        });
+    }
+    let tile = env.pool.as_int(full)?;
+    let v = env.pool.var(var);
+    let mut out = Vec::new();
+    for b in blocks {
+        for (d, &e) in b.index.iter().enumerate() {
+            let binding = env.pool.as_var(e).and_then(|x| b.iters.iter().find(|i| i.var == x)).map(|i| i.binding);
+            let uses = b.iters.iter().any(|i| env.pool.uses_var(e, i.var) && env.pool.uses_var(i.binding, var));
+            let storage = env.tensors[b.tensor].dims[d].storage;
+            if !uses || (binding == Some(v) && env.pool.as_int(storage).is_some_and(|n| n >= tile)) {
+                continue;
+            }
+            if let (Some(b), Some(n)) = (binding, env.pool.as_int(storage))
+                && let Some(greatest) = bound_above(env, b, &loops)
+                && env.pool.as_int(greatest).is_some_and(|g| g < n)
+            {
+                continue;
+            }
+            let slope = poly(&mut env.pool, binding?).terms.get(&vec![v]).copied().filter(|&c| c > 0 && never_empty)?;
+            let inner = &env.tensors[b.tensor].dims[d + 1..];
+            let steered = inner.iter().any(|x| calls_with_arg(&env.pool, x.storage, d as u32));
+            if steered || out.iter().any(|(k, _)| *k == d) {
+                return None;
+            }
+            let more = env.pool.int(slope.checked_mul(tile - 1)?);
+            out.push((d, env.pool.add(storage, more)));
+        }
+    }
+    Some(out)
 }
 
 /// The constant operand of `min(c, r..)`, and the minimum of the others.
@@ -171,7 +255,7 @@ fn separate_index(env: &mut Env, b: &mut Block, var: VarId) {
 }
 
 /// Loads whose index depends on the lane are masked.
-fn mask_reads(env: &mut Env, b: &mut Block, var: VarId, rest: ExprId) {
+fn mask_reads(env: &mut Env, b: &mut Block, var: VarId, (full, rest): (ExprId, ExprId)) {
     let dependent: Vec<VarId> =
         b.iters.iter().filter(|i| env.pool.uses_var(i.binding, var)).map(|i| i.var).collect();
     let touched = |p: &cora_ir::ExprPool, e: ExprId| dependent.iter().any(|&d| p.uses_var(e, d));
@@ -194,8 +278,9 @@ fn mask_reads(env: &mut Env, b: &mut Block, var: VarId, rest: ExprId) {
         let at = b.iters.iter().position(|i| i.kind == IterKind::Reduce).unwrap_or(b.iters.len());
         // Their domains are those of the tile; only the comparison uses them.
         let one = env.pool.int(1);
-        let domain = env.pool.add(rest, one);
-        b.iters.insert(at, Iter { var: valid, kind: IterKind::Spatial, extent: domain, binding: rest });
+        let domain = env.pool.add(full, one);
+        let count = env.pool.min(full, rest);
+        b.iters.insert(at, Iter { var: valid, kind: IterKind::Spatial, extent: domain, binding: count });
         b.iters.insert(at, Iter { var: lane, kind: IterKind::Spatial, extent: domain, binding: lane_binding });
     }
 }

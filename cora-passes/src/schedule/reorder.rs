@@ -31,7 +31,8 @@ fn permute(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), Diag
     let mut paths = Vec::new();
     for (n, name) in order.iter().enumerate() {
         if order[..n].contains(name) {
-            return Err(Diagnostic::new("E0432", format!("reorder names loop `{stage}.{name}` twice")));
+            return Err(Diagnostic::new("E0432", format!("reorder names loop `{stage}.{name}` twice"))
+                .hint("name each loop once; loops that are not named keep their places"));
         }
         paths.push(find_loop(m, &LoopRef { stage: stage.to_owned(), name: name.clone() })?);
     }
@@ -48,7 +49,8 @@ fn permute(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), Diag
         .hint("reorder before attaching other stages between the loops")
     };
     if sorted.iter().any(|p| !last.starts_with(p)) {
-        return Err(Diagnostic::new("E0430", format!("reorder of `{stage}`: the loops are not in one nest")));
+        return Err(Diagnostic::new("E0430", format!("reorder of `{stage}`: the loops are not in one nest"))
+            .hint("name loops that lie one inside the other"));
     }
     for n in first.len()..last.len() {
         let l = loop_at(&m.body, &last[..n]);
@@ -77,7 +79,8 @@ fn check_order(m: &LoopModule, stage: &str, new: &[For]) -> Result<(), Diagnosti
     for (n, l) in new.iter().enumerate() {
         let name = &m.env.vars[l.var].name;
         if n > 0 && l.kind == LoopKind::Parallel {
-            return Err(Diagnostic::new("E0411", format!("loop `{stage}.{name}` is parallel and would move inside another")));
+            return Err(Diagnostic::new("E0411", format!("loop `{stage}.{name}` is parallel and would move inside another"))
+                .hint("reorder first, then make the outermost loop parallel"));
         }
         if let Some(inner) = new[n + 1..].iter().find(|o| m.env.pool.uses_var(l.extent, o.var)) {
             let on = &m.env.vars[inner.var].name;

@@ -30,7 +30,8 @@ pub fn split(
     let l = loop_at(&m.body, &path);
     let (stage, var, extent, kind) = (l.stage, l.var, l.extent, l.kind);
     if factor < 1 {
-        return Err(Diagnostic::new("E0410", format!("split factor {factor} is not positive")));
+        return Err(Diagnostic::new("E0410", format!("split factor {factor} is not positive"))
+            .hint("tiles have at least one iteration"));
     }
     if kind != LoopKind::Serial {
         return Err(Diagnostic::new(
@@ -45,7 +46,8 @@ pub fn split(
         }
     }
     if names.0 == names.1 {
-        return Err(Diagnostic::new("E0403", format!("both loops of the split are called `{}`", names.0)));
+        return Err(Diagnostic::new("E0403", format!("both loops of the split are called `{}`", names.0))
+            .hint("give each a name of its own"));
     }
     let (outer, inner) = (m.env.new_var(names.0), m.env.new_var(names.1));
     let pool = &mut m.env.pool;

@@ -152,9 +152,9 @@ pub fn is_reduction_var(pool: &ExprPool, b: &Block, v: VarId) -> bool {
     bound(IterKind::Reduce) && !bound(IterKind::Spatial)
 }
 
-/// Makes the extents and predicates below call functions at `min(v, last)` instead of `v`: where a
-/// mask lets surplus iterations of loop `v` through, functions have no value. The mask itself, and
-/// what it keeps from being executed, is left as it is.
+/// Makes the extents and predicates below call functions and read tensors at `min(v, last)` instead
+/// of `v`: where a mask lets surplus iterations of loop `v` through, these have no value. The mask
+/// itself, and what it keeps from being executed, is left as it is.
 pub fn clamp_calls(pool: &mut ExprPool, stmts: &mut [Stmt], v: VarId, last: ExprId) {
     let var = pool.var(v);
     let clamped = pool.min(var, last);
@@ -175,7 +175,7 @@ fn clamp_below(pool: &mut ExprPool, stmts: &mut [Stmt], map: &FxHashMap<VarId, E
 }
 
 fn clamp_in_calls(pool: &mut ExprPool, e: ExprId, map: &FxHashMap<VarId, ExprId>) -> ExprId {
-    if matches!(pool.get(e), cora_ir::Expr::Call(..)) {
+    if matches!(pool.get(e), cora_ir::Expr::Call(..) | cora_ir::Expr::Load { .. }) {
         return pool.substitute(e, map);
     }
     let kids = pool.children(e);

@@ -201,7 +201,17 @@ impl Batch {
 
     /// An iteration in which the facts hold, if the draw gives one.
     pub fn iteration(&mut self, env: &Env, facts: &Facts, seed: u64) -> Option<Iteration> {
+        self.iteration_with(env, facts, &[], seed)
+    }
+
+    /// An iteration that also gives values to variables of which the facts say nothing.
+    pub fn iteration_with(&mut self, env: &Env, facts: &Facts, free: &[VarId], seed: u64) -> Option<Iteration> {
         let mut vars = Iteration::default();
+        for (i, &v) in free.iter().enumerate() {
+            let r = mix(mix(seed) ^ (i as u64 + 77));
+            let spread = [3, 9, 40][(r % 3) as usize];
+            vars.insert(v, draw(mix(r), -spread, spread, 2 * spread));
+        }
         for (i, &(v, extent)) in facts.vars.iter().enumerate() {
             let extent = self.eval(env, extent, &vars)?;
             if extent <= 0 {
@@ -253,15 +263,18 @@ fn binary(op: BinOp, a: i64, b: i64) -> Option<i64> {
 /// A batch and an iteration in which the facts hold and the goal does not, if one of a fixed
 /// number of small ones is such. What it returns is a fact: everything is evaluated by definition.
 pub fn counterexample(env: &Env, facts: &Facts, goal: ExprId) -> Option<Vec<(String, i64)>> {
-    for seed in 0..BATCHES {
+    let free = free_variables(env, facts, goal);
+    // Free variables seldom meet a condition by chance.
+    let batches = if free.is_empty() { BATCHES } else { 16 * BATCHES };
+    for seed in 0..batches {
         let mut batch = Batch::new(seed);
         for i in 0..ITERATIONS {
-            if let Some(vars) = batch.iteration(env, facts, mix(seed).wrapping_add(i))
+            if let Some(vars) = batch.iteration_with(env, facts, &free, mix(seed).wrapping_add(i))
                 && batch.eval(env, goal, &vars) == Some(0)
             {
                 // Only what the counterexample needs: evaluate it alone in a fresh batch.
                 let mut clean = Batch::new(seed);
-                let again = clean.iteration(env, facts, mix(seed).wrapping_add(i));
+                let again = clean.iteration_with(env, facts, &free, mix(seed).wrapping_add(i));
                 let vars = again.unwrap_or(vars);
                 clean.eval(env, goal, &vars);
                 return Some(clean.describe(env, &vars));
@@ -269,4 +282,17 @@ pub fn counterexample(env: &Env, facts: &Facts, goal: ExprId) -> Option<Vec<(Str
         }
     }
     None
+}
+
+/// Variables of the goal and the assumptions that no fact gives a range or a value.
+fn free_variables(env: &Env, facts: &Facts, goal: ExprId) -> Vec<VarId> {
+    let mut out = Vec::new();
+    for e in facts.assumptions.iter().copied().chain([goal]) {
+        for v in env.pool.vars_of(e) {
+            if !out.contains(&v) && facts.extent_of(v).is_none() && facts.value_of(v).is_none() {
+                out.push(v);
+            }
+        }
+    }
+    out
 }

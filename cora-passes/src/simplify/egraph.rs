@@ -14,6 +14,7 @@ use egg::{
     Analysis, BackoffScheduler, Condition, ConditionalApplier, DidMerge, EGraph, FlatTerm, Id, Language, Rewrite, Runner, Subst,
     Var,
 };
+use std::fmt::Write;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -137,7 +138,13 @@ fn compile(env: &Env, rule: &Rule, functions: Option<(UfId, Option<UfId>)>) -> V
     let mut out = Vec::new();
     for (i, form) in lhs.commuted().iter().enumerate() {
         let Some(from) = to_pattern(env, form, family) else { continue };
-        let name = if i == 0 { rule.name.to_owned() } else { format!("{}.{i}", rule.name) };
+        let mut name = rule.name.to_owned();
+        if i > 0 {
+            let _ = write!(name, ".{i}");
+        }
+        if let Some(f) = family {
+            let _ = write!(name, "@{}", env.ufs[f.sum].name);
+        }
         let made = if rule.guard.is_empty() && family.is_none() {
             Rewrite::new(name, from, to.clone())
         } else {
@@ -213,8 +220,8 @@ pub(super) fn saturated(cx: &mut Cx<'_>, e: ExprId) -> ExprId {
 /// One step of an explanation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The rule applied (with the number of the commuted form), or `value` for a constant found by
-    /// intervals; empty for the expression at the start.
+    /// The rule applied (`.n`: its n-th commuted form, `@p`: about the prefix sum p), or `value` for
+    /// a constant found by intervals; empty for the expression at the start.
     pub rule: String,
     /// The whole expression after the step.
     pub expr: ExprId,

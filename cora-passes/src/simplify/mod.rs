@@ -14,6 +14,7 @@
 mod atom_bounds;
 mod context;
 mod cost;
+mod definitions;
 pub mod egraph;
 pub mod concrete;
 pub mod facts;
@@ -21,15 +22,17 @@ mod fold;
 pub mod interval;
 mod language;
 mod linear;
+mod products;
 pub mod prover;
 pub mod range;
 pub mod rules;
 mod samples;
+mod solver;
 pub mod term;
 
 pub use facts::{Facts, Mark};
 pub use interval::{bounds, modulus};
-pub use prover::{Prover, Stage, Verdict};
+pub use prover::{Prover, Stage, Stats, Verdict};
 pub use range::{Interval, Stride};
 
 use context::{Cache, Cx};

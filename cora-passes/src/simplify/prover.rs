@@ -1,8 +1,11 @@
 //! Proof of conditions: inequalities first, then equality saturation, then the solver.
 
+use super::concrete::counterexample;
 use super::context::{Cache, Cx};
 use super::facts::Facts;
+use super::solver::Solver;
 use cora_ir::{Env, ExprId};
+use rustc_hash::FxHashMap;
 
 /// The procedure that decided a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,7 +29,7 @@ pub enum Verdict {
     Proved(Stage),
     /// There is a batch and an iteration in which the facts hold and the goal does not: the
     /// values of parameters, entries of extent functions and variables, by name.
-    Refuted(Vec<(String, i64)>),
+    Refuted(Stage, Vec<(String, i64)>),
     /// Neither; treat as not proved. Says why.
     Unknown(String),
 }
@@ -38,11 +41,35 @@ impl Verdict {
     }
 }
 
+/// How many questions each procedure decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Questions asked.
+    pub questions: u32,
+    /// Answered as before.
+    pub remembered: u32,
+    /// Proved by normal form.
+    pub affine: u32,
+    /// Proved by intervals, residues and symbolic inequalities.
+    pub linear: u32,
+    /// Proved by equality saturation.
+    pub egraph: u32,
+    /// Refuted by a small batch.
+    pub example: u32,
+    /// Proved or refuted by Z3.
+    pub solver: u32,
+    /// Not decided.
+    pub unknown: u32,
+}
+
 /// Proves conditions for one environment. It remembers answers by expression id: do not use one
 /// prover for two environments (an environment that grows, or moves to the next stage, is the same).
 #[derive(Default)]
 pub struct Prover {
     pub(super) cache: Cache,
+    verdicts: FxHashMap<(u32, ExprId), Verdict>,
+    solver: Option<Solver>,
+    stats: Stats,
 }
 
 impl Prover {
@@ -51,15 +78,63 @@ impl Prover {
         Self::default()
     }
 
+    /// How many questions each procedure decided so far.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
     /// Whether `goal` (a `Bool`) holds wherever the facts hold.
+    ///
+    /// `Proved` and `Refuted` are certain; everything else is `Unknown`. Where the facts contradict
+    /// each other every goal holds.
     pub fn prove(&mut self, env: &mut Env, facts: &Facts, goal: ExprId) -> Verdict {
+        self.stats.questions += 1;
+        let id = Cx::new(env, facts, &mut self.cache).id;
+        if let Some(v) = self.verdicts.get(&(id, goal)) {
+            self.stats.remembered += 1;
+            return v.clone();
+        }
+        let v = self.decide(env, facts, goal);
+        *match &v {
+            Verdict::Proved(Stage::Affine) => &mut self.stats.affine,
+            Verdict::Proved(Stage::Linear) => &mut self.stats.linear,
+            Verdict::Proved(Stage::Egraph) => &mut self.stats.egraph,
+            Verdict::Refuted(Stage::Example, _) => &mut self.stats.example,
+            Verdict::Proved(_) | Verdict::Refuted(..) => &mut self.stats.solver,
+            Verdict::Unknown(_) => &mut self.stats.unknown,
+        } += 1;
+        self.verdicts.insert((id, goal), v.clone());
+        v
+    }
+
+    fn decide(&mut self, env: &mut Env, facts: &Facts, goal: ExprId) -> Verdict {
+        let normal = cora_ir::affine::normalize(&mut env.pool, goal);
+        if env.pool.as_bool(normal) == Some(true) {
+            return Verdict::Proved(Stage::Affine);
+        }
         let mut cx = Cx::new(env, facts, &mut self.cache);
-        if cx.proves(goal, true) {
+        if cx.proves(normal, true) {
             return Verdict::Proved(Stage::Linear);
         }
-        if let Some(example) = super::concrete::counterexample(env, facts, goal) {
-            return Verdict::Refuted(example);
+        if let Some(example) = counterexample(cx.env, facts, goal) {
+            return Verdict::Refuted(Stage::Example, example);
         }
-        Verdict::Unknown("not yet".into())
+        let simple = cx.simplified(goal);
+        if cx.env.pool.as_bool(simple) == Some(true) {
+            return Verdict::Proved(Stage::Egraph);
+        }
+        self.solver.get_or_insert_with(Solver::new).prove(&mut cx, goal)
+    }
+
+    /// The solver's answer alone: for proving rules.
+    pub fn ask_solver(&mut self, env: &mut Env, facts: &Facts, goal: ExprId) -> Verdict {
+        let mut cx = Cx::new(env, facts, &mut self.cache);
+        self.solver.get_or_insert_with(Solver::new).prove(&mut cx, goal)
+    }
+
+    /// Whether the solver finds no contradiction in the facts: for premises of rules.
+    pub fn may_hold(&mut self, env: &mut Env, facts: &Facts) -> bool {
+        let mut cx = Cx::new(env, facts, &mut self.cache);
+        self.solver.get_or_insert_with(Solver::new).satisfiable(&mut cx)
     }
 }

@@ -39,7 +39,7 @@ pub const RULES: &[Rule] = &[
     rule("div-small", "(// ?x ?y)", "0", &["(<= 0 ?x)", "(< ?x ?y)"]),
     rule("mod-small", "(% ?x ?y)", "?x", &["(<= 0 ?x)", "(< ?x ?y)"]),
     rule("div-div", "(// (// ?x ?a) ?b)", "(// ?x (* ?a ?b))", &["(< 0 ?a)", "(< 0 ?b)"]),
-    rule("mod-mod", "(% (% ?x ?a) ?b)", "(% ?x ?b)", &["(< 0 ?a)", "(< 0 ?b)", "(== (% ?a ?b) 0)"]),
+    rule("mod-mod", "(% (% ?x (* ?k ?b)) ?b)", "(% ?x ?b)", &["(< 0 ?k)", "(< 0 ?b)"]),
     rule("mod-same-mod", "(% (% ?x ?a) ?a)", "(% ?x ?a)", &[]),
     rule("div-of-mod", "(// (% ?x ?y) ?y)", "0", &["(< 0 ?y)"]),
     rule("div-multiple", "(// (* ?q ?y) ?y)", "?q", &["(!= ?y 0)"]),

@@ -1,0 +1,119 @@
+//! `cora compile` and `cora explain`.
+
+use crate::tool::{cora, file, refuses, scratch, succeeds};
+
+const LISTING: &str = "examples/listing1.cora";
+
+#[test]
+fn every_form_is_printed_and_the_same_each_time() {
+    let forms = [
+        ("graph", "graph.module @listing1"),
+        ("loop", "loop.module @listing1"),
+        ("storage", "storage.module @listing1"),
+        ("prelude", "table @"),
+        ("mlir", "func"),
+        ("llvm", "define"),
+        ("asm", ".text"),
+        ("dot", "digraph"),
+        ("svg", "<svg"),
+        ("cora", "param M in 0..=4096"),
+        ("rust", "ProgramBuilder"),
+    ];
+    for (form, word) in forms {
+        let first = succeeds(&["compile", LISTING, "--emit", form, "-o", "-"]);
+        assert!(first.contains(word), "{form} without `{word}`:\n{first}");
+        assert_eq!(first, succeeds(&["compile", LISTING, "--emit", form]), "{form} is not deterministic");
+    }
+    let object = |name: &str| {
+        let path = scratch(name);
+        let ran = cora(&["compile", LISTING, "--emit", "object", "-o", path.to_str().expect("UTF-8")]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert!(ran.stdout.is_empty());
+        std::fs::read(path).expect("an object")
+    };
+    let first = object("first.o");
+    assert!(first.len() > 64, "an object file");
+    assert!(first == object("second.o"), "objects are not deterministic");
+}
+
+/// Canonical text of the language is a program again, with the same code.
+#[test]
+fn printed_programs_compile_to_the_same() {
+    for name in ["listing1", "sdpa", "nested", "trmm"] {
+        let path = format!("examples/{name}.cora");
+        let storage = succeeds(&["compile", &path, "--emit", "storage"]);
+        let printed = file(&format!("{name}.cora"), succeeds(&["compile", &path, "--emit", "cora"]));
+        assert_eq!(storage, succeeds(&["compile", &printed, "--emit", "storage"]), "{name}");
+    }
+}
+
+#[test]
+fn passes_are_dumped_and_timed() {
+    let dir = scratch("dumps");
+    let _ = std::fs::remove_dir_all(&dir);
+    let path = dir.to_str().expect("UTF-8");
+    let ran = cora(&["compile", LISTING, "--print-ir-after-all", "--dump-dir", path, "--time-passes", "-o", "-"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let passes = ["check-accesses", "lower-to-loops", "to-storage", "lower-functions", "hoist-loads", "legalize"];
+    let mut dumped: Vec<String> = std::fs::read_dir(&dir)
+        .expect("the folder is made")
+        .map(|e| e.expect("readable").file_name().to_string_lossy().into_owned())
+        .collect();
+    dumped.sort();
+    let mut last = 0;
+    for pass in passes {
+        assert!(ran.stderr.contains(&format!("// after {pass}")), "{pass} is not printed:\n{}", ran.stderr);
+        assert!(ran.stderr.contains(&format!(" ms  {pass}")), "{pass} is not timed:\n{}", ran.stderr);
+        let at = dumped.iter().position(|f| f.contains(pass)).unwrap_or_else(|| panic!("{pass} is not in {dumped:?}"));
+        assert!(at >= last, "{pass} is dumped out of order: {dumped:?}");
+        last = at;
+    }
+    // The last dump is what is printed.
+    let text = std::fs::read_to_string(dir.join(&dumped[dumped.len() - 1])).expect("readable");
+    assert_eq!(text.as_bytes(), ran.stdout);
+}
+
+#[test]
+fn guards_are_explained() {
+    let program = file(
+        "guards.cora",
+        "param M in 0..=9\nextent lens(b) in 0..=20\ndim b = M, i = lens(b)\ninput A[b, i] : f32\n\
+         Y[b, i] = A[b, i - 1] else 0\noutput Y\n",
+    );
+    let ran = cora(&["compile", &program, "--explain-guards", "-o", "-"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains("kernel Y") && ran.stderr.contains("guarded read"), "{}", ran.stderr);
+}
+
+#[test]
+fn nests_are_explained_after_each_step() {
+    let program = file(
+        "explain.cora",
+        "param M in 0..=9\nextent lens(b) in 0..=20\ndim b = M, i = lens(b)\ninput A[b, i] : f32\n\
+         Y[b, i] = 2 * A[b, i]\noutput Y\nschedule cpu { fuse Y.b Y.i -> f; parallel Y.f }\n",
+    );
+    let out = succeeds(&["explain", &program]);
+    let places: Vec<usize> =
+        ["// lower-to-loops", "// step{fuse", "// step{parallel"].iter().map(|w| out.find(w).unwrap_or(0)).collect();
+    assert!(places.is_sorted() && out.contains("for %f in"), "{out}");
+    assert!(out[places[1]..].contains("for %f in") && !out[..places[1]].contains("%f"), "{out}");
+    assert_eq!(out, succeeds(&["explain", &program]));
+    let plain = succeeds(&["explain", &program, "--schedule", "default"]);
+    assert!(plain.contains("// default-schedule") && !plain.contains("%f"), "{plain}");
+}
+
+#[test]
+fn files_that_cannot_be_used() {
+    refuses(&["compile", "examples/nothing.cora"], "E0600", &["examples/nothing.cora"]);
+    refuses(&["explain", "examples/nothing.cora"], "E0600", &["examples/nothing.cora"]);
+    refuses(&["compile", LISTING, "--target", "abacus"], "E0605", &["abacus"]);
+    refuses(&["compile", LISTING, "--target-cpu", "abacus", "--emit", "asm"], "E0605", &["abacus"]);
+    refuses(&["compile", LISTING, "-o", "no/such/folder/x"], "E0600", &["no/such/folder"]);
+    refuses(&["compile", LISTING, "--schedule", "fast"], "E0603", &["`fast`"]);
+    refuses(&["explain", LISTING, "--schedule", "fast"], "E0603", &["`fast`"]);
+    let binary = file("binary.cora", [0xff, 0xfe, 0x00, 0x41]);
+    refuses(&["compile", &binary], "E0600", &["binary.cora"]);
+    let several = file("several.cora", "param M in 0..=9\ndim b = N\nY[b] = Q[b]\noutput Y, Z\n");
+    let text = refuses(&["compile", &several], "E0201", &["`N`", "`Q`", "several.cora:2:9"]);
+    assert!(text.matches("error[").count() >= 2, "every mistake is reported: {text}");
+}

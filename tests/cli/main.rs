@@ -1,0 +1,12 @@
+//! The `cora` command as a process: exit codes, JSON, files, refusals; and every pass on text.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod codes;
+mod compile;
+mod lengths;
+mod passes;
+mod refusals;
+mod run;
+mod tool;

@@ -1,0 +1,166 @@
+//! Every pass and scheduling primitive on text. A file holds a pipeline, a program, and what comes out:
+//!
+//! ```text
+//! ; RUN: lower-to-loops,step{parallel @S[i]}
+//! graph.module @p { .. }
+//! ; EXPECTED
+//! loop.module @p { .. }
+//! ```
+//! The result must also verify, be a fixed point of printing and parsing, and compute on every edge
+//! batch what the input computes. `CORA_BLESS=1` writes the second part again.
+
+use crate::support::batches::{edges, values, with_inputs};
+use crate::support::{compare, files, in_parallel, stem};
+use cora::ir::interp::{self, Batch, Data, Options};
+use cora::ir::verify::{StorageForm, verify_graph, verify_loops, verify_storage};
+use cora::ir::{Env, UfDef};
+use cora::passes::manager::{PassContext, parse_pipeline, run_pipeline};
+use cora::passes::program::Program;
+use cora::passes::standard::StandardSimplifier;
+use std::collections::{BTreeMap, BTreeSet};
+
+const RUN: &str = "; RUN: ";
+const EXPECTED: &str = "; EXPECTED\n";
+
+#[test]
+fn passes_on_text() {
+    let paths = files("filetests/passes", "txt");
+    assert!(paths.len() >= 30, "{} files", paths.len());
+    let complaints = in_parallel(&paths, |path| {
+        let text = std::fs::read_to_string(path).expect("readable");
+        let (input, _) = text.split_once(EXPECTED).unwrap_or((&text, ""));
+        let (found, mut wrong) = one(input);
+        wrong.extend(compare(path, &format!("{}\n\n{EXPECTED}\n{}\n", input.trim_end(), found.trim_end())));
+        wrong.iter().map(|w| format!("{}: {w}", stem(path))).collect()
+    });
+    assert!(complaints.is_empty(), "{} complaints:\n{}", complaints.len(), complaints.join("\n"));
+}
+
+/// What the pipeline makes of the program, and what is wrong with that.
+fn one(input: &str) -> (String, Vec<String>) {
+    let run = input.lines().find_map(|l| l.strip_prefix(RUN)).unwrap_or_default();
+    let before = match Program::parse(input) {
+        Ok(p) => p,
+        Err(d) => return (d.to_string(), vec![format!("the program does not parse: {d}")]),
+    };
+    let pipeline = match parse_pipeline(run) {
+        Ok(p) => p,
+        Err(d) => return (d.to_string(), vec![format!("the pipeline does not parse: {d}")]),
+    };
+    let mut wrong = invariants(&before, StorageForm::Lowered, "the input");
+    let mut simplifier = StandardSimplifier::new();
+    let mut cx = PassContext { simplifier: &mut simplifier };
+    let after = match run_pipeline(before.clone(), &pipeline, &mut cx, &mut |_| {}) {
+        Ok(p) => p,
+        // A refusal is a result too.
+        Err(ds) => return (ds.iter().map(|d| format!("{d}\n")).collect(), wrong),
+    };
+    let text = after.print();
+    let form = if run.ends_with("legalize") { StorageForm::Legal } else { StorageForm::Lowered };
+    wrong.extend(invariants(&after, form, "the result"));
+    match Program::parse(&text) {
+        Ok(again) if again.print() == text => {}
+        Ok(_) => wrong.push("the result prints differently after parsing".to_owned()),
+        Err(d) => wrong.push(format!("the result does not parse: {d}")),
+    }
+    wrong.extend(meaning(&before, &after));
+    (text, wrong)
+}
+
+fn invariants(p: &Program, form: StorageForm, what: &str) -> Vec<String> {
+    let result = match p {
+        Program::Graph(g) => verify_graph(g),
+        Program::Loops(m) => verify_loops(m),
+        Program::Storage(m) => verify_storage(m, form),
+    };
+    result.err().unwrap_or_default().iter().map(|e| format!("{what} does not verify: {e}")).collect()
+}
+
+/// Runs both on every edge batch and compares the outputs.
+fn meaning(before: &Program, after: &Program) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for plan in edges(env(before)) {
+        let values = values(env(before), &plan);
+        let batch = with_inputs(env(before), &values, 3, |_, _| None);
+        let want = match run(before, &batch) {
+            Ok(r) => r,
+            Err(e) => {
+                wrong.push(format!("{}: the input cannot be interpreted: {e}", plan.name));
+                continue;
+            }
+        };
+        match run(after, &renumber(env(before), env(after), &batch)) {
+            Ok(got) if same(&got, &want) => {}
+            Ok(_) => wrong.push(format!("{}: the result computes something else", plan.name)),
+            Err(e) => wrong.push(format!("{}: the result cannot be interpreted: {e}", plan.name)),
+        }
+    }
+    wrong
+}
+
+fn env(p: &Program) -> &Env {
+    match p {
+        Program::Graph(g) => &g.env,
+        Program::Loops(m) => &m.env,
+        Program::Storage(m) => &m.env,
+    }
+}
+
+/// The same batch with the ids that another program has for its names.
+fn renumber(from: &Env, to: &Env, batch: &Batch) -> Batch {
+    let mut out = Batch { params: batch.params.clone(), ..Batch::default() };
+    for (f, u) in to.ufs.iter().filter(|(_, u)| matches!(u.def, UfDef::Extent { .. })) {
+        let (old, _) = from.ufs.iter().find(|(_, x)| x.name == u.name).expect("no function is added");
+        out.extents.insert(f, batch.extents[&old].clone());
+    }
+    for (id, data) in &batch.inputs {
+        let new = to.tensor_named(&from.tensors[*id].name).expect("inputs stay");
+        out.inputs.insert(new, data.clone());
+    }
+    out
+}
+
+fn run(p: &Program, batch: &Batch) -> Result<BTreeMap<String, Data>, String> {
+    let options = Options { threads: 1, ..Options::default() };
+    let results = match p {
+        Program::Graph(g) => interp::run_graph(g, batch, &options),
+        Program::Loops(m) => interp::run_loops(m, batch, &options),
+        Program::Storage(m) => interp::run_storage(m, batch, &options),
+    };
+    let results = results.map_err(|e| e.to_string())?;
+    Ok(results.outputs.into_iter().map(|o| (env(p).tensors[o.tensor].name.clone(), o.data)).collect())
+}
+
+/// Equal up to the rounding of sums that are added up in another order.
+fn same(a: &BTreeMap<String, Data>, b: &BTreeMap<String, Data>) -> bool {
+    let near = |x: Option<f64>, y: Option<f64>| match (x, y) {
+        (Some(x), Some(y)) => (x.is_nan() && y.is_nan()) || x == y || (x - y).abs() <= 1e-5 * y.abs().max(1.0),
+        _ => false,
+    };
+    a.len() == b.len()
+        && a.iter().zip(b).all(|((n, x), (m, y))| {
+            n == m && x.len() == y.len() && (0..x.len()).all(|i| near(x.get(i), y.get(i)))
+        })
+}
+
+/// Each pass and each primitive has a file of its own.
+#[test]
+fn every_pass_has_a_file() {
+    let mut used = BTreeSet::new();
+    for path in files("filetests/passes", "txt") {
+        let text = std::fs::read_to_string(path).expect("readable");
+        let run = text.lines().find_map(|l| l.strip_prefix(RUN)).unwrap_or_default();
+        for i in parse_pipeline(run).unwrap_or_default() {
+            used.extend(i.args.split(' ').next().map(str::to_owned));
+            used.insert(i.pass);
+        }
+    }
+    for p in cora::passes::manager::PASSES {
+        assert!(used.contains(p.name), "pass {} has no file in filetests/passes", p.name);
+    }
+    let steps = "split fuse reorder vectorize unroll parallel pad_loop pad_dim compute_at compute_inline cache_write \
+                 cache_read set_scope relax";
+    for step in steps.split_whitespace() {
+        assert!(used.contains(step), "step {step} has no file in filetests/passes");
+    }
+}

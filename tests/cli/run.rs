@@ -1,0 +1,234 @@
+//! `cora run`: exit codes, JSON, tensors in files.
+
+use crate::tool::{cora, file, refuses, scratch, succeeds};
+use cora::runtime::abi::DType;
+use cora::runtime::array::{RaggedArray, Shape};
+use cora::runtime::npy;
+use serde_json::Value;
+
+const LISTING: &str = "examples/listing1.cora";
+
+/// Writes a one-dimensional array of f32.
+fn floats(name: &str, values: &[f32]) -> String {
+    array(name, DType::F32, vec![values.len() as u64], values)
+}
+
+fn array<T: cora::runtime::array::Element>(name: &str, dtype: DType, shape: Vec<u64>, values: &[T]) -> String {
+    let path = scratch(name);
+    let array = RaggedArray::from_slice(dtype, Shape::Dense(shape), values).expect("as many as the shape");
+    npy::write(&path, &array).expect("writable");
+    path.to_str().expect("UTF-8").to_owned()
+}
+
+fn read(path: &str) -> (Vec<u64>, Vec<f32>) {
+    let bytes = std::fs::read(path).expect("an output");
+    let header_end = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let header = String::from_utf8_lossy(&bytes[10..header_end]).into_owned();
+    let shape = header.split("'shape': (").nth(1).and_then(|s| s.split(')').next()).expect("a shape");
+    let shape = shape.split(',').filter_map(|n| n.trim().parse().ok()).collect();
+    let data = bytes[header_end..].chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    (shape, data)
+}
+
+#[test]
+fn exit_codes() {
+    assert_eq!(cora(&["--help"]).code, Some(0));
+    assert_eq!(cora(&["--version"]).code, Some(0));
+    assert_eq!(cora(&["run", LISTING]).code, Some(0));
+    assert_eq!(cora(&["run", "examples/nothing.cora"]).code, Some(1));
+    let usage: [&[&str]; 8] = [
+        &[],
+        &["fly"],
+        &["run"],
+        &["run", LISTING, "--no-such-option"],
+        &["run", LISTING, "--param", "M"],
+        &["run", LISTING, "--param", "M=many"],
+        &["run", LISTING, "--repeat", "-1"],
+        &["compile", LISTING, "--emit", "poetry"],
+    ];
+    for args in usage {
+        let ran = cora(args);
+        assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.stderr);
+        assert!(ran.stdout.is_empty() && !ran.stderr.is_empty(), "{args:?}");
+    }
+}
+
+/// Code and reference differ where all that is left of a sum are its rounding errors.
+#[test]
+fn mismatch_exits_with_3() {
+    let program = file(
+        "cancel.cora",
+        "param M in 0..=9\ndim b = M, k = 3\ninput A[b, k] : f32\nS[b] = sum(k) A[b, k]\noutput S\n",
+    );
+    let good = array("cancel_good.npy", DType::F32, vec![1, 3], &[1.0_f32, 2.0, 3.0]);
+    let bad = array("cancel_bad.npy", DType::F32, vec![1, 3], &[1e8_f32, 1.0, -1e8]);
+    let run = |input: &str| cora(&["run", &program, "--param", "M=1", "--check", "--json", "--input", &format!("A={input}")]);
+    let ran = run(&good);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let ran = run(&bad);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("error[E0700]") && ran.stderr.contains("element 0"), "{}", ran.stderr);
+    let report: Value = serde_json::from_slice(&ran.stdout).expect("the report is printed all the same");
+    assert_eq!(report["ok"], false);
+}
+
+#[test]
+fn json_has_the_documented_fields() {
+    let out = succeeds(&["run", LISTING, "--param", "M=5", "--check", "--repeat", "3", "--threads", "2", "--json"]);
+    assert_eq!(out.lines().count(), 1, "one object a line");
+    let report: Value = serde_json::from_str(&out).expect("JSON");
+    for (field, value) in [("program", "listing1"), ("target", "cpu")] {
+        assert_eq!(report[field], value);
+    }
+    assert_eq!((&report["ok"], &report["padded"], &report["threads"]), (&true.into(), &false.into(), &2.into()));
+    assert_eq!(report["prelude_reused"], true);
+    for field in ["compile_ms", "prelude_ms", "total_ms"] {
+        assert!(report[field].as_f64().is_some_and(|x| x >= 0.0), "{field}");
+    }
+    let rows = |list: &str| report[list].as_array().unwrap_or_else(|| panic!("{list} is a list")).clone();
+    for kernel in rows("kernels") {
+        assert!(kernel["kernel"].is_string());
+        for field in ["ms", "useful_flops", "useful_gflops", "padding_share"] {
+            assert!(kernel[field].is_number(), "{field}");
+        }
+    }
+    assert!(!rows("kernels").is_empty() && !rows("tables").is_empty());
+    assert!(rows("tables").iter().all(|t| t["name"].is_string() && t["bytes"].is_u64()));
+    for field in ["tables", "inputs", "outputs", "temps", "slots"] {
+        assert!(report["memory"][field].is_u64(), "memory.{field}");
+    }
+    let [check] = &rows("checks")[..] else { panic!("one output") };
+    assert_eq!(check["output"], "B");
+    assert!(check["elements"].as_u64() > Some(0) && check["max_error"].is_number() && check["tolerance"].is_number());
+}
+
+#[test]
+fn people_read_stderr() {
+    let ran = cora(&["run", LISTING, "--check=2"]);
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.stdout.is_empty(), "standard output is for results");
+    assert!(ran.stderr.contains("kernel") && ran.stderr.contains("check B"), "{}", ran.stderr);
+}
+
+#[test]
+fn ragged_tensors_go_through_files() {
+    let lengths = file("rows.txt", "3 0\n2\n");
+    let input = floats("a.npy", &[1.0, 2.0, 3.0, 4.0, 5.0]);
+    for target in ["cpu", "interp"] {
+        let output = scratch(&format!("b_{target}.npy")).to_str().expect("UTF-8").to_owned();
+        let (l, i, o) = (format!("lens={lengths}"), format!("A={input}"), format!("B={output}"));
+        let options = ["--target", target, "--param", "M=3", "--lengths", &l, "--input", &i, "--output", &o];
+        succeeds(&[&["run", LISTING][..], &options].concat());
+        assert_eq!(read(&output), (vec![5], vec![2.0, 4.0, 6.0, 8.0, 10.0]), "{target}");
+        // What was written can be read: twice as much again.
+        let (i, o) = (format!("A={output}"), format!("B={output}.again"));
+        let options = ["--target", target, "--param", "M=3", "--lengths", &l, "--input", &i, "--output", &o];
+        succeeds(&[&["run", LISTING][..], &options].concat());
+        assert_eq!(read(&format!("{output}.again")).1, [4.0, 8.0, 12.0, 16.0, 20.0], "{target}");
+    }
+}
+
+#[test]
+fn dense_tensors_keep_their_shape() {
+    let program = file(
+        "dense.cora",
+        "param M in 0..=9\ndim b = M, k = 3\ninput A[b, k] : f32\nY[k, b] = A[b, k] + 1\noutput Y\n",
+    );
+    let input = array("dense.npy", DType::F32, vec![2, 3], &[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    for target in ["cpu", "interp"] {
+        let output = scratch(&format!("dense_{target}.npy")).to_str().expect("UTF-8").to_owned();
+        let (i, o) = (format!("A={input}"), format!("Y={output}"));
+        succeeds(&["run", &program, "--target", target, "--param", "M=2", "--input", &i, "--output", &o]);
+        assert_eq!(read(&output), (vec![3, 2], vec![2.0, 5.0, 3.0, 6.0, 4.0, 7.0]), "{target}");
+    }
+    // Another shape with as many elements is not this tensor.
+    let other = array("dense_other.npy", DType::F32, vec![3, 2], &[0.0_f32; 6]);
+    refuses(&["run", &program, "--param", "M=2", "--input", &format!("A={other}")], "E0316", &["A"]);
+}
+
+#[test]
+fn the_same_input_gives_the_same_bytes() {
+    let run = |name: &str, options: &[&str]| {
+        let output = scratch(name).to_str().expect("UTF-8").to_owned();
+        let o = format!("O={output}");
+        let consts = ["--const", "H=2", "--const", "D=8", "--param", "M=5", "--output", &o];
+        succeeds(&[&["run", "examples/sdpa.cora"][..], &consts, options].concat());
+        std::fs::read(output).expect("an output")
+    };
+    let one = run("o1.npy", &["--seed", "7", "--threads", "1"]);
+    assert!(one == run("o2.npy", &["--seed", "7", "--threads", "3", "--poison"]), "threads or padding change bits");
+    assert!(one != run("o3.npy", &["--seed", "8"]), "the seed does not matter");
+}
+
+#[test]
+fn other_forms_run() {
+    let small = ["--const", "H=2", "--const", "D=8", "--param", "M=3", "--check", "--json"];
+    for options in [&["--padded"][..], &["--schedule", "default"], &["--target", "interp"], &["--check=1"]] {
+        let out = succeeds(&[&["run", "examples/sdpa.cora"][..], &small[..6], options, &["--json"]].concat());
+        let report: Value = serde_json::from_str(&out).expect("JSON");
+        assert_eq!(report["ok"], true, "{options:?}");
+    }
+}
+
+#[test]
+fn a_read_in_one_arm_of_a_choice_is_checked_too() {
+    let program = file(
+        "concatenation.cora",
+        "param M in 0..=9
+         extent la(b) in 0..=20
+         extent lb(b) in 0..=20
+         dim b = M, i = la(b), j = lb(b), t = la(b) + lb(b)
+         input A[b, i] : f32
+         input B[b, j] : f32
+         Y[b, t] = if t < la(b) then A[b, t] else B[b, t - la(b)]
+         output Y",
+    );
+    succeeds(&["run", &program, "--check", "--poison"]);
+    succeeds(&["run", &program, "--check", "--target", "interp"]);
+}
+
+#[test]
+fn unknown_names() {
+    refuses(&["run", "examples/nothing.cora"], "E0600", &["examples/nothing.cora"]);
+    refuses(&["run", LISTING, "--target", "abacus"], "E0605", &["abacus"]);
+    refuses(&["run", LISTING, "--target-cpu", "abacus"], "E0605", &["abacus"]);
+    refuses(&["run", LISTING, "--param", "N=1"], "E0304", &["`N`", "M"]);
+    refuses(&["run", LISTING, "--const", "Q=1"], "E0231", &["Q"]);
+    refuses(&["run", LISTING, "--schedule", "fast"], "E0603", &["`fast`", "default"]);
+    refuses(&["run", LISTING, "--input", "Z=z.npy"], "E0304", &["`Z`", "A"]);
+    refuses(&["run", LISTING, "--output", "Z=z.npy"], "E0304", &["`Z`", "B"]);
+    refuses(&["run", LISTING, "--param", "M=4097"], "E0305", &["`M`", "4097", "0..=4096"]);
+    refuses(&["run", LISTING, "--param", "M=-1"], "E0305", &["-1"]);
+    refuses(&["run", LISTING, "--output", "B=no/such/folder/b.npy"], "E0330", &["no/such/folder"]);
+}
+
+#[test]
+fn tensors_that_do_not_fit() {
+    let rows = format!("lens={}", file("fit.txt", "2 1"));
+    let given = |path: String, code: &str, words: &[&str]| {
+        refuses(&["run", LISTING, "--param", "M=2", "--lengths", &rows, "--input", &format!("A={path}")], code, words)
+    };
+    given(floats("short.npy", &[1.0, 2.0]), "E0316", &["2", "3"]);
+    given(floats("long.npy", &[1.0; 4]), "E0316", &["4", "3"]);
+    given(array("doubles.npy", DType::F64, vec![3], &[1.0_f64; 3]), "E0317", &["f32"]);
+    given(array("ints.npy", DType::I32, vec![3], &[1_i32; 3]), "E0317", &["f32"]);
+    given(file("text.npy", "not an array"), "E0324", &["text.npy"]);
+    given("no/such/file.npy".to_owned(), "E0330", &["no/such/file.npy"]);
+    let whole = std::fs::read(floats("whole.npy", &[1.0; 3])).expect("just written");
+    given(file("truncated.npy", &whole[..whole.len() - 1]), "E0325", &["truncated"]);
+    given(file("header.npy", &whole[..20]), "E0324", &["header.npy"]);
+    given(file("empty.npy", []), "E0324", &["empty.npy"]);
+}
+
+#[test]
+fn index_tensors_are_checked() {
+    let program = "examples/embedding_pool.cora";
+    let rows = format!("lens={}", file("tokens.txt", "2 1"));
+    let ids = |v: &[i32]| format!("ids={}", array("ids.npy", DType::I32, vec![v.len() as u64], v));
+    let run = |ids: &str, f: &dyn Fn(&[&str])| {
+        f(&["run", program, "--const", "V=10", "--const", "D=4", "--param", "M=2", "--lengths", &rows, "--input", ids]);
+    };
+    run(&ids(&[0, 9, 3]), &|args| drop(succeeds(args)));
+    run(&ids(&[0, 10, 3]), &|args| drop(refuses(args, "E0318", &["ids", "element 1", "10"])));
+    run(&ids(&[0, 9, -1]), &|args| drop(refuses(args, "E0318", &["ids", "element 2", "-1"])));
+}
