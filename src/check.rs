@@ -86,12 +86,9 @@ fn greatest(graph: &Graph, batch: &Batch, e: cora_ir::ExprId) -> f64 {
         Expr::Bin(BinOp::Min, a, b) => greatest(graph, batch, *a).min(greatest(graph, batch, *b)),
         Expr::Bin(BinOp::Max, a, b) => greatest(graph, batch, *a).max(greatest(graph, batch, *b)),
         Expr::Bin(_, a, _) => greatest(graph, batch, *a),
-        Expr::Var(v) => graph
-            .env
-            .dims
-            .iter()
-            .find(|(_, d)| d.var == *v)
-            .map_or(1.0, |(_, d)| greatest(graph, batch, d.extent)),
+        Expr::Var(v) => {
+            graph.env.dims.iter().find(|(_, d)| d.var == *v).map_or(1.0, |(_, d)| greatest(graph, batch, d.extent))
+        }
         _ => 1.0,
     }
 }

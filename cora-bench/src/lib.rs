@@ -1,1 +1,15 @@
-//! Named workloads, length data sets, analytic formulas, peers and reports.
+//! Named workloads, length data sets, analytic formulas, measurements and the `cora-bench` command.
+//!
+//! [`datasets`] reads length files and cuts them into batches, [`analytic`] holds the paper's formulas,
+//! [`tables`] the sizes of the tables that the compiler really builds; [`workload`] and [`measure`] time
+//! example programs, [`peak`] the machine. [`cli`] is the command, with a module for each subcommand.
+
+pub mod analytic;
+pub mod bench;
+pub mod cli;
+pub mod datasets;
+pub mod measure;
+pub mod paper;
+pub mod peak;
+pub mod tables;
+pub mod workload;

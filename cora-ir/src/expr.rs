@@ -333,7 +333,11 @@ impl ExprPool {
             return a;
         }
         if let Some(v) = self.as_int(a) {
-            return if to.is_float() { self.lit(Literal::float(to, v as f64)) } else { self.intern(Expr::Cast(to, a), Type::scalar(to)) };
+            return if to.is_float() {
+                self.lit(Literal::float(to, v as f64))
+            } else {
+                self.intern(Expr::Cast(to, a), Type::scalar(to))
+            };
         }
         self.intern(Expr::Cast(to, a), Type { scalar: to, lanes: from.lanes })
     }
@@ -478,12 +482,7 @@ impl ExprPool {
     }
 
     /// [`ExprPool::walk`] with a set of already visited nodes that the caller keeps.
-    pub fn walk_seen(
-        &self,
-        id: ExprId,
-        seen: &mut rustc_hash::FxHashSet<ExprId>,
-        f: &mut dyn FnMut(ExprId, &Expr),
-    ) {
+    pub fn walk_seen(&self, id: ExprId, seen: &mut rustc_hash::FxHashSet<ExprId>, f: &mut dyn FnMut(ExprId, &Expr)) {
         if !seen.insert(id) {
             return;
         }

@@ -29,17 +29,8 @@ pub enum ScalarType {
 
 impl ScalarType {
     /// Every type that a tensor element may have.
-    pub const ELEMENTS: [ScalarType; 9] = [
-        Self::Bool,
-        Self::I8,
-        Self::I16,
-        Self::I32,
-        Self::I64,
-        Self::F16,
-        Self::BF16,
-        Self::F32,
-        Self::F64,
-    ];
+    pub const ELEMENTS: [ScalarType; 9] =
+        [Self::Bool, Self::I8, Self::I16, Self::I32, Self::I64, Self::F16, Self::BF16, Self::F32, Self::F64];
 
     /// The name in text, such as `f32`.
     pub fn name(self) -> &'static str {
@@ -59,10 +50,7 @@ impl ScalarType {
 
     /// The type with that name.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ELEMENTS
-            .into_iter()
-            .chain([Self::Index])
-            .find(|t| t.name() == name)
+        Self::ELEMENTS.into_iter().chain([Self::Index]).find(|t| t.name() == name)
     }
 
     /// Bytes of one stored element (`Index` counts as 8).
@@ -132,11 +120,7 @@ impl Type {
 
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.lanes == 1 {
-            write!(f, "{}", self.scalar)
-        } else {
-            write!(f, "vec<{} x {}>", self.lanes, self.scalar)
-        }
+        if self.lanes == 1 { write!(f, "{}", self.scalar) } else { write!(f, "vec<{} x {}>", self.lanes, self.scalar) }
     }
 }
 

@@ -186,9 +186,9 @@ pub fn parse_pipeline(text: &str) -> Result<Vec<Invocation>, Diagnostic> {
         rest = &rest[end..];
         let mut args = String::new();
         if let Some(inner) = rest.strip_prefix('{') {
-            let close = inner
-                .find('}')
-                .ok_or_else(|| Diagnostic::new("E0601", format!("pass `{pass}` has an opening brace without a closing one")))?;
+            let close = inner.find('}').ok_or_else(|| {
+                Diagnostic::new("E0601", format!("pass `{pass}` has an opening brace without a closing one"))
+            })?;
             args = inner[..close].trim().to_owned();
             rest = &inner[close + 1..];
         }
@@ -231,7 +231,12 @@ pub fn run_pipeline(
         if pass.input != program.stage() {
             return Err(vec![Diagnostic::new(
                 "E0602",
-                format!("pass `{}` takes a `{}`, but this is a `{}`", pass.name, pass.input.keyword(), program.stage().keyword()),
+                format!(
+                    "pass `{}` takes a `{}`, but this is a `{}`",
+                    pass.name,
+                    pass.input.keyword(),
+                    program.stage().keyword()
+                ),
             )]);
         }
         let start = Instant::now();

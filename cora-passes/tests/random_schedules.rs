@@ -31,5 +31,10 @@ fn random_schedules() {
     for f in &failures {
         println!("{f}\n================");
     }
-    assert!(failures.is_empty(), "{} cases failed; the first: {}", failures.len(), failures[0].lines().next().unwrap_or(""));
+    assert!(
+        failures.is_empty(),
+        "{} cases failed; the first: {}",
+        failures.len(),
+        failures[0].lines().next().unwrap_or("")
+    );
 }

@@ -1,6 +1,6 @@
 //! `cora compile`: any form of a program, from the op graph to an object file.
 
-use super::write_out;
+use super::{PATHS, write_out};
 use crate::driver::{Failure, Source, lower};
 use clap::ValueEnum;
 use cora_codegen_llvm::compile::{CompileOptions, CompiledProgram, compile as compile_native};
@@ -115,8 +115,9 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
     }
     let schedule = source.schedule(args.schedule.as_deref(), &args.target)?;
     if let Some(dir) = &args.dump_dir {
-        std::fs::create_dir_all(dir)
-            .map_err(|e| Failure::User(format!("error[E0600]: cannot create `{}`: {e}", dir.display())))?;
+        std::fs::create_dir_all(dir).map_err(|e| {
+            Failure::User(format!("error[E0600]: cannot create `{}`: {e}\n  help: {PATHS}", dir.display()))
+        })?;
     }
     let (mut n, mut failed) = (0, None);
     let lowered = lower(&source, schedule, args.padded, &mut |r| {
@@ -127,7 +128,7 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
         if let (Some(dir), Some(p)) = (&args.dump_dir, &printed) {
             let path = dir.join(format!("{n:03}-{}.{}", r.invocation.pass, stage_suffix(r.program)));
             if let Err(e) = std::fs::write(&path, p) {
-                failed = Some(format!("error[E0600]: cannot write `{}`: {e}", path.display()));
+                failed = Some(format!("error[E0600]: cannot write `{}`: {e}\n  help: {PATHS}", path.display()));
             }
             n += 1;
         }

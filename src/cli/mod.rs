@@ -78,7 +78,10 @@ fn sibling(command: &str, rest: &[String]) -> ExitCode {
     match std::process::Command::new(&program).arg(command).args(rest).status() {
         Ok(s) => ExitCode::from(s.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(70)),
         Err(e) => {
-            eprintln!("error[E0604]: cannot start `{}`: {e}\n  help: build it with `cargo build --release`", program.display());
+            eprintln!(
+                "error[E0604]: cannot start `{}`: {e}\n  help: build it with `cargo build --release`",
+                program.display()
+            );
             ExitCode::from(1)
         }
     }
@@ -96,12 +99,17 @@ fn name_file(text: &str) -> Result<(String, std::path::PathBuf), String> {
     Ok((n.trim().to_owned(), f.into()))
 }
 
+/// What to do about a file that cannot be written.
+const PATHS: &str = "check the path and its permissions";
+
 /// Writes to a file, or to standard output for `-` and for nothing.
 fn write_out(to: Option<&std::path::Path>, bytes: &[u8]) -> Result<(), Failure> {
     use std::io::Write;
     match to.filter(|p| p.as_os_str() != "-") {
-        None => std::io::stdout().write_all(bytes).map_err(|e| Failure::User(format!("error[E0600]: standard output: {e}"))),
+        None => std::io::stdout()
+            .write_all(bytes)
+            .map_err(|e| Failure::User(format!("error[E0600]: standard output: {e}\n  help: {PATHS}"))),
         Some(p) => std::fs::write(p, bytes)
-            .map_err(|e| Failure::User(format!("error[E0600]: cannot write `{}`: {e}", p.display()))),
+            .map_err(|e| Failure::User(format!("error[E0600]: cannot write `{}`: {e}\n  help: {PATHS}", p.display()))),
     }
 }

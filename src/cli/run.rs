@@ -8,11 +8,11 @@ use crate::inputs;
 use crate::report::{KernelRow, RunReport, TableRow};
 use cora_codegen_llvm::describe::program_desc;
 use cora_ir::interp::{self, Data};
-use cora_ir::{Graph, Role, TensorId, UfDef};
-use cora_runtime::abi::ProgramDesc;
-use cora_runtime::array::{RaggedArray, TensorLayout};
-use cora_runtime::exec::{Instance, Options as ExecOptions};
+use cora_ir::{Env, Graph, Role, TensorId, UfDef};
 use cora_runtime::Limits;
+use cora_runtime::abi::ProgramDesc;
+use cora_runtime::array::{RaggedArray, Shape, TensorLayout};
+use cora_runtime::exec::{Instance, Options as ExecOptions};
 use cora_runtime::pool::Pool;
 use cora_runtime::prelude::{Batch, Prelude};
 use cora_runtime::{lengths, npy};
@@ -85,6 +85,8 @@ struct Prepared {
     interp: interp::Batch,
     runtime: Batch,
     arrays: Vec<(usize, RaggedArray)>,
+    /// The form of each output.
+    shapes: FxHashMap<TensorId, Shape>,
 }
 
 /// Compiles, runs, checks and reports.
@@ -181,6 +183,7 @@ fn mismatch(c: &Comparison, got: &Data, want: &interp::Output) -> String {
 
 fn prepare(args: &Args, source: &Source, desc: &Arc<ProgramDesc>) -> Result<Prepared, Failure> {
     let env = &source.graph.env;
+    known_tensors(args, env)?;
     let mut files = Vec::new();
     for (name, path) in &args.lengths {
         files.push((name.clone(), lengths::read(path)?));
@@ -194,29 +197,21 @@ fn prepare(args: &Args, source: &Source, desc: &Arc<ProgramDesc>) -> Result<Prep
     let tables = Prelude::new(desc.clone())?.build(&runtime, &limits)?;
     let mut arrays = Vec::new();
     let mut data: FxHashMap<TensorId, Data> = FxHashMap::default();
-    for (name, _) in &args.inputs {
-        let is_input = |r: Role| matches!(r, Role::Input | Role::ConstInput);
-        if !env.tensors.iter().any(|(_, t)| t.name == *name && is_input(t.role)) {
-            let known: Vec<&str> =
-                env.tensors.iter().filter(|(_, t)| is_input(t.role)).map(|(_, t)| t.name.as_str()).collect();
-            return Err(Failure::User(format!(
-                "error[E0304]: the program has no input `{name}`\n  help: its inputs: {}",
-                known.join(", ")
-            )));
-        }
-    }
+    let mut shapes: FxHashMap<TensorId, Shape> = FxHashMap::default();
     for (n, t) in desc.tensors.iter().enumerate() {
-        if t.role == cora_runtime::abi::Role::Output {
-            continue;
-        }
         let Some(id) = env.tensor_named(&t.name) else { continue };
         let ty = env.tensors[id].ty;
         let shape = TensorLayout::new(t).shape(tables.env(), &limits)?;
+        if t.role == cora_runtime::abi::Role::Output {
+            shapes.insert(id, shape);
+            continue;
+        }
         let array = match args.inputs.iter().rev().find(|(name, _)| *name == t.name) {
             Some((_, path)) => npy::NpyArray::read(path)?.into_array(inputs::dtype(ty), shape)?,
             None => {
-                let count = usize::try_from(shape.elements().unwrap_or(0))
-                    .map_err(|_| Failure::User(format!("error[E0312]: input `{}` is too large", t.name)))?;
+                let count = usize::try_from(shape.elements().unwrap_or(0)).map_err(|_| {
+                    Failure::User(format!("error[E0312]: input `{}` is too large\n  help: use a smaller batch", t.name))
+                })?;
                 let range = match &t.value_range {
                     Some((lo, hi)) => {
                         let at = |ix| cora_runtime::eval::eval(ix, tables.env(), &[]).unwrap_or(0);
@@ -231,7 +226,23 @@ fn prepare(args: &Args, source: &Source, desc: &Arc<ProgramDesc>) -> Result<Prep
         arrays.push((n, array));
     }
     let interp = interp::Batch { params: values.params, extents: values.extents, inputs: data };
-    Ok(Prepared { interp, runtime, arrays })
+    Ok(Prepared { interp, runtime, arrays, shapes })
+}
+
+/// Refuses names of tensors that the program does not have.
+fn known_tensors(args: &Args, env: &Env) -> Result<(), Failure> {
+    let check = |what: &str, given: &[(String, PathBuf)], is: fn(Role) -> bool| {
+        let known: Vec<&str> = env.tensors.iter().filter(|(_, t)| is(t.role)).map(|(_, t)| t.name.as_str()).collect();
+        match given.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+            None => Ok(()),
+            Some((name, _)) => Err(Failure::User(format!(
+                "error[E0304]: the program has no {what} `{name}`\n  help: its {what}s: {}",
+                known.join(", ")
+            ))),
+        }
+    };
+    check("input", &args.inputs, |r| matches!(r, Role::Input | Role::ConstInput))?;
+    check("output", &args.outputs, |r| r == Role::Output)
 }
 
 fn runtime_batch(source: &Source, desc: &ProgramDesc, values: &BatchValues) -> Result<Batch, Failure> {
@@ -246,12 +257,12 @@ fn runtime_batch(source: &Source, desc: &ProgramDesc, values: &BatchValues) -> R
 }
 
 fn interpret(graph: &Graph, p: &Prepared) -> Result<Vec<(TensorId, RaggedArray)>, Failure> {
-    let r = interp::run_graph(graph, &p.interp, &interp::Options::default())
-        .map_err(|e| Failure::Bug(e.to_string()))?;
+    let r =
+        interp::run_graph(graph, &p.interp, &interp::Options::default()).map_err(|e| Failure::Bug(e.to_string()))?;
     let mut out = Vec::new();
     for o in r.outputs {
         let ty = graph.env.tensors[o.tensor].ty;
-        let shape = cora_runtime::array::Shape::Dense(vec![o.data.len() as u64]);
+        let shape = p.shapes.get(&o.tensor).cloned().unwrap_or(Shape::Dense(vec![o.data.len() as u64]));
         out.push((o.tensor, inputs::to_array(ty, shape, &o.data)?));
     }
     Ok(out)
@@ -322,15 +333,9 @@ fn median(mut times: Vec<Duration>) -> f64 {
 fn write_outputs(args: &Args, source: &Source, outputs: &[(TensorId, RaggedArray)]) -> Result<(), Failure> {
     for (name, path) in &args.outputs {
         let found = outputs.iter().find(|(t, _)| source.graph.env.tensors[*t].name == *name);
-        let Some((_, array)) = found else {
-            let known: Vec<&str> =
-                outputs.iter().map(|(t, _)| source.graph.env.tensors[*t].name.as_str()).collect();
-            return Err(Failure::User(format!(
-                "error[E0304]: the program has no output `{name}`\n  help: its outputs: {}",
-                known.join(", ")
-            )));
-        };
-        npy::write(path, array)?;
+        if let Some((_, array)) = found {
+            npy::write(path, array)?;
+        }
     }
     Ok(())
 }

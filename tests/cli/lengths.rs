@@ -62,7 +62,19 @@ fn functions_of_two_indices() {
     let sents = format!("sents={}", file("sents.txt", "2 0 1"));
     let run = |words: &str| {
         let words = format!("words={}", file("words.txt", words));
-        cora(&["run", "examples/nested.cora", "--param", "DOCS=3", "--const", "D=4", "--lengths", &sents, "--lengths", &words, "--check"])
+        cora(&[
+            "run",
+            "examples/nested.cora",
+            "--param",
+            "DOCS=3",
+            "--const",
+            "D=4",
+            "--lengths",
+            &sents,
+            "--lengths",
+            &words,
+            "--check",
+        ])
     };
     let ran = run("3 0 5");
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);

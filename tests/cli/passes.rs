@@ -14,6 +14,7 @@ use crate::support::{compare, files, in_parallel, stem};
 use cora::ir::interp::{self, Batch, Data, Options};
 use cora::ir::verify::{StorageForm, verify_graph, verify_loops, verify_storage};
 use cora::ir::{Env, UfDef};
+use cora::passes::graph::check_accesses::check_accesses;
 use cora::passes::manager::{PassContext, parse_pipeline, run_pipeline};
 use cora::passes::program::Program;
 use cora::passes::standard::StandardSimplifier;
@@ -63,7 +64,7 @@ fn one(input: &str) -> (String, Vec<String>) {
         Ok(_) => wrong.push("the result prints differently after parsing".to_owned()),
         Err(d) => wrong.push(format!("the result does not parse: {d}")),
     }
-    wrong.extend(meaning(&before, &after));
+    wrong.extend(meaning(&checked(before), &after));
     (text, wrong)
 }
 
@@ -74,6 +75,18 @@ fn invariants(p: &Program, form: StorageForm, what: &str) -> Vec<String> {
         Program::Storage(m) => verify_storage(m, form),
     };
     result.err().unwrap_or_default().iter().map(|e| format!("{what} does not verify: {e}")).collect()
+}
+
+/// What a graph means: a read in one arm of a choice happens where it is chosen.
+fn checked(p: Program) -> Program {
+    match p {
+        Program::Graph(mut g) => {
+            // What is refused has been reported as the result.
+            let _ = check_accesses(&mut g, &mut StandardSimplifier::new());
+            Program::Graph(g)
+        }
+        p => p,
+    }
 }
 
 /// Runs both on every edge batch and compares the outputs.
@@ -138,9 +151,9 @@ fn same(a: &BTreeMap<String, Data>, b: &BTreeMap<String, Data>) -> bool {
         _ => false,
     };
     a.len() == b.len()
-        && a.iter().zip(b).all(|((n, x), (m, y))| {
-            n == m && x.len() == y.len() && (0..x.len()).all(|i| near(x.get(i), y.get(i)))
-        })
+        && a.iter()
+            .zip(b)
+            .all(|((n, x), (m, y))| n == m && x.len() == y.len() && (0..x.len()).all(|i| near(x.get(i), y.get(i))))
 }
 
 /// Each pass and each primitive has a file of its own.

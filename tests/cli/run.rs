@@ -62,7 +62,8 @@ fn mismatch_exits_with_3() {
     );
     let good = array("cancel_good.npy", DType::F32, vec![1, 3], &[1.0_f32, 2.0, 3.0]);
     let bad = array("cancel_bad.npy", DType::F32, vec![1, 3], &[1e8_f32, 1.0, -1e8]);
-    let run = |input: &str| cora(&["run", &program, "--param", "M=1", "--check", "--json", "--input", &format!("A={input}")]);
+    let run =
+        |input: &str| cora(&["run", &program, "--param", "M=1", "--check", "--json", "--input", &format!("A={input}")]);
     let ran = run(&good);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let ran = run(&bad);
@@ -143,7 +144,7 @@ fn dense_tensors_keep_their_shape() {
     }
     // Another shape with as many elements is not this tensor.
     let other = array("dense_other.npy", DType::F32, vec![3, 2], &[0.0_f32; 6]);
-    refuses(&["run", &program, "--param", "M=2", "--input", &format!("A={other}")], "E0316", &["A"]);
+    refuses(&["run", &program, "--param", "M=2", "--input", &format!("A={other}")], "E0324", &["[3, 2]", "[2, 3]"]);
 }
 
 #[test]

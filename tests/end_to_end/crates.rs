@@ -12,10 +12,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("cora-codegen-llvm", &["cora-ir", "cora-runtime"]),
     ("cora-codegen-cuda", &["cora-codegen-llvm", "cora-ir"]),
     ("cora-bench", &["cora"]),
-    (
-        "cora",
-        &["cora-codegen-cuda", "cora-codegen-llvm", "cora-frontend", "cora-ir", "cora-passes", "cora-runtime"],
-    ),
+    ("cora", &["cora-codegen-cuda", "cora-codegen-llvm", "cora-frontend", "cora-ir", "cora-passes", "cora-runtime"]),
 ];
 
 #[test]

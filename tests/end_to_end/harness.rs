@@ -182,7 +182,10 @@ impl Case {
             let cancelled = got.len() < 16 && g.zip(w).is_some_and(|(g, w)| (g - w).abs() <= c.tolerance);
             if !c.passes() && !cancelled {
                 let (error, allowed) = (c.max_error, c.tolerance);
-                bad.push(format!("{}[{}] is {g:?}, not {w:?} (error {error:.2e}, allowed {allowed:.2e})", t.name, c.at));
+                bad.push(format!(
+                    "{}[{}] is {g:?}, not {w:?} (error {error:.2e}, allowed {allowed:.2e})",
+                    t.name, c.at
+                ));
             }
         }
         (!bad.is_empty()).then(|| bad.join("; "))

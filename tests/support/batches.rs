@@ -84,7 +84,8 @@ pub type Fill = fn(&str, usize) -> Option<Data>;
 
 /// The interpreter's batch, with inputs from `fill`, else random. Const inputs depend on their size only.
 pub fn with_inputs(env: &Env, values: &BatchValues, seed: u64, fill: Fill) -> interp::Batch {
-    let mut out = interp::Batch { params: values.params.clone(), extents: values.extents.clone(), ..Default::default() };
+    let mut out =
+        interp::Batch { params: values.params.clone(), extents: values.extents.clone(), ..Default::default() };
     for (id, t) in env.tensors.iter().filter(|(_, t)| matches!(t.role, Role::Input | Role::ConstInput)) {
         let extents: Vec<ExprId> = t.dims.iter().map(|d| d.extent).collect();
         let count = batch::count(env, values, &extents).expect("a small tensor");

@@ -145,16 +145,17 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// The level tables of a tensor whose functions are ready.
+    /// The level tables of a tensor whose functions are ready; its extents may read `tables`.
     pub fn levels(
         &self,
         t: TensorId,
         size: Size,
         vars: &Bindings,
         rows: Option<&[i64]>,
+        tables: Option<&Memory<'_>>,
     ) -> Result<Levels, InterpError> {
         let tensor = &self.env.tensors[t];
-        let scalars = self.scalars(None);
+        let scalars = self.scalars(tables);
         let mut levels = Levels::scalar();
         for (d, dim) in tensor.dims.iter().enumerate() {
             let e = if size == Size::Extent { dim.extent } else { dim.storage };

@@ -144,7 +144,7 @@ fn check(op: &Op, context: &Context<'_>) -> Result<(), InterpError> {
 
 fn input<'a>(context: &mut Context<'a>, t: TensorId) -> Result<Held<'a>, InterpError> {
     context.prepare_tensor(t)?;
-    let levels = context.levels(t, Size::Extent, &[], None)?;
+    let levels = context.levels(t, Size::Extent, &[], None, None)?;
     let buf = context.input(t, &levels)?;
     Ok(Held { levels: Arc::new(levels), buf })
 }
@@ -175,7 +175,7 @@ fn outputs<'a>(
         };
         let (outer, ranges) = match rows {
             Some(rows) => {
-                let whole = context.levels(tensor, Size::Extent, &[], None)?;
+                let whole = context.levels(tensor, Size::Extent, &[], None, None)?;
                 let range = |&i: &i64| whole.outer_start(i) as usize..whole.outer_start(i + 1) as usize;
                 (Some(rows.iter().copied().collect()), rows.iter().map(range).collect())
             }
@@ -284,7 +284,7 @@ fn evaluate<'a>(
 ) -> Result<Held<'a>, InterpError> {
     let env = context.env;
     context.prepare_tensor(op.tensor)?;
-    let levels = Arc::new(context.levels(op.tensor, Size::Extent, &[], rows)?);
+    let levels = Arc::new(context.levels(op.tensor, Size::Extent, &[], rows, None)?);
     context.charge_levels(op.tensor, &levels)?;
     let s = shape(context, op)?;
     let mut index = Vec::new();

@@ -46,7 +46,7 @@ pub fn run_loops(module: &LoopModule, batch: &Batch, options: &Options) -> Resul
         } else if is_input && is_unpadded(&env, t) {
             put_input(&mut context, &mut memory, t, t)?;
         } else if !sized_in_loop {
-            let levels = context.levels(t, Size::Storage, &[], None)?;
+            let levels = context.levels(t, Size::Storage, &[], None, None)?;
             memory.put(t, context.hold(t, levels)?);
         }
     }
@@ -95,7 +95,7 @@ pub(crate) fn put_input<'a>(
     view: TensorId,
 ) -> Result<(), InterpError> {
     context.prepare_tensor(view)?;
-    let levels = context.levels(view, Size::Extent, &[], None)?;
+    let levels = context.levels(view, Size::Extent, &[], None, Some(memory))?;
     let buf = context.input(t, &levels)?;
     memory.put(view, Held { levels: Arc::new(levels), buf });
     Ok(())
@@ -122,7 +122,7 @@ pub(crate) fn run_between_views<'a>(
     }
     for v in views.iter().filter(|v| v.out) {
         context.prepare_tensor(v.view)?;
-        let levels = context.levels(v.view, Size::Extent, &[], None)?;
+        let levels = context.levels(v.view, Size::Extent, &[], None, Some(memory))?;
         memory.put(v.view, context.hold(v.view, levels)?);
         run_nest(context, memory, &v.nest)?;
         memory.take(v.tensor);

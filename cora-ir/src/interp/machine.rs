@@ -162,7 +162,7 @@ impl<'m> Machine<'m, '_> {
     fn attach(&mut self, tensor: TensorId, vars: &[(VarId, u32)], resize: bool) -> Result<(), InterpError> {
         if resize {
             let bindings: Vec<(VarId, i64)> = vars.iter().map(|&(v, r)| (v, self.regs.i.s[r as usize])).collect();
-            let levels = self.context.levels(tensor, Size::Storage, &bindings, None)?;
+            let levels = self.context.levels(tensor, Size::Storage, &bindings, None, None)?;
             if held_bytes(&levels) / 8 > usize::try_from(self.context.room()).unwrap_or(usize::MAX) {
                 return Err(self.context.too_large(tensor));
             }

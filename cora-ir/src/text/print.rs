@@ -242,10 +242,12 @@ impl<'a> Printer<'a> {
     }
 
     /// Tensors.
-    pub(super) fn tensors(&mut self, reach: &Reach<'a>) {
-        for (id, t) in reach.env.tensors.iter() {
+    /// Declares the tensors, `first` before the others: the extents of those may read them.
+    pub(super) fn tensors(&mut self, reach: &Reach<'a>, first: &[TensorId]) {
+        let others = reach.env.tensors.ids().filter(|id| !first.contains(id));
+        for id in first.iter().copied().chain(others) {
             if reach.tensors.contains(&id) {
-                self.tensor_decl(id, t);
+                self.tensor_decl(id, &reach.env.tensors[id]);
             }
         }
     }

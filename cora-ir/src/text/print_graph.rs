@@ -25,7 +25,7 @@ pub fn print_graph(g: &Graph) -> String {
     for (id, _) in g.env.dims.iter() {
         p.dim(g, id);
     }
-    p.tensors(&reach);
+    p.tensors(&reach, &[]);
     if !g.ops.is_empty() || !g.outputs.is_empty() {
         p.gap();
     }

@@ -12,7 +12,7 @@ pub fn print_loops(m: &LoopModule) -> String {
     let mut p = Printer::new(&reach);
     p.module(Stage::Loop, &m.name);
     p.functions(&reach);
-    p.tensors(&reach);
+    p.tensors(&reach, &[]);
     if !m.body.is_empty() {
         p.gap();
     }

@@ -5,7 +5,7 @@ use super::names::{EntityNames, quote};
 use super::print::{Printer, Reach};
 use super::print_loops::everything;
 use crate::env::Env;
-use crate::ids::VarId;
+use crate::ids::{TensorId, VarId};
 use crate::loops::LoopKind;
 use crate::storage::{Stmt, StorageModule, Table};
 
@@ -15,7 +15,8 @@ pub fn print_storage(m: &StorageModule) -> String {
     let mut p = Printer::new(&reach);
     p.module(Stage::Storage, &m.name);
     p.functions(&reach);
-    p.tensors(&reach);
+    let tables: Vec<TensorId> = m.tables.iter().map(|t| t.tensor).collect();
+    p.tensors(&reach, &tables);
     if !m.buffers.is_empty() || !m.tables.is_empty() {
         p.gap();
     }

@@ -74,13 +74,7 @@ impl Check<'_> {
         }
     }
 
-    fn load(
-        &mut self,
-        tensor: TensorId,
-        index: &[ExprId],
-        guard: Option<(ExprId, ExprId)>,
-        path: &[ExprId],
-    ) -> ExprId {
+    fn load(&mut self, tensor: TensorId, index: &[ExprId], guard: Option<(ExprId, ExprId)>, path: &[ExprId]) -> ExprId {
         let ty = self.env.tensors[tensor].ty;
         let goals = self.goals(tensor, index);
         let assumed: Vec<ExprId> = guard.iter().map(|g| g.0).collect();

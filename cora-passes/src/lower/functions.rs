@@ -13,7 +13,9 @@
 use super::Simplifier;
 use super::layout::{Layout, sizes};
 use super::sign::inside;
-use cora_ir::storage::{StorageModule, Stmt, Table};
+use crate::schedule::annotate::constant_bound;
+use cora_ir::loops::LoopKind;
+use cora_ir::storage::{Stmt, StorageModule, Table};
 use cora_ir::{Env, Expr, ExprId, Literal, Role, ScalarType, Scope, Tensor, TensorDim, TensorId, UfDef, UfId, VarId};
 use rustc_hash::FxHashMap;
 
@@ -71,8 +73,14 @@ impl Functions<'_> {
     fn stmts(&mut self, body: &mut [Stmt]) {
         for s in body {
             match s {
-                Stmt::For { var, extent, body, .. } => {
-                    self.loops.push((*var, *extent));
+                Stmt::For { var, extent, kind, body } => {
+                    // Copies of an unrolled loop become conditions, which reads may be hoisted out of.
+                    let range = match kind {
+                        LoopKind::Unroll | LoopKind::Vector => constant_bound(&self.env.pool, *extent),
+                        _ => None,
+                    };
+                    let range = range.map_or(*extent, |bound| self.env.pool.int(bound));
+                    self.loops.push((*var, range));
                     *extent = self.lower(*extent);
                     self.stmts(body);
                     self.loops.pop();
@@ -144,42 +152,51 @@ impl Functions<'_> {
 
     fn search(&mut self, sum: UfId, args: &[ExprId]) -> ExprId {
         let table = self.table(sum);
-        let (&value, outer) = args.split_last().expect("a search has at least one argument");
-        let value = self.lower(value);
+        let (&position, outer) = args.split_last().expect("a search has at least one argument");
+        let value = self.lower(position);
         let extent = *self.env.ufs[sum].domain.last().expect("a prefix sum has at least one argument");
         let extent = self.env.pool.instantiate(extent, outer);
         let mut len = self.lower(extent);
         let zero = self.env.pool.int(0);
         let first: Vec<ExprId> = outer.iter().copied().chain([zero]).collect();
         let mut base = self.entry(sum, &first);
-        if !self.in_domain(sum, &first) {
-            // An empty row at the beginning of the table instead of one that does not exist.
-            let exists = self.exists(sum, outer);
-            len = self.env.pool.select(exists, len, zero);
-            base = self.env.pool.select(exists, base, zero);
+        let total: Vec<ExprId> = outer.iter().copied().chain([extent]).collect();
+        let total = self.env.pool.call(sum, total);
+        if self.in_domain(sum, &first) && self.inside(position, total) {
+            return self.env.pool.search(table, base, len, value);
         }
-        self.env.pool.search(table, base, len, value)
+        // Where there is no row: an empty one at the beginning of the table, and its index is 0.
+        let exists = self.exists(sum, outer);
+        len = self.env.pool.select(exists, len, zero);
+        base = self.env.pool.select(exists, base, zero);
+        let found = self.env.pool.search(table, base, len, value);
+        let any = self.env.pool.lt(zero, len);
+        self.env.pool.select(any, found, zero)
     }
 
     /// Whether `args` are in the domain of `f` wherever the loops that bind their variables run.
     fn in_domain(&mut self, f: UfId, args: &[ExprId]) -> bool {
-        let used: Vec<VarId> = args.iter().flat_map(|&a| self.env.pool.vars_of(a)).collect();
+        let sizes = self.domain(f, args);
+        sizes.into_iter().zip(args).all(|(size, &a)| self.inside(a, size))
+    }
+
+    /// Whether `0 <= a < size` wherever the loops that bind the variables of `a` run.
+    fn inside(&mut self, a: ExprId, size: ExprId) -> bool {
+        let used = self.env.pool.vars_of(a);
         let depth = self.loops.iter().rposition(|l| used.contains(&l.0)).map_or(0, |n| n + 1);
         let loops = self.loops[..depth].to_vec();
         let formals = self.formals.clone();
         let mut ranges: Vec<(ExprId, ExprId)> =
             formals.into_iter().enumerate().map(|(n, e)| (self.env.pool.arg(n as u32), e)).collect();
         ranges.extend(loops.iter().map(|&(v, e)| (self.env.pool.var(v), e)));
-        self.domain(f, args).into_iter().zip(args).all(|(size, &a)| {
-            if inside(&mut self.env, &ranges, a, size) {
-                return true;
-            }
-            let zero = self.env.pool.int(0);
-            let (above, below) = (self.env.pool.le(zero, a), self.env.pool.lt(a, size));
-            self.formals.is_empty()
-                && self.simplifier.prove(&mut self.env, &loops, &[], above)
-                && self.simplifier.prove(&mut self.env, &loops, &[], below)
-        })
+        if inside(&mut self.env, &ranges, a, size) {
+            return true;
+        }
+        let zero = self.env.pool.int(0);
+        let (above, below) = (self.env.pool.le(zero, a), self.env.pool.lt(a, size));
+        self.formals.is_empty()
+            && self.simplifier.prove(&mut self.env, &loops, &[], above)
+            && self.simplifier.prove(&mut self.env, &loops, &[], below)
     }
 
     /// A condition (lowered) that `outer`, the arguments of `f` but the last, are in its domain.

@@ -10,7 +10,7 @@
 //! kernels run, and `lower_functions` made every read valid wherever its variables are bound, so any
 //! read of a table may move. Runs last before code generation.
 
-use cora_ir::storage::{StorageModule, Stmt};
+use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::{Env, Expr, ExprId, ScalarType, TensorId, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -4,7 +4,7 @@
 //! buffers are indexed by constants only.
 
 use cora_ir::loops::LoopKind;
-use cora_ir::storage::{StorageModule, Stmt};
+use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Scope};
 
 /// Moves register buffers that are indexed by variables to worker-local memory, so that no kernel
@@ -67,8 +67,11 @@ pub fn check_kernels(m: &StorageModule) -> Result<(), Diagnostic> {
             });
             let top = matches!(s, Stmt::For { kind: LoopKind::Parallel, .. });
             if nested > usize::from(top) || (top && !allowed) {
-                return Err(Diagnostic::new("E0492", format!("kernel `{}` has a parallel loop that is not outermost", k.name))
-                    .hint("make only the outermost loop of a nest parallel"));
+                return Err(Diagnostic::new(
+                    "E0492",
+                    format!("kernel `{}` has a parallel loop that is not outermost", k.name),
+                )
+                .hint("make only the outermost loop of a nest parallel"));
             }
         }
     }

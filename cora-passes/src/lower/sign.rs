@@ -47,7 +47,9 @@ fn least(env: &Env, e: ExprId) -> Option<i64> {
             _ => Some(0),
         },
         Expr::Bin(BinOp::Add, a, b) => both(a, b).and_then(|(x, y)| x.checked_add(y)),
-        Expr::Bin(BinOp::Mul, a, b) => both(a, b).filter(|&(x, y)| x >= 0 && y >= 0).and_then(|(x, y)| x.checked_mul(y)),
+        Expr::Bin(BinOp::Mul, a, b) => {
+            both(a, b).filter(|&(x, y)| x >= 0 && y >= 0).and_then(|(x, y)| x.checked_mul(y))
+        }
         Expr::Bin(BinOp::Min, a, b) => both(a, b).map(|(x, y)| x.min(y)),
         Expr::Bin(BinOp::Max, a, b) => match (least(env, a), least(env, b)) {
             (Some(x), Some(y)) => Some(x.max(y)),
@@ -155,7 +157,9 @@ fn below_search(env: &mut Env, ranges: &[Range], p: &Poly) -> Option<ExprId> {
     // The row itself is one of the rows.
     let (m, search, at) = p.terms.iter().find_map(|(m, &c)| match m.as_slice() {
         [a] if c < 0 => match env.pool.get(*a) {
-            Expr::Call(f, args) if matches!(env.ufs[*f].def, UfDef::Search { .. }) => Some((m.clone(), *f, args.clone())),
+            Expr::Call(f, args) if matches!(env.ufs[*f].def, UfDef::Search { .. }) => {
+                Some((m.clone(), *f, args.clone()))
+            }
             _ => None,
         },
         _ => None,

@@ -18,7 +18,7 @@ use super::layout::{Layout, sizes};
 use crate::schedule::region::{bound_above, range_over};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, BlockRole, For, LoopModule, Stmt as LoopStmt};
-use cora_ir::storage::{Buffer, Kernel, StorageModule, Stmt};
+use cora_ir::storage::{Buffer, Kernel, Stmt, StorageModule};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
@@ -150,7 +150,7 @@ impl Lowering<'_> {
             for d in 0..rank {
                 let e = self.env.pool.substitute(u.block.index[d], &map);
                 let one = self.env.pool.int(1);
-                let (l, h) = range_over(&mut self.env, e, &loops[common..]).unwrap_or_else(|| {
+                let (l, h) = range_over(&mut self.env, e, &loops, common).unwrap_or_else(|| {
                     // Surplus iterations may write padding.
                     let storage = self.env.tensors[tensor].dims[d].storage;
                     let extent = self.env.pool.instantiate(storage, &index);
@@ -183,13 +183,19 @@ impl Lowering<'_> {
             let dim = self.env.tensors[tensor].dims[d].name.clone();
             let name = self.env.tensors[tensor].name.clone();
             let Some(bound) = bound_above(&mut self.env, size, &outer) else {
-                return Err(Diagnostic::new("E0490", format!("no bound is known for dimension `{dim}` of buffer `{name}`"))
-                    .hint("attach the stage at a loop where its region has a bound, or keep it global"));
+                return Err(Diagnostic::new(
+                    "E0490",
+                    format!("no bound is known for dimension `{dim}` of buffer `{name}`"),
+                )
+                .hint("attach the stage at a loop where its region has a bound, or keep it global"));
             };
             let bound = normalize(&mut self.env.pool, bound);
             if self.env.tensors[tensor].scope == Scope::Reg && self.env.pool.as_int(bound).is_none() {
-                return Err(Diagnostic::new("E0491", format!("register buffer `{name}` has variable size in dimension `{dim}`"))
-                    .hint("attach it inside loops that leave constant tiles, or use scope `local`"));
+                return Err(Diagnostic::new(
+                    "E0491",
+                    format!("register buffer `{name}` has variable size in dimension `{dim}`"),
+                )
+                .hint("attach it inside loops that leave constant tiles, or use scope `local`"));
             }
             los.push(l);
             sizes.push(bound);
@@ -235,6 +241,7 @@ impl Lowering<'_> {
     fn flat(&mut self, tensor: TensorId, index: &[ExprId]) -> ExprId {
         let e = if let Some(b) = self.boxes.get(&tensor) {
             let (lo, size) = (b.lo.clone(), b.size.clone());
+            let lo: Vec<ExprId> = lo.into_iter().map(|e| self.value(e, &mut FxHashMap::default())).collect();
             let mut sum = self.env.pool.int(0);
             for d in 0..index.len() {
                 let rel = self.env.pool.sub(index[d], lo[d]);
@@ -252,7 +259,8 @@ impl Lowering<'_> {
     fn stmt(&mut self, s: &LoopStmt, out: &mut Vec<Stmt>) {
         match s {
             LoopStmt::For(l) => {
-                let extent = self.simplifier.simplify(&mut self.env, &self.loops, l.extent);
+                let extent = self.value(l.extent, &mut FxHashMap::default());
+                let extent = self.simplifier.simplify(&mut self.env, &self.loops, extent);
                 self.loops.push((l.var, extent));
                 let mut body = Vec::new();
                 for s in &l.body {
@@ -269,15 +277,17 @@ impl Lowering<'_> {
         let map: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
         let mut conds = Vec::new();
         for &p in &b.predicate {
+            let p = self.value(p, &mut FxHashMap::default());
             let p = self.simplifier.simplify(&mut self.env, &self.loops, p);
             if self.env.pool.as_bool(p) != Some(true) {
                 conds.push(p);
             }
         }
+        let mut memo = FxHashMap::default();
         let index: Vec<ExprId> = b.index.iter().map(|&e| self.env.pool.substitute(e, &map)).collect();
+        let index: Vec<ExprId> = index.into_iter().map(|e| self.value(e, &mut memo)).collect();
         let at = self.flat(b.tensor, &index);
         let value = self.env.pool.substitute(b.value, &map);
-        let mut memo = FxHashMap::default();
         let value = self.value(value, &mut memo);
         let value = match b.role {
             BlockRole::Update(c) => {

@@ -16,7 +16,7 @@ use super::sign::never_negative;
 use crate::schedule::annotate::constant_bound;
 use cora_ir::affine::{build, poly};
 use cora_ir::loops::LoopKind;
-use cora_ir::storage::{StorageModule, Stmt};
+use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, ExprPool, ScalarType, VarId};
 use rustc_hash::FxHashMap;
 

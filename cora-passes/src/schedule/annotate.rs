@@ -107,7 +107,10 @@ pub fn unroll(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
         }
         _ => Err(Diagnostic::new(
             "E0442",
-            format!("loop `{}.{}` has no constant bound (at most {MAX_COPIES}) to unroll to", target.stage, target.name),
+            format!(
+                "loop `{}.{}` has no constant bound (at most {MAX_COPIES}) to unroll to",
+                target.stage, target.name
+            ),
         )
         .hint("split it by a constant and unroll the inner loop")),
     }
@@ -126,7 +129,12 @@ pub fn parallel(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> 
         let names: Vec<&str> = outer.iter().map(|o| m.env.vars[o.var].name.as_str()).collect();
         return Err(Diagnostic::new(
             "E0443",
-            format!("loop `{}.{}` is inside `{}`; only the outermost loop can be parallel", target.stage, target.name, names.join(", ")),
+            format!(
+                "loop `{}.{}` is inside `{}`; only the outermost loop can be parallel",
+                target.stage,
+                target.name,
+                names.join(", ")
+            ),
         )
         .hint("reorder it outermost, or fuse it with the loops around it"));
     }

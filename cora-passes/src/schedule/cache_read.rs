@@ -52,7 +52,10 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     if m.env.tensors[source].role == Role::Temp && inside.body.iter().any(|s| writes(s, source)) {
         return Err(Diagnostic::new(
             "E0466",
-            format!("`{}` is computed inside loop `{}.{}`, so it cannot be copied there", c.tensor, c.at.stage, c.at.name),
+            format!(
+                "`{}` is computed inside loop `{}.{}`, so it cannot be copied there",
+                c.tensor, c.at.stage, c.at.name
+            ),
         )
         .hint("name a loop inside the one in which it is attached"));
     }
@@ -116,8 +119,11 @@ fn check_layout(m: &LoopModule, source: TensorId, layout: &[usize]) -> Result<()
     let mut sorted = layout.to_vec();
     sorted.sort_unstable();
     if sorted != (0..dims.len()).collect::<Vec<_>>() {
-        return Err(Diagnostic::new("E0464", format!("the layout names each of the {} dimensions of `{name}` once", dims.len()))
-            .hint("list every dimension, outermost first"));
+        return Err(Diagnostic::new(
+            "E0464",
+            format!("the layout names each of the {} dimensions of `{name}` once", dims.len()),
+        )
+        .hint("list every dimension, outermost first"));
     }
     for (at, &d) in layout.iter().enumerate() {
         for &later in &layout[at + 1..] {
@@ -125,7 +131,10 @@ fn check_layout(m: &LoopModule, source: TensorId, layout: &[usize]) -> Result<()
             if needs(dims[d].extent) || needs(dims[d].storage) {
                 return Err(Diagnostic::new(
                     "E0464",
-                    format!("the layout puts `{}` outside `{}`, which its extent depends on", dims[d].name, dims[later].name),
+                    format!(
+                        "the layout puts `{}` outside `{}`, which its extent depends on",
+                        dims[d].name, dims[later].name
+                    ),
                 )
                 .hint("a dimension stays inside those that its extent depends on"));
             }

@@ -10,7 +10,9 @@
 //! new stage owns the computing loops, the old one the copying loops, under their old names.
 
 use super::region::bound_above;
-use super::tree::{Path, enclosing, find_loop, find_stage, is_reduction_var, loop_at_mut, place_init, remove_init, stmt_at, substitute};
+use super::tree::{
+    Path, enclosing, find_loop, find_stage, is_reduction_var, loop_at_mut, place_init, remove_init, stmt_at, substitute,
+};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, ExprId, Role, Scope, Tensor, TensorDim, TensorId, VarId};
@@ -44,7 +46,10 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
         let reduced = &m.env.vars[l.var].name;
         return Err(Diagnostic::new(
             "E0465",
-            format!("`{stage}` is not complete within one iteration of `{}.{}`: it is reduced over `{reduced}`", at.stage, at.name),
+            format!(
+                "`{stage}` is not complete within one iteration of `{}.{}`: it is reduced over `{reduced}`",
+                at.stage, at.name
+            ),
         )
         .hint("name a loop outside all that the stage is reduced over"));
     }
@@ -58,8 +63,7 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
         .hint("cache the stage before others are attached in its loops"));
     }
     let ranges: Vec<(VarId, ExprId)> = all.iter().map(|l| (l.var, l.extent)).collect();
-    let spatial: Vec<For> =
-        inner.into_iter().filter(|l| !is_reduction_var(&m.env.pool, &block, l.var)).collect();
+    let spatial: Vec<For> = inner.into_iter().filter(|l| !is_reduction_var(&m.env.pool, &block, l.var)).collect();
     let mut dims = Vec::new();
     for l in &spatial {
         let Some(bound) = bound_above(&mut m.env, l.extent, &ranges) else {
@@ -71,8 +75,7 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
         dims.push(TensorDim { name: m.env.vars[l.var].name.clone(), extent: bound, storage: bound });
     }
     let ty = m.env.tensors[old].ty;
-    let new =
-        m.env.tensors.push(Tensor { name: name.to_owned(), ty, dims, role: Role::Temp, scope, range: None });
+    let new = m.env.tensors.push(Tensor { name: name.to_owned(), ty, dims, role: Role::Temp, scope, range: None });
     let copy = copy_nest(m, &block, &spatial, new);
     let mut compute = block.clone();
     compute.stage = new;
@@ -132,11 +135,7 @@ fn slots(
 fn copy_nest(m: &mut LoopModule, block: &Block, spatial: &[For], new: TensorId) -> Stmt {
     let mut copy = block.clone();
     copy.role = BlockRole::Compute;
-    copy.predicate.retain(|&p| {
-        !block.iters.iter().any(|i| {
-            i.kind == IterKind::Reduce && m.env.pool.vars_of(i.binding).iter().any(|&v| m.env.pool.uses_var(p, v))
-        })
-    });
+    copy.predicate.retain(|&p| !m.env.pool.vars_of(p).iter().any(|&v| is_reduction_var(&m.env.pool, block, v)));
     copy.iters.retain(|i| i.kind == IterKind::Spatial);
     // Its own iterators and loops.
     let mut rename: FxHashMap<VarId, ExprId> = FxHashMap::default();
@@ -166,14 +165,8 @@ fn copy_nest(m: &mut LoopModule, block: &Block, spatial: &[For], new: TensorId) 
     let mut stmts = vec![Stmt::Block(copy)];
     substitute(&mut m.env.pool, &mut stmts, &vars);
     for (var, extent) in fresh.into_iter().rev() {
-        stmts = vec![Stmt::For(For {
-            var,
-            stage: block.stage,
-            extent,
-            kind: LoopKind::Serial,
-            init: false,
-            body: stmts,
-        })];
+        stmts =
+            vec![Stmt::For(For { var, stage: block.stage, extent, kind: LoopKind::Serial, init: false, body: stmts })];
     }
     stmts.remove(0)
 }

@@ -10,15 +10,14 @@
 //! Requires: a producer whose own loops are not scheduled yet, every reader inside the loop.
 //! Ensures: the same values; the tensor's scope is `local`; its loops can be scheduled afterwards.
 
+use super::readers::{Access, Reader, collect_readers, mark_conditional, shared_mask};
 use super::region::{bound_above, range_over};
-use super::tree::{
-    Path, body_at_mut, enclosing, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below,
-};
-use crate::lower::sign::{as_size, inside};
+use super::tree::{Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below};
+use crate::lower::sign::as_size;
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Diagnostic, Env, Expr, ExprId, ExprPool, Role, Scope, TensorDim, TensorId, VarId};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, TensorDim, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Moves stage `name` into the loop `at`.
@@ -45,7 +44,7 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
             .hint("attach it at a loop of a stage that reads it"));
     }
     let mask = shared_mask(m, &path, &readers);
-    mark_conditional(m, tensor, &mut readers, &mask);
+    let unproved = mark_conditional(m, tensor, &mut readers, &mask);
     m.env.tensors[tensor].scope = Scope::Local;
     let mut nest = match box_region(m, tensor, &readers) {
         Some(region) => build_box(m, stage, &main, &region),
@@ -57,7 +56,7 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
             }
         },
     };
-    if mask.iter().any(|&c| m.env.pool.vars_of(c).iter().any(|&v| mentions(&m.env.pool, &nest, v))) {
+    if unproved && !mask.is_empty() {
         nest = masked(&mut m.env, stage, nest, &mask);
     }
     let reads = |s: &Stmt, m: &LoopModule| reads_below(&m.env.pool, std::slice::from_ref(s)).contains(&tensor);
@@ -119,114 +118,6 @@ fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: 
     }
 }
 
-/// A block that reads the tensor: the loops between the attach loop and it, and the indices read.
-#[derive(Clone)]
-struct Reader {
-    block: Path,
-    inner: Vec<(VarId, ExprId)>,
-    accesses: Vec<Access>,
-    /// The block's own.
-    predicate: Vec<ExprId>,
-}
-
-/// A distinct read of the tensor in a block.
-#[derive(Clone)]
-struct Access {
-    /// The index over the block's own iterators.
-    raw: Vec<ExprId>,
-    /// The same over loop variables.
-    index: Vec<ExprId>,
-    /// Which positions are in bounds only where a guard or the block's predicate holds.
-    conditional: Vec<bool>,
-    /// The guard over loop variables.
-    guard: Option<ExprId>,
-}
-
-fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path) -> Vec<Reader> {
-    fn go(body: &[Stmt], here: &mut Path, out: &mut Vec<Path>) {
-        for (i, s) in body.iter().enumerate() {
-            here.push(i);
-            match s {
-                Stmt::For(l) => go(&l.body, here, out),
-                Stmt::Block(_) => out.push(here.clone()),
-            }
-            here.pop();
-        }
-    }
-    let mut blocks = Vec::new();
-    go(&loop_at(&m.body, path).body, &mut path.clone(), &mut blocks);
-    let mut readers = Vec::new();
-    for p in blocks {
-        let Some(Stmt::Block(b)) = super::tree::stmt_at(&m.body, &p) else { continue };
-        let mut raw: Vec<(Vec<ExprId>, Option<ExprId>)> = Vec::new();
-        for &e in std::iter::once(&b.value).chain(&b.index) {
-            m.env.pool.walk(e, &mut |_, n| {
-                if let Expr::Load { tensor: t, index, guard } = n
-                    && *t == tensor
-                {
-                    let read = (index.to_vec(), guard.map(|g| g.0));
-                    if !raw.contains(&read) {
-                        raw.push(read);
-                    }
-                }
-            });
-        }
-        if raw.is_empty() {
-            continue;
-        }
-        let map: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
-        let predicate = b.predicate.clone();
-        let inner = enclosing(&m.body, &p)[path.len()..].iter().map(|l| (l.var, l.extent)).collect();
-        let pool = &mut m.env.pool;
-        let accesses = raw.into_iter().map(|(raw, guard)| {
-            let index: Vec<ExprId> = raw.iter().map(|&e| pool.substitute(e, &map)).collect();
-            let guard = guard.map(|g| pool.substitute(g, &map));
-            Access { raw, conditional: vec![false; index.len()], index, guard }
-        });
-        let accesses = accesses.collect();
-        readers.push(Reader { block: p, inner, accesses, predicate });
-    }
-    readers
-}
-
-/// The conjuncts that every reader has and that are known outside the attached nest: it need not run
-/// where they fail, and functions may have no value there.
-fn shared_mask(m: &LoopModule, path: &Path, readers: &[Reader]) -> Vec<ExprId> {
-    let mut outer: Vec<VarId> = enclosing(&m.body, path).iter().map(|l| l.var).collect();
-    outer.push(loop_at(&m.body, path).var);
-    let [first, others @ ..] = readers else { return Vec::new() };
-    let known = |c: &ExprId| m.env.pool.vars_of(*c).iter().all(|v| outer.contains(v));
-    let shared = |c: &ExprId| others.iter().all(|r| r.predicate.contains(c));
-    first.predicate.iter().copied().filter(|c| known(c) && shared(c)).collect()
-}
-
-/// Marks the positions that are in bounds only under a guard or under a conjunct that is not in `mask`.
-fn mark_conditional(m: &mut LoopModule, tensor: TensorId, readers: &mut [Reader], mask: &[ExprId]) {
-    for r in readers {
-        let loops: Vec<(VarId, ExprId)> = enclosing(&m.body, &r.block).iter().map(|l| (l.var, l.extent)).collect();
-        let ranges: Vec<(ExprId, ExprId)> = loops.iter().map(|&(v, e)| (m.env.pool.var(v), e)).collect();
-        let masked = r.predicate.iter().any(|c| !mask.contains(c));
-        for a in r.accesses.iter_mut().filter(|a| masked || a.guard.is_some()) {
-            for d in 0..a.index.len() {
-                let extent = m.env.extent_at(tensor, d, &a.index);
-                a.conditional[d] = !inside(&mut m.env, &ranges, a.index[d], extent);
-            }
-        }
-    }
-}
-
-/// Whether `v` occurs in an extent or a binding.
-fn mentions(pool: &ExprPool, s: &Stmt, v: VarId) -> bool {
-    let mut found = false;
-    s.walk(&mut |s| {
-        found |= match s {
-            Stmt::For(l) => pool.uses_var(l.extent, v),
-            Stmt::Block(b) => b.iters.iter().any(|i| pool.uses_var(i.binding, v)),
-        }
-    });
-    found
-}
-
 /// The nest in a loop that runs once where all of `mask` holds, else not at all.
 fn masked(env: &mut Env, stage: TensorId, nest: Stmt, mask: &[ExprId]) -> Stmt {
     let var = env.new_var("once");
@@ -262,7 +153,7 @@ fn box_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader]) -> Optio
     for r in readers {
         for access in &r.accesses {
             for (d, &e) in access.index.iter().enumerate() {
-                let (lo, hi) = range_over(&mut m.env, e, &r.inner)?;
+                let (lo, hi) = range_over(&mut m.env, e, &r.loops, r.outer)?;
                 let one = Range { lo, hi, clip: access.conditional[d] };
                 region[d] = Some(Range::hull(&mut m.env, region[d], one));
             }
@@ -280,7 +171,7 @@ fn full_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader]) -> Regi
         let mut known = true;
         for r in readers {
             for access in &r.accesses {
-                match range_over(&mut m.env, access.index[d], &r.inner) {
+                match range_over(&mut m.env, access.index[d], &r.loops, r.outer) {
                     Some((lo, hi)) => {
                         let one = Range { lo, hi, clip: access.conditional[d] };
                         range = Some(Range::hull(&mut m.env, range, one));
@@ -375,7 +266,6 @@ fn pointwise(m: &LoopModule, tensor: TensorId, readers: &[Reader]) -> Option<Rea
 
 /// Nothing if no size for the buffer is known.
 fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader, mask: &[ExprId]) -> Option<Stmt> {
-    let all: Vec<(VarId, ExprId)> = enclosing(&m.body, &r.block).iter().map(|l| (l.var, l.extent)).collect();
     let masks = r.predicate.iter().copied().filter(|c| !mask.contains(c));
     let env = &mut m.env;
     let access = &r.accesses[0].index;
@@ -384,19 +274,19 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader
     let relevant = |p: &ExprId| env.pool.vars_of(*p).iter().any(|v| indexed.contains(v));
     let masks: Vec<ExprId> = masks.chain(r.accesses[0].guard).filter(relevant).collect();
     let mut used: Vec<VarId> = Vec::new();
-    for &(v, extent) in r.inner.iter().rev() {
+    for &(v, extent) in r.loops[r.outer..].iter().rev() {
         if access.iter().chain(&masks).any(|&e| env.pool.uses_var(e, v)) || used.contains(&v) {
             used.push(v);
             used.extend(env.pool.vars_of(extent));
         }
     }
-    let mirrored: Vec<(VarId, ExprId)> = r.inner.iter().filter(|(v, _)| used.contains(v)).copied().collect();
+    let mirrored: Vec<(VarId, ExprId)> = r.loops[r.outer..].iter().filter(|(v, _)| used.contains(v)).copied().collect();
     // Copies of the reader's loops, and the producer's indices through them.
     let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
     let (mut loops, mut dims) = (Vec::new(), Vec::new());
     for &(v, extent) in &mirrored {
         let name = env.vars[v].name.clone();
-        let bound = bound_above(env, extent, &all)?;
+        let bound = bound_above(env, extent, &r.loops)?;
         dims.push(TensorDim { name: name.clone(), extent: bound, storage: bound });
         let extent = env.pool.substitute(extent, &map);
         let copy = env.new_var(name);
@@ -446,11 +336,7 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader
         let var = env.new_var(name);
         let binding = env.pool.var(v);
         let at = reader.iters.iter().position(|i| i.kind == IterKind::Reduce).unwrap_or(reader.iters.len());
-        let kind = if is_reduction_var(&env.pool, reader, v) {
-            IterKind::Reduce
-        } else {
-            IterKind::Spatial
-        };
+        let kind = if is_reduction_var(&env.pool, reader, v) { IterKind::Reduce } else { IterKind::Spatial };
         let at = if kind == IterKind::Reduce { reader.iters.len() } else { at };
         reader.iters.insert(at, Iter { var, kind, extent: bound, binding });
         index.push(env.pool.var(var));

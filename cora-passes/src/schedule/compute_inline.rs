@@ -33,8 +33,11 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
     };
     let found = m.body.iter().enumerate().find_map(|(i, s)| of_stage(s).map(|b| (i, b)));
     let Some((at, block)) = found else {
-        return Err(Diagnostic::new("E0454", format!("stage `{name}` is attached inside another; it cannot be inlined"))
-            .hint("inline it before compute_at or cache steps"));
+        return Err(Diagnostic::new(
+            "E0454",
+            format!("stage `{name}` is attached inside another; it cannot be inlined"),
+        )
+        .hint("inline it before compute_at or cache steps"));
     };
     if block.role != BlockRole::Compute || !block.predicate.is_empty() {
         return Err(Diagnostic::new("E0454", format!("stage `{name}` is a reduction; it cannot be inlined"))
@@ -57,13 +60,7 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
     Ok(())
 }
 
-fn inline_reads(
-    pool: &mut ExprPool,
-    e: ExprId,
-    tensor: cora_ir::TensorId,
-    formals: &[VarId],
-    value: ExprId,
-) -> ExprId {
+fn inline_reads(pool: &mut ExprPool, e: ExprId, tensor: cora_ir::TensorId, formals: &[VarId], value: ExprId) -> ExprId {
     pool.rewrite(e, &mut |p, n| match p.get(n).clone() {
         Expr::Load { tensor: t, index, guard } if t == tensor => {
             let map: FxHashMap<VarId, ExprId> = formals.iter().copied().zip(index.iter().copied()).collect();
@@ -97,7 +94,6 @@ pub fn guard_loads(pool: &mut ExprPool, e: ExprId, cond: ExprId) -> ExprId {
 
 /// The zero of an element type.
 pub fn zero_of(pool: &mut ExprPool, ty: cora_ir::ScalarType) -> ExprId {
-    let lit =
-        if ty.is_float() { cora_ir::Literal::float(ty, 0.0) } else { cora_ir::Literal::int(ty, 0) };
+    let lit = if ty.is_float() { cora_ir::Literal::float(ty, 0.0) } else { cora_ir::Literal::int(ty, 0) };
     pool.lit(lit)
 }

@@ -11,8 +11,8 @@
 //! in the same order. With bulk padding the surplus iterations are masked by a predicate.
 
 use super::tree::{
-    Path, add_predicate, check_fresh_loop, clamp_calls, enclosing, find_loop, loop_at, loop_at_mut, place_init, remove_init,
-    stages_below, substitute,
+    Path, add_predicate, check_fresh_loop, clamp_surplus, enclosing, find_loop, is_condition, loop_at, loop_at_mut,
+    place_init, remove_init, stages_below, substitute,
 };
 use crate::lower::layout::{Layout, sizes};
 use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
@@ -24,7 +24,8 @@ use rustc_hash::FxHashMap;
 ///
 /// # Errors
 /// `E0402` no such loop, `E0420` loops that are not perfectly nested in that order, `E0411` a loop
-/// that is not serial, `E0421` a reduced loop fused with a spatial one, `E0422` `pad` below 1.
+/// that is not serial, `E0421` a reduced loop fused with a spatial one, `E0422` `pad` below 1,
+/// `E0423` a loop that runs the others only under a condition.
 pub fn fuse(m: &mut LoopModule, loops: &[LoopRef], name: &str, pad: i64) -> Result<(), Diagnostic> {
     let Some(first) = loops.first() else {
         return Err(Diagnostic::new("E0420", "fuse needs at least one loop").hint("name the loops outermost first"));
@@ -70,8 +71,18 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
         }
         let l = loop_at(&m.body, &here);
         if l.kind != LoopKind::Serial {
-            return Err(Diagnostic::new("E0411", format!("loop `{}.{}` is already {}", r.stage, r.name, l.kind.name()))
-                .hint("fuse loops before they are made parallel, vector or unrolled"));
+            return Err(Diagnostic::new(
+                "E0411",
+                format!("loop `{}.{}` is already {}", r.stage, r.name, l.kind.name()),
+            )
+            .hint("fuse loops before they are made parallel, vector or unrolled"));
+        }
+        if n + 1 < refs.len() && is_condition(&m.env.pool, l.extent) {
+            return Err(Diagnostic::new(
+                "E0423",
+                format!("loop `{}.{}` is a condition for the loops inside it", r.stage, r.name),
+            )
+            .hint("fuse the loops inside it, or attach the stage where no mask applies"));
         }
         nest.push(For { body: Vec::new(), ..l.clone() });
     }
@@ -96,7 +107,7 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
     if pad > 1 {
         let one = m.env.pool.int(1);
         let last = m.env.pool.sub(total, one);
-        clamp_calls(&mut m.env.pool, &mut body, fused, last);
+        clamp_surplus(&mut m.env.pool, &mut body, fused, last);
         let cond = m.env.pool.lt(f, total);
         add_predicate(&m.env.pool, &mut body, cond);
     }

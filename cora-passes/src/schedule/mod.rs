@@ -7,6 +7,7 @@ pub mod compute_at;
 pub mod compute_inline;
 pub mod fuse;
 pub mod pad;
+mod readers;
 pub mod region;
 pub mod relax;
 pub mod reorder;
@@ -69,8 +70,11 @@ pub fn apply_schedule(
 pub fn set_scope(m: &mut LoopModule, stage: &str, scope: cora_ir::Scope) -> Result<(), Diagnostic> {
     let t = tree::find_stage(m, stage)?;
     if m.env.tensors[t].scope == cora_ir::Scope::Global || scope == cora_ir::Scope::Global {
-        return Err(Diagnostic::new("E0481", format!("the scope of `{stage}` can change only once it is attached in a loop"))
-            .hint("compute_at or cache_write first; then choose `local` or `reg`"));
+        return Err(Diagnostic::new(
+            "E0481",
+            format!("the scope of `{stage}` can change only once it is attached in a loop"),
+        )
+        .hint("compute_at or cache_write first; then choose `local` or `reg`"));
     }
     m.env.tensors[t].scope = scope;
     Ok(())

@@ -6,7 +6,7 @@
 
 use super::compute_inline::zero_of;
 use super::split::divisible;
-use super::tree::{add_predicate, clamp_calls, find_loop, find_stage, loop_at, loop_at_mut, place_init};
+use super::tree::{add_predicate, clamp_surplus, find_loop, find_stage, loop_at, loop_at_mut, place_init};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
@@ -31,9 +31,8 @@ pub fn pad_dim(m: &mut LoopModule, tensor: &str, dim: &str, multiple: i64) -> Re
         return Err(Diagnostic::new("E0470", format!("tensor `{tensor}` has no dimension `{dim}`"))
             .hint(format!("its dimensions are: {}", names.join(", "))));
     };
-    let steered = |x: &cora_ir::TensorDim| {
-        [x.extent, x.storage].into_iter().any(|e| calls_with_arg(&m.env.pool, e, d as u32))
-    };
+    let steered =
+        |x: &cora_ir::TensorDim| [x.extent, x.storage].into_iter().any(|e| calls_with_arg(&m.env.pool, e, d as u32));
     if let Some(inner) = m.env.tensors[t].dims[d + 1..].iter().find(|x| steered(x)) {
         return Err(Diagnostic::new(
             "E0474",
@@ -83,7 +82,7 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
                 (0..b.iters.len()).filter(|&n| m.env.pool.uses_var(b.iters[n].binding, var)).collect();
             if using.iter().any(|&n| b.iters[n].binding != v) {
                 error = Some(not_a_dimension(target));
-            } else if using.is_empty() || using.iter().any(|&n| b.iters[n].kind == IterKind::Reduce) {
+            } else if !indexes(&m.env.pool, b, &using) || using.iter().any(|&n| b.iters[n].kind == IterKind::Reduce) {
                 reduced = true;
             } else {
                 for n in using {
@@ -99,7 +98,7 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     }
     let one = m.env.pool.int(1);
     let last = m.env.pool.sub(extent, one);
-    clamp_calls(&mut m.env.pool, &mut body, var, last);
+    clamp_surplus(&mut m.env.pool, &mut body, var, last);
     if reduced {
         let cond = m.env.pool.lt(v, extent);
         let updates = |s: &mut Stmt| add_predicate(&m.env.pool, std::slice::from_mut(s), cond);
@@ -110,6 +109,11 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     l.extent = padded;
     place_init(m, stage);
     Ok(())
+}
+
+/// Whether each value of the iterators `ns` writes an element of its own.
+fn indexes(pool: &cora_ir::ExprPool, b: &Block, ns: &[usize]) -> bool {
+    ns.iter().any(|&n| b.index.iter().any(|&e| pool.uses_var(e, b.iters[n].var)))
 }
 
 /// Whether a function is called with something that depends on `Arg(n)`.
@@ -145,7 +149,10 @@ fn pad_block(env: &mut Env, b: &mut Block, n: usize, multiple: i64) -> Result<()
                 format!("padding loop `{}` to a multiple of {multiple} would write outside `{name}`", dim.name),
             )
             .note(format!("the storage of dimension `{}` is not proved to be a multiple of {multiple}", dim.name))
-            .hint(format!("`pad_dim {name}.{} {multiple}` first (storage padding must be at least loop padding)", dim.name)));
+            .hint(format!(
+                "`pad_dim {name}.{} {multiple}` first (storage padding must be at least loop padding)",
+                dim.name
+            )));
         }
     }
     let valid = env.pool.lt(index_var, extent);
@@ -191,7 +198,13 @@ fn guard_uses(env: &mut Env, e: ExprId, (var, extent): (VarId, ExprId), multiple
 /// Whether `tensor[index]` is read at `var` in one dimension, of the same extent as the loop and
 /// with storage that is a multiple of the padding. Integers may be used as indices, so they are
 /// never read from padding.
-fn stored_alike(env: &mut Env, tensor: TensorId, index: &[ExprId], (var, extent): (VarId, ExprId), multiple: i64) -> bool {
+fn stored_alike(
+    env: &mut Env,
+    tensor: TensorId,
+    index: &[ExprId],
+    (var, extent): (VarId, ExprId),
+    multiple: i64,
+) -> bool {
     let x = env.pool.var(var);
     let mut dims = index.iter().enumerate().filter(|(_, i)| env.pool.uses_var(**i, var)).map(|(d, _)| d);
     let (Some(d), None) = (dims.next(), dims.next()) else { return false };

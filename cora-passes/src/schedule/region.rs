@@ -3,22 +3,38 @@
 
 use crate::lower::sign::never_negative;
 use cora_ir::affine::normalize;
-use cora_ir::{BinOp, Env, Expr, ExprId, UfDef, UnOp, VarId};
+use cora_ir::{BinOp, Env, Expr, ExprId, UfDef, UfId, UnOp, VarId};
 
 /// Lowest and highest value, both attained or overestimated.
 pub type Range = (ExprId, ExprId);
 
-/// The range of `e` while each of `inner` (outermost first) runs over `0..extent`; nothing if no
-/// rule applies. Variables not in `inner` stay symbolic.
-pub fn range_over(env: &mut Env, e: ExprId, inner: &[(VarId, ExprId)]) -> Option<Range> {
+/// Whether `e` has a value whatever the batch, without any loop: functions are called where they are
+/// defined even if there are no rows at all.
+fn is_known(env: &Env, e: ExprId) -> bool {
+    let whole = |f: UfId, args: &[ExprId]| match (&env.ufs[f].def, args) {
+        (UfDef::Max { .. }, _) => true,
+        (UfDef::PrefixSum { .. }, [x]) => env.ufs[f].domain.last() == Some(x),
+        _ => false,
+    };
+    !env.pool.any(e, &mut |n| match n {
+        Expr::Var(_) | Expr::Load { .. } => true,
+        Expr::Call(f, args) => !whole(*f, args),
+        _ => false,
+    })
+}
+
+/// The range of `e` while each of `loops[from..]` (outermost first) runs over `0..extent`; nothing if
+/// no rule applies. The other variables stay symbolic.
+pub fn range_over(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)], from: usize) -> Option<Range> {
     let e = normalize(&mut env.pool, e);
     let (mut lo, mut hi) = (e, e);
-    for &(v, extent) in inner.iter().rev() {
+    let around: Vec<(ExprId, ExprId)> = loops.iter().map(|&(v, e)| (env.pool.var(v), e)).collect();
+    for (n, &(v, extent)) in loops.iter().enumerate().skip(from).rev() {
         let one = env.pool.int(1);
         let last = env.pool.sub(extent, one);
         let zero = env.pool.int(0);
-        lo = range_of_var(env, lo, v, (zero, last))?.0;
-        hi = range_of_var(env, hi, v, (zero, last))?.1;
+        lo = range_of_var(env, lo, v, (zero, last), &around[..n])?.0;
+        hi = range_of_var(env, hi, v, (zero, last), &around[..n])?.1;
         lo = normalize(&mut env.pool, lo);
         hi = normalize(&mut env.pool, hi);
     }
@@ -32,7 +48,7 @@ fn occurrences(env: &Env, e: ExprId, v: VarId) -> usize {
     }
 }
 
-fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range) -> Option<Range> {
+fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range, around: &[(ExprId, ExprId)]) -> Option<Range> {
     if !env.pool.uses_var(e, v) {
         return Some((e, e));
     }
@@ -43,47 +59,63 @@ fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range) -> Option<Range> {
     match env.pool.get(e).clone() {
         Expr::Var(_) => Some(r),
         Expr::Bin(op @ (BinOp::Add | BinOp::Min | BinOp::Max), a, b) => {
-            let (ra, rb) = (range_of_var(env, a, v, r)?, range_of_var(env, b, v, r)?);
+            let (ra, rb) = (range_of_var(env, a, v, r, around)?, range_of_var(env, b, v, r, around)?);
             Some((env.pool.bin(op, ra.0, rb.0), env.pool.bin(op, ra.1, rb.1)))
         }
         Expr::Bin(BinOp::Sub, a, b) => {
-            let (ra, rb) = (range_of_var(env, a, v, r)?, range_of_var(env, b, v, r)?);
+            let (ra, rb) = (range_of_var(env, a, v, r, around)?, range_of_var(env, b, v, r, around)?);
             Some((env.pool.sub(ra.0, rb.1), env.pool.sub(ra.1, rb.0)))
         }
         Expr::Un(UnOp::Neg, a) => {
-            let ra = range_of_var(env, a, v, r)?;
+            let ra = range_of_var(env, a, v, r, around)?;
             Some((env.pool.un(UnOp::Neg, ra.1), env.pool.un(UnOp::Neg, ra.0)))
         }
         Expr::Bin(BinOp::Mul, a, b) => {
             let (x, k) = if env.pool.as_int(b).is_some() { (a, b) } else { (b, a) };
             let c = env.pool.as_int(k)?;
-            let rx = range_of_var(env, x, v, r)?;
+            let rx = range_of_var(env, x, v, r, around)?;
             let (p, q) = (env.pool.mul(rx.0, k), env.pool.mul(rx.1, k));
             Some(if c >= 0 { (p, q) } else { (q, p) })
         }
         Expr::Bin(BinOp::FloorDiv, a, b) => {
             env.pool.as_int(b).filter(|&c| c > 0)?;
-            let ra = range_of_var(env, a, v, r)?;
+            let ra = range_of_var(env, a, v, r, around)?;
             Some((env.pool.floor_div(ra.0, b), env.pool.floor_div(ra.1, b)))
         }
         Expr::Call(f, args) if matches!(env.ufs[f].def, UfDef::PrefixSum { .. } | UfDef::Search { .. }) => {
             // Both are monotone in their last argument.
             let (&last, outer) = args.split_last()?;
-            let rl = range_of_var(env, last, v, r)?;
+            let rl = range_of_var(env, last, v, r, around)?;
             let outer = outer.to_vec();
-            let lo = env.pool.call(f, outer.iter().copied().chain([rl.0]));
-            let hi = env.pool.call(f, outer.iter().copied().chain([rl.1]));
+            let mut at = |position: ExprId| {
+                let position = existing(env, f, &outer, position, around);
+                env.pool.call(f, outer.iter().copied().chain([position]))
+            };
+            let (lo, hi) = (at(rl.0), at(rl.1));
             Some((lo, hi))
         }
         _ => None,
     }
 }
 
+/// `position`, or the last one that there is: masked iterations may be beyond it.
+fn existing(env: &mut Env, f: UfId, outer: &[ExprId], position: ExprId, around: &[(ExprId, ExprId)]) -> ExprId {
+    let Some(&size) = env.ufs[f].domain.last() else { return position };
+    let size = env.pool.instantiate(size, outer);
+    let one = env.pool.int(1);
+    let last = match env.ufs[f].def {
+        UfDef::PrefixSum { .. } => size,
+        _ => env.pool.sub(size, one),
+    };
+    let room = env.pool.sub(last, position);
+    if never_negative(env, around, room) { position } else { env.pool.min(position, last) }
+}
+
 /// An upper bound of `e` that holds for all values of `loops` (outermost first), over parameters
 /// and functions without arguments; constants are preferred where the form gives one.
 pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Option<ExprId> {
     let e = normalize(&mut env.pool, e);
-    if env.pool.vars_of(e).is_empty() {
+    if is_known(env, e) {
         return Some(e);
     }
     match env.pool.get(e).clone() {
@@ -110,8 +142,7 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
         }
         Expr::Bin(BinOp::Sub, a, b) => {
             // What is subtracted is taken at its least value.
-            let inner: Vec<_> = loops.to_vec();
-            if let Some((_, hi)) = range_over(env, e, &inner).filter(|r| env.pool.vars_of(r.1).is_empty()) {
+            if let Some((_, hi)) = range_over(env, e, loops, 0).filter(|r| is_known(env, r.1)) {
                 return Some(hi);
             }
             let x = bound_above(env, a, loops)?;
@@ -122,6 +153,10 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
         }
         Expr::Bin(BinOp::Mul, a, b) => {
             let ranges: Vec<(ExprId, ExprId)> = loops.iter().map(|&(v, e)| (env.pool.var(v), e)).collect();
+            let (x, k) = if env.pool.as_int(b).is_some() { (a, b) } else { (b, a) };
+            if env.pool.as_int(k).is_some_and(|c| c < 0) {
+                return never_negative(env, &ranges, x).then(|| env.pool.int(0));
+            }
             if !never_negative(env, &ranges, a) || !never_negative(env, &ranges, b) {
                 return None;
             }
@@ -139,7 +174,15 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
             let last = env.pool.sub(c, one);
             Some(env.pool.max(last, zero))
         }
-        Expr::Call(f, _) if !matches!(env.ufs[f].def, UfDef::Search { .. }) => {
+        Expr::Call(f, args) if matches!(env.ufs[f].def, UfDef::Search { .. }) => {
+            let UfDef::Search { sum } = env.ufs[f].def else { return None };
+            let rows = *env.ufs[sum].domain.last()?;
+            let rows = env.pool.instantiate(rows, &args[..args.len() - 1]);
+            let one = env.pool.int(1);
+            let rows = bound_above(env, rows, loops)?;
+            Some(env.pool.sub(rows, one))
+        }
+        Expr::Call(f, _) => {
             // The greatest value over the whole domain, taken from this batch by the prelude.
             let mut domain = env.ufs[f].domain.clone();
             let mut args: Vec<ExprId> = (0..domain.len() as u32).map(|a| env.pool.arg(a)).collect();
@@ -154,8 +197,8 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
             Some(env.pool.call(max, []))
         }
         _ => {
-            let (_, hi) = range_over(env, e, loops)?;
-            env.pool.vars_of(hi).is_empty().then_some(hi)
+            let (_, hi) = range_over(env, e, loops, 0)?;
+            is_known(env, hi).then_some(hi)
         }
     }
 }

@@ -18,7 +18,7 @@
 use super::compute_inline::zero_of;
 use super::pad::calls_with_arg;
 use super::region::bound_above;
-use super::tree::{clamp_calls, enclosing, find_loop, loop_at, loop_at_mut, place_init};
+use super::tree::{clamp_surplus, enclosing, find_loop, loop_at, loop_at_mut, place_init};
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::poly;
@@ -76,7 +76,7 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     }
     let mut body = std::mem::take(&mut loop_at_mut(&mut m.body, &path).body);
     if mask {
-        clamp_calls(&mut m.env.pool, &mut body, var, last);
+        clamp_surplus(&mut m.env.pool, &mut body, var, last);
     }
     for s in &mut body {
         if mask {
@@ -104,10 +104,8 @@ pub fn relax_register_tails(m: &mut LoopModule) {
                 && m.env.tensors[l.stage].scope == Scope::Reg
                 && m.env.pool.as_int(l.extent).is_none()
             {
-                targets.push(LoopRef {
-                    stage: m.env.tensors[l.stage].name.clone(),
-                    name: m.env.vars[l.var].name.clone(),
-                });
+                targets
+                    .push(LoopRef { stage: m.env.tensors[l.stage].name.clone(), name: m.env.vars[l.var].name.clone() });
             }
         });
     }
@@ -256,8 +254,7 @@ fn separate_index(env: &mut Env, b: &mut Block, var: VarId) {
 
 /// Loads whose index depends on the lane are masked.
 fn mask_reads(env: &mut Env, b: &mut Block, var: VarId, (full, rest): (ExprId, ExprId)) {
-    let dependent: Vec<VarId> =
-        b.iters.iter().filter(|i| env.pool.uses_var(i.binding, var)).map(|i| i.var).collect();
+    let dependent: Vec<VarId> = b.iters.iter().filter(|i| env.pool.uses_var(i.binding, var)).map(|i| i.var).collect();
     let touched = |p: &cora_ir::ExprPool, e: ExprId| dependent.iter().any(|&d| p.uses_var(e, d));
     if touched(&env.pool, b.value) {
         let (lane, valid) = (env.new_var("lane"), env.new_var("valid"));

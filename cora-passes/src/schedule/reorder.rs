@@ -4,7 +4,7 @@
 //! A loop may not move outside a loop that its extent depends on (paper section 4.1). Ensures: the
 //! same iterations; sums may be combined in another order.
 
-use super::tree::{find_loop, find_stage, loop_at, loop_at_mut, place_init, remove_init};
+use super::tree::{find_loop, find_stage, is_condition, loop_at, loop_at_mut, place_init, remove_init};
 use cora_ir::Diagnostic;
 use cora_ir::loops::{For, LoopKind, LoopModule};
 use cora_ir::schedule::LoopRef;
@@ -13,7 +13,8 @@ use cora_ir::schedule::LoopRef;
 ///
 /// # Errors
 /// `E0402` no such loop, `E0430` loops that are not in one perfect nest, `E0431` a loop that would
-/// leave a loop its extent depends on, `E0432` a loop named twice, `E0411` a parallel loop inside.
+/// leave a loop its extent depends on, `E0432` a loop named twice, `E0411` a parallel loop inside,
+/// `E0433` a loop that would leave one that is a condition for it.
 pub fn reorder(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), Diagnostic> {
     let tensor = find_stage(m, stage)?;
     let saved = m.body.clone();
@@ -67,6 +68,7 @@ fn permute(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), Diag
         new[*slot] = stretch[path.len() - first.len()].clone();
     }
     check_order(m, stage, &new)?;
+    check_conditions(m, stage, &stretch, &new)?;
     for (n, header) in new.into_iter().enumerate() {
         let l = loop_at_mut(&mut m.body, &last[..first.len() + n]);
         let body = std::mem::take(&mut l.body);
@@ -75,12 +77,31 @@ fn permute(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), Diag
     Ok(())
 }
 
+/// A loop that runs those inside it only under a condition keeps them.
+fn check_conditions(m: &LoopModule, stage: &str, old: &[For], new: &[For]) -> Result<(), Diagnostic> {
+    for (n, l) in old.iter().enumerate().filter(|(_, l)| is_condition(&m.env.pool, l.extent)) {
+        let after = new.iter().skip_while(|x| x.var != l.var);
+        let kept = |inner: &For| after.clone().any(|x| x.var == inner.var);
+        if let Some(inner) = old[n + 1..].iter().find(|&inner| !kept(inner)) {
+            let (outer, inner) = (&m.env.vars[l.var].name, &m.env.vars[inner.var].name);
+            return Err(Diagnostic::new(
+                "E0433",
+                format!("loop `{stage}.{inner}` cannot move outside `{stage}.{outer}`, which is a condition for it"),
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn check_order(m: &LoopModule, stage: &str, new: &[For]) -> Result<(), Diagnostic> {
     for (n, l) in new.iter().enumerate() {
         let name = &m.env.vars[l.var].name;
         if n > 0 && l.kind == LoopKind::Parallel {
-            return Err(Diagnostic::new("E0411", format!("loop `{stage}.{name}` is parallel and would move inside another"))
-                .hint("reorder first, then make the outermost loop parallel"));
+            return Err(Diagnostic::new(
+                "E0411",
+                format!("loop `{stage}.{name}` is parallel and would move inside another"),
+            )
+            .hint("reorder first, then make the outermost loop parallel"));
         }
         if let Some(inner) = new[n + 1..].iter().find(|o| m.env.pool.uses_var(l.extent, o.var)) {
             let on = &m.env.vars[inner.var].name;

@@ -8,7 +8,9 @@
 //! Requires: a serial loop, a positive factor. Ensures: the same iterations in the same order; no
 //! tail at all where the factor is proved to divide the extent.
 
-use super::tree::{add_predicate, check_fresh_loop, clamp_calls, find_loop, loop_at, loop_at_mut, place_init, substitute};
+use super::tree::{
+    add_predicate, check_fresh_loop, clamp_surplus, find_loop, loop_at, loop_at_mut, place_init, substitute,
+};
 use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Tail};
 use cora_ir::{Diagnostic, ExprId};
@@ -70,7 +72,7 @@ pub fn split(
     if !divides && tail == Tail::Mask {
         let one = m.env.pool.int(1);
         let last = m.env.pool.sub(extent, one);
-        clamp_calls(&mut m.env.pool, &mut body, var, last);
+        clamp_surplus(&mut m.env.pool, &mut body, var, last);
     }
     substitute(&mut m.env.pool, &mut body, &map);
     if !divides && tail == Tail::Mask {

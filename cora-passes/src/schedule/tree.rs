@@ -152,35 +152,51 @@ pub fn is_reduction_var(pool: &ExprPool, b: &Block, v: VarId) -> bool {
     bound(IterKind::Reduce) && !bound(IterKind::Spatial)
 }
 
-/// Makes the extents and predicates below call functions and read tensors at `min(v, last)` instead
-/// of `v`: where a mask lets surplus iterations of loop `v` through, these have no value. The mask
-/// itself, and what it keeps from being executed, is left as it is.
-pub fn clamp_calls(pool: &mut ExprPool, stmts: &mut [Stmt], v: VarId, last: ExprId) {
+/// Gives surplus iterations of loop `v`, which a mask will keep from writing, the loops and the other
+/// masks of iteration `last`: functions and tensors have no value beyond it. Nothing changes where
+/// extents and predicates below do not depend on such a value.
+pub fn clamp_surplus(pool: &mut ExprPool, stmts: &mut [Stmt], v: VarId, last: ExprId) {
+    if !stmts.iter().any(|s| looks_up(pool, s, v)) {
+        return;
+    }
     let var = pool.var(v);
     let clamped = pool.min(var, last);
     let map: FxHashMap<VarId, ExprId> = [(v, clamped)].into_iter().collect();
     clamp_below(pool, stmts, &map);
 }
 
+/// Whether an extent or a predicate below calls a function or reads a tensor at something that
+/// depends on `v`.
+fn looks_up(pool: &ExprPool, s: &Stmt, v: VarId) -> bool {
+    let mut found = false;
+    let mut check = |e: ExprId| {
+        pool.walk(e, &mut |id, n| {
+            let lookup = matches!(n, cora_ir::Expr::Call(..) | cora_ir::Expr::Load { .. });
+            found = found || (lookup && pool.uses_var(id, v));
+        });
+    };
+    s.walk(&mut |s| match s {
+        Stmt::For(l) => check(l.extent),
+        Stmt::Block(b) => b.predicate.iter().for_each(|&p| check(p)),
+    });
+    found
+}
+
 fn clamp_below(pool: &mut ExprPool, stmts: &mut [Stmt], map: &FxHashMap<VarId, ExprId>) {
     for s in stmts {
         match s {
             Stmt::For(l) => {
-                l.extent = clamp_in_calls(pool, l.extent, map);
+                l.extent = pool.substitute(l.extent, map);
                 clamp_below(pool, &mut l.body, map);
             }
-            Stmt::Block(b) => b.predicate.iter_mut().for_each(|p| *p = clamp_in_calls(pool, *p, map)),
+            Stmt::Block(b) => b.predicate.iter_mut().for_each(|p| *p = pool.substitute(*p, map)),
         }
     }
 }
 
-fn clamp_in_calls(pool: &mut ExprPool, e: ExprId, map: &FxHashMap<VarId, ExprId>) -> ExprId {
-    if matches!(pool.get(e), cora_ir::Expr::Call(..) | cora_ir::Expr::Load { .. }) {
-        return pool.substitute(e, map);
-    }
-    let kids = pool.children(e);
-    let new: Vec<ExprId> = kids.iter().map(|&k| clamp_in_calls(pool, k, map)).collect();
-    if new[..] == kids[..] { e } else { pool.with_children(e, &new) }
+/// Whether a loop decides if those inside it run at all: outside it, their extents may have no value.
+pub fn is_condition(pool: &ExprPool, extent: ExprId) -> bool {
+    pool.any(extent, &mut |n| matches!(n, cora_ir::Expr::Select(..)))
 }
 
 /// Removes the `init` block of `stage` and its loops, wherever they are.

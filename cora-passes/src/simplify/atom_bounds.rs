@@ -253,7 +253,16 @@ impl Linear<'_, '_> {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn sum_bounds(&mut self, f: UfId, body: ExprId, args: &[ExprId], p: &Poly, upper: bool, depth: u32, out: &mut Vec<Bound>) {
+    fn sum_bounds(
+        &mut self,
+        f: UfId,
+        body: ExprId,
+        args: &[ExprId],
+        p: &Poly,
+        upper: bool,
+        depth: u32,
+        out: &mut Vec<Bound>,
+    ) {
         let Some((&x, outer)) = args.split_last() else { return };
         let px = self.cx.poly(x);
         // P(S(r)) <= r < P(S(r)) + body(S(r))

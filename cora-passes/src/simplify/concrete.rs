@@ -3,7 +3,7 @@
 
 use super::facts::Facts;
 use cora_ir::expr::{floor_div, floor_mod};
-use cora_ir::{BinOp, Env, EntityId, Expr, ExprId, ParamId, UfDef, UfId, UnOp, VarId};
+use cora_ir::{BinOp, EntityId, Env, Expr, ExprId, ParamId, UfDef, UfId, UnOp, VarId};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 

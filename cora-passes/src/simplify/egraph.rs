@@ -11,8 +11,8 @@ use super::rules::{RULES, Rule};
 use super::term::{Family, Term};
 use cora_ir::{EntityId, Env, Expr, ExprId, UfDef, UfId};
 use egg::{
-    Analysis, BackoffScheduler, Condition, ConditionalApplier, DidMerge, EGraph, FlatTerm, Id, Language, Rewrite, Runner, Subst,
-    Var,
+    Analysis, BackoffScheduler, Condition, ConditionalApplier, DidMerge, EGraph, FlatTerm, Id, Language, Rewrite,
+    Runner, Subst, Var,
 };
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -189,7 +189,12 @@ fn rules_about_sums(env: &Env, e: ExprId) -> Vec<Rewrite<Node, World>> {
 }
 
 /// Runs `f` on a saturated e-graph of `e`; the environment and the memo tables are lent to it.
-fn saturate<R>(cx: &mut Cx<'_>, e: ExprId, explain: bool, f: impl FnOnce(&mut Runner<Node, World>, &egg::RecExpr<Node>) -> R) -> R {
+fn saturate<R>(
+    cx: &mut Cx<'_>,
+    e: ExprId,
+    explain: bool,
+    f: impl FnOnce(&mut Runner<Node, World>, &egg::RecExpr<Node>) -> R,
+) -> R {
     let special = rules_about_sums(cx.env, e);
     let start = to_nodes(cx.env, e);
     let world = World { env: std::mem::take(cx.env), cache: std::mem::take(cx.cache), facts: cx.facts.clone() };

@@ -60,7 +60,7 @@ impl Cx<'_> {
             Expr::Bin(op, a, b) if self.is_index(e) => self.bounds_of_bin(op, a, b),
             Expr::Select(c, a, b) if self.is_index(e) => self.bounds_of_select(c, a, b),
             // Conversions between integer types keep the value of what a range or a literal bounds.
-            Expr::Cast(to, a) if to == ScalarType::Index => self.bounds_of_source(a),
+            Expr::Cast(ScalarType::Index, a) => self.bounds_of_source(a),
             Expr::Ramp { base, stride, lanes } => {
                 let b = self.bounds(base);
                 let steps = Interval::new(Some(0), Some(i64::from(lanes) - 1)).scale(stride);
@@ -161,7 +161,9 @@ impl Cx<'_> {
                 let t = &self.env.tensors[tensor];
                 let ty = t.ty;
                 let range = match t.range {
-                    Some((lo, hi)) => Interval::new(self.bounds(lo).lo, self.bounds(hi).hi.and_then(|h| h.checked_sub(1))),
+                    Some((lo, hi)) => {
+                        Interval::new(self.bounds(lo).lo, self.bounds(hi).hi.and_then(|h| h.checked_sub(1)))
+                    }
                     None if ty.is_int() => Interval::new(Some(ty.int_min()), Some(ty.int_max())),
                     None => Interval::ALL,
                 };
@@ -205,9 +207,7 @@ impl Cx<'_> {
             },
             Expr::Call(f, _) => match self.env.ufs[f].def {
                 // Sums of multiples; the empty sum is 0, a multiple too.
-                UfDef::PrefixSum { body } => {
-                    self.in_definition(f, |cx| cx.stride(body)).hull(Stride::point(0))
-                }
+                UfDef::PrefixSum { body } => self.in_definition(f, |cx| cx.stride(body)).hull(Stride::point(0)),
                 UfDef::Max { body } => self.in_definition(f, |cx| cx.stride(body)).hull(Stride::point(0)),
                 UfDef::Map { body } => self.in_definition(f, |cx| cx.stride(body)),
                 _ => Stride::ALL,

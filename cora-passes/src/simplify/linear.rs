@@ -9,8 +9,8 @@ use super::context::Cx;
 use super::range::{Interval, gcd};
 use cora_ir::affine::{Monomial, Poly};
 use cora_ir::expr::floor_div;
-use rustc_hash::FxHashMap;
 use cora_ir::{BinOp, EntityId, Expr, ExprId, UfDef, UnOp};
+use rustc_hash::FxHashMap;
 
 /// Polynomials looked at for one top-level question.
 const BUDGET: u32 = 160;
@@ -91,9 +91,7 @@ impl Cx<'_> {
                         && self.under(&facts, |cx| cx.proves(b, positive))
                 }
             }
-            Expr::Bin(op, a, b) if op.is_comparison() && self.is_index(a) => {
-                self.proves_comparison(op, a, b, positive)
-            }
+            Expr::Bin(op, a, b) if op.is_comparison() && self.is_index(a) => self.proves_comparison(op, a, b, positive),
             Expr::Select(c, a, b) => {
                 let not_c = self.env.pool.un(UnOp::Not, c);
                 let (yes, no) = (self.facts.assuming(c), self.facts.assuming(not_c));
@@ -124,7 +122,8 @@ impl Cx<'_> {
     pub(super) fn non_negative(&mut self, p: Poly) -> bool {
         let known = self.hypotheses().polys.clone();
         let facts_known = known.len();
-        Linear { cx: self, known, facts_known, budget: BUDGET, case: 0, cases: 0, seen: FxHashMap::default() }.non_negative(p, DEPTH)
+        Linear { cx: self, known, facts_known, budget: BUDGET, case: 0, cases: 0, seen: FxHashMap::default() }
+            .non_negative(p, DEPTH)
     }
 }
 

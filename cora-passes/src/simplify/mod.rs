@@ -12,11 +12,11 @@
 //! procedure has a fixed budget and no clock: the same input gives the same output.
 
 mod atom_bounds;
+pub mod concrete;
 mod context;
 mod cost;
 mod definitions;
 pub mod egraph;
-pub mod concrete;
 pub mod facts;
 mod fold;
 pub mod interval;

@@ -239,8 +239,7 @@ fn about_quotient(env: &mut Env, q: &Quotient) -> Vec<ExprId> {
 
 /// What signs and sizes of d and f say of their product p.
 fn about_product(env: &mut Env, d: &Poly, f: &Poly, p: &Poly) -> Vec<ExprId> {
-    let (d, f, p) =
-        (affine::build(&mut env.pool, d), affine::build(&mut env.pool, f), affine::build(&mut env.pool, p));
+    let (d, f, p) = (affine::build(&mut env.pool, d), affine::build(&mut env.pool, f), affine::build(&mut env.pool, p));
     let e = &mut env.pool;
     let (zero, one, less) = (e.int(0), e.int(1), e.int(-1));
     let minus_f = e.un(UnOp::Neg, f);

@@ -56,10 +56,7 @@ impl Interval {
     /// The least interval around both.
     #[must_use]
     pub fn hull(self, o: Self) -> Self {
-        Self {
-            lo: self.lo.and_then(|a| o.lo.map(|b| a.min(b))),
-            hi: self.hi.and_then(|a| o.hi.map(|b| a.max(b))),
-        }
+        Self { lo: self.lo.and_then(|a| o.lo.map(|b| a.min(b))), hi: self.hi.and_then(|a| o.hi.map(|b| a.max(b))) }
     }
     /// Sums of members.
     #[must_use]
@@ -112,8 +109,20 @@ impl Interval {
         }
         let positive = Self { lo: o.lo.map(|l| l.max(1)), hi: o.hi };
         // The least quotient has the least numerator, over the divisor that makes it least.
-        let low = |n: i64| if n >= 0 { positive.hi.map_or(Some(0), |d| Some(floor_div(n, d))) } else { positive.lo.map(|d| floor_div(n, d)) };
-        let high = |n: i64| if n >= 0 { positive.lo.map(|d| floor_div(n, d)) } else { positive.hi.map_or(Some(-1), |d| Some(floor_div(n, d))) };
+        let low = |n: i64| {
+            if n >= 0 {
+                positive.hi.map_or(Some(0), |d| Some(floor_div(n, d)))
+            } else {
+                positive.lo.map(|d| floor_div(n, d))
+            }
+        };
+        let high = |n: i64| {
+            if n >= 0 {
+                positive.lo.map(|d| floor_div(n, d))
+            } else {
+                positive.hi.map_or(Some(-1), |d| Some(floor_div(n, d)))
+            }
+        };
         let q = if positive.is_empty() {
             Self::point(0)
         } else {
@@ -124,12 +133,11 @@ impl Interval {
     /// Remainders with the sign of the divisor, 0 for a divisor of 0.
     #[must_use]
     pub fn modulo(self, o: Self) -> Self {
-        if let Some(c) = o.as_point().filter(|&c| c > 0) {
-            if let (Some(l), Some(h)) = (self.lo, self.hi)
-                && floor_div(l, c) == floor_div(h, c)
-            {
-                return Self { lo: Some(floor_mod(l, c)), hi: Some(floor_mod(h, c)) };
-            }
+        if let Some(c) = o.as_point().filter(|&c| c > 0)
+            && let (Some(l), Some(h)) = (self.lo, self.hi)
+            && floor_div(l, c) == floor_div(h, c)
+        {
+            return Self { lo: Some(floor_mod(l, c)), hi: Some(floor_mod(h, c)) };
         }
         if !o.at_least(0) {
             return Self::ALL;

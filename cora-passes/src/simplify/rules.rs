@@ -56,8 +56,18 @@ pub const RULES: &[Rule] = &[
     rule("min-of-quotients", "(min (// ?x ?c) (// ?y ?c))", "(// (min ?x ?y) ?c)", &["(< 0 ?c)"]),
     rule("max-of-quotients", "(max (// ?x ?c) (// ?y ?c))", "(// (max ?x ?y) ?c)", &["(< 0 ?c)"]),
     // A padded extent: rounded up to a multiple, it loses nothing when rounded again.
-    rule("round-up-rounded", "(// (+ (* (// (+ ?x ?a) ?c) ?c) ?a) ?c)", "(// (+ ?x ?a) ?c)", &["(<= 0 ?a)", "(< ?a ?c)"]),
-    rule("round-up-covers", "(max ?x (* (// (+ ?x ?a) ?c) ?c))", "(* (// (+ ?x ?a) ?c) ?c)", &["(< 0 ?c)", "(<= (- ?c 1) ?a)"]),
+    rule(
+        "round-up-rounded",
+        "(// (+ (* (// (+ ?x ?a) ?c) ?c) ?a) ?c)",
+        "(// (+ ?x ?a) ?c)",
+        &["(<= 0 ?a)", "(< ?a ?c)"],
+    ),
+    rule(
+        "round-up-covers",
+        "(max ?x (* (// (+ ?x ?a) ?c) ?c))",
+        "(* (// (+ ?x ?a) ?c) ?c)",
+        &["(< 0 ?c)", "(<= (- ?c 1) ?a)"],
+    ),
     rule("round-up-covered", "(min ?x (* (// (+ ?x ?a) ?c) ?c))", "?x", &["(< 0 ?c)", "(<= (- ?c 1) ?a)"]),
     rule("round-down-covered", "(max ?x (* (// ?x ?c) ?c))", "?x", &["(< 0 ?c)"]),
     rule("round-down-covers", "(min ?x (* (// ?x ?c) ?c))", "(* (// ?x ?c) ?c)", &["(< 0 ?c)"]),
@@ -127,6 +137,16 @@ pub const RULES: &[Rule] = &[
     rule("sum-of-nothing", "(P 0)", "0", &[]),
     rule("sum-of-min", "(min (P ?x) (P ?y))", "(P (min ?x ?y))", &["(<= 0 ?x)", "(<= ?x N)", "(<= 0 ?y)", "(<= ?y N)"]),
     rule("sum-of-max", "(max (P ?x) (P ?y))", "(P (max ?x ?y))", &["(<= 0 ?x)", "(<= ?x N)", "(<= 0 ?y)", "(<= ?y N)"]),
-    rule("search-of-min", "(min (S ?r) (S ?t))", "(S (min ?r ?t))", &["(<= 0 ?r)", "(< ?r (P N))", "(<= 0 ?t)", "(< ?t (P N))"]),
-    rule("search-of-max", "(max (S ?r) (S ?t))", "(S (max ?r ?t))", &["(<= 0 ?r)", "(< ?r (P N))", "(<= 0 ?t)", "(< ?t (P N))"]),
+    rule(
+        "search-of-min",
+        "(min (S ?r) (S ?t))",
+        "(S (min ?r ?t))",
+        &["(<= 0 ?r)", "(< ?r (P N))", "(<= 0 ?t)", "(< ?t (P N))"],
+    ),
+    rule(
+        "search-of-max",
+        "(max (S ?r) (S ?t))",
+        "(S (max ?r ?t))",
+        &["(<= 0 ?r)", "(< ?r (P N))", "(<= 0 ?t)", "(< ?t (P N))"],
+    ),
 ];

@@ -44,7 +44,14 @@ impl Solver {
         }
         let more = lemmas(cx.env, &hypotheses, goal);
         hypotheses.extend(more);
-        self.solver.reset();
+        // In a scope of its own: Z3 then uses its incremental core, which starts much faster.
+        self.solver.push();
+        let verdict = self.ask(cx, hypotheses, goal, defined);
+        self.solver.pop(1);
+        verdict
+    }
+
+    fn ask(&mut self, cx: &mut Cx<'_>, hypotheses: Vec<ExprId>, goal: ExprId, defined: bool) -> Verdict {
         let mut t = Translation::default();
         for h in hypotheses {
             if let Some(h) = t.condition(cx.env, h) {
@@ -208,9 +215,10 @@ impl Translation {
                 let args: Option<Vec<Int>> = args.iter().map(|&a| self.int(env, a)).collect();
                 let args = args?;
                 let sort = Sort::int();
-                let f = self.functions.entry(*f).or_insert_with(|| {
-                    FuncDecl::new(format!("f{}", f.index()), &vec![&sort; args.len()], &sort)
-                });
+                let f = self
+                    .functions
+                    .entry(*f)
+                    .or_insert_with(|| FuncDecl::new(format!("f{}", f.index()), &vec![&sort; args.len()], &sort));
                 let args: Vec<&dyn Ast> = args.iter().map(|a| a as &dyn Ast).collect();
                 f.apply(&args).as_int()?
             }

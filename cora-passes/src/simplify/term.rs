@@ -83,7 +83,10 @@ impl Term {
         let mut lists: Vec<Vec<Self>> = vec![Vec::new()];
         for k in kids {
             let forms = k.commuted();
-            lists = lists.iter().flat_map(|l| forms.iter().map(move |f| [l.as_slice(), std::slice::from_ref(f)].concat())).collect();
+            lists = lists
+                .iter()
+                .flat_map(|l| forms.iter().map(move |f| [l.as_slice(), std::slice::from_ref(f)].concat()))
+                .collect();
         }
         let commutes = matches!(op.as_str(), "+" | "*" | "min" | "max" | "and" | "or" | "==" | "!=");
         let mut out: Vec<Self> = lists.iter().map(|l| Self::App(op.clone(), l.clone())).collect();
@@ -101,7 +104,12 @@ impl Term {
 
     /// The expression with variables replaced by `var` and functions taken from `family`; nothing
     /// if a variable or function is missing.
-    pub fn build(&self, env: &mut Env, var: &dyn Fn(&str) -> Option<ExprId>, family: Option<&Family>) -> Option<ExprId> {
+    pub fn build(
+        &self,
+        env: &mut Env,
+        var: &dyn Fn(&str) -> Option<ExprId>,
+        family: Option<&Family>,
+    ) -> Option<ExprId> {
         match self {
             Self::Var(v) => var(v),
             Self::Int(v) => Some(env.pool.int(*v)),

@@ -86,7 +86,11 @@ pub fn batch(graph: &Graph, pattern: Pattern, rng: &mut SmallRng) -> Batch {
 
 fn longest(graph: &Graph, world: &World) -> u64 {
     let dims = |op: &cora_ir::Op| {
-        op.spatial.iter().chain(&op.reduce).map(|&d| (graph.env.dims[d].var, graph.env.dims[d].extent)).collect::<Vec<_>>()
+        op.spatial
+            .iter()
+            .chain(&op.reduce)
+            .map(|&d| (graph.env.dims[d].var, graph.env.dims[d].extent))
+            .collect::<Vec<_>>()
     };
     graph.ops.iter().map(|op| world.trips(&dims(op))).max().unwrap_or(0)
 }

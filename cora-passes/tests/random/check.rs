@@ -3,9 +3,9 @@
 use crate::batches::{Pattern, batch};
 use crate::graphs::{Made, graph};
 use crate::steps::{Proposer, kind_name};
+use cora_ir::TensorDim;
 use cora_ir::interp::{Batch, Data, Options, Results, run_graph, run_loops, run_storage};
 use cora_ir::loops::LoopModule;
-use cora_ir::TensorDim;
 use cora_ir::schedule::{Step, StepKind};
 use cora_ir::storage::StorageModule;
 use cora_ir::text::{parse_graph, parse_loops, parse_storage, print_graph, print_loops, print_storage};
@@ -230,7 +230,8 @@ fn back_end(case: &Case, m: LoopModule, log: &mut Log) -> Result<(), Failure> {
             dims = Some(s.env.tensors.iter().map(|(_, t)| t.dims.clone()).collect());
         }
         match &program {
-            Program::Storage(s) => check_storage(case, s, pass, dims.as_deref().unwrap_or_default()).map_err(|f| with_text(f, &print_storage(s)))?,
+            Program::Storage(s) => check_storage(case, s, pass, dims.as_deref().unwrap_or_default())
+                .map_err(|f| with_text(f, &print_storage(s)))?,
             Program::Loops(m) => check_loops(case, m, pass, &all)?,
             Program::Graph(_) => {}
         }
@@ -239,11 +240,10 @@ fn back_end(case: &Case, m: LoopModule, log: &mut Log) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `dims` are the tensors' dimensions before functions were lowered: verifier and interpreter want
-/// sizes without table reads, which is what the host needs.
+/// `dims` are the tensors' dimensions before functions were lowered: verifier, parser and interpreter
+/// want sizes without table reads, which is what the host needs.
 fn check_storage(case: &Case, m: &StorageModule, pass: &str, dims: &[Vec<TensorDim>]) -> Result<(), Failure> {
     let form = if pass == "legalize" { StorageForm::Legal } else { StorageForm::Lowered };
-    storage_text(m)?;
     let mut m = m.clone();
     for (t, dims) in m.env.tensors.ids().zip(dims) {
         m.env.tensors[t].dims.clone_from(dims);
@@ -253,12 +253,13 @@ fn check_storage(case: &Case, m: &StorageModule, pass: &str, dims: &[Vec<TensorD
         let found = run_storage(&m, batch, &options());
         compare(case, b, &format!("storage after {pass}"), found.map_err(|e| e.to_string()))?;
     }
-    Ok(())
+    storage_text(&m)
 }
 
 /// The results are those of the graph.
 fn compare(case: &Case, b: usize, stage: &str, found: Result<Results, String>) -> Result<(), Failure> {
-    let fail = |kind: &str, detail: String| Failure { batch: Some(b), ..Failure::new(format!("{kind} {stage}"), detail) };
+    let fail =
+        |kind: &str, detail: String| Failure { batch: Some(b), ..Failure::new(format!("{kind} {stage}"), detail) };
     let found = found.map_err(|e| fail(&format!("run ({})", without_numbers(&e)), e))?;
     for want in &case.expected[b].outputs {
         let name = &case.made.graph.env.tensors[want.tensor].name;
@@ -269,7 +270,8 @@ fn compare(case: &Case, b: usize, stage: &str, found: Result<Results, String>) -
             return Err(fail("compare", format!("{name}: {} elements, not {}", got.data.len(), want.data.len())));
         }
         let greatest = greatest(&want.data);
-        let allowed = case.made.rounded.get(&want.tensor).map_or(0.0, |bound| (3e-5 * greatest).max(1e-6 * bound).max(1e-5));
+        let allowed =
+            case.made.rounded.get(&want.tensor).map_or(0.0, |bound| (3e-5 * greatest).max(1e-6 * bound).max(1e-5));
         for at in 0..want.data.len() {
             let (w, g) = (want.data.get(at).unwrap_or(0.0), got.data.get(at).unwrap_or(0.0));
             let close = w == g || (w.is_nan() && g.is_nan()) || (w - g).abs() <= allowed;

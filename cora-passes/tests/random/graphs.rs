@@ -4,8 +4,8 @@ use crate::shapes::Shapes;
 use crate::values::Val;
 use cora_ir::graph::Op;
 use cora_ir::{
-    BinOp, Combiner, Dim, DimId, Env, Expr, ExprId, Graph, Literal, Role, ScalarType, Scope, Tensor, TensorDim, TensorId,
-    VarId,
+    BinOp, Combiner, Dim, DimId, Env, Expr, ExprId, Graph, Literal, Role, ScalarType, Scope, Tensor, TensorDim,
+    TensorId, VarId,
 };
 use rand::prelude::*;
 use rustc_hash::FxHashMap;
@@ -201,12 +201,14 @@ impl Gen<'_> {
 
     /// Adds the operator over the current dimensions, of which `reduced` are reduced over.
     fn define(&mut self, ty: ScalarType, reduced: &[DimId], value: Val) {
-        let (value, combiner) = if reduced.is_empty() { (self.small(value, EXACT), None) } else { self.term(ty, value) };
+        let (value, combiner) =
+            if reduced.is_empty() { (self.small(value, EXACT), None) } else { self.term(ty, value) };
         self.define_with(ty, reduced, combiner, value);
     }
 
     fn define_with(&mut self, ty: ScalarType, reduced: &[DimId], combiner: Option<Combiner>, value: Val) -> TensorId {
-        let (inner, outer): (Vec<OpDim>, Vec<OpDim>) = self.dims.clone().into_iter().partition(|d| reduced.contains(&d.dim));
+        let (inner, outer): (Vec<OpDim>, Vec<OpDim>) =
+            self.dims.clone().into_iter().partition(|d| reduced.contains(&d.dim));
         let (outer, inner) = (self.ordered(outer), self.ordered(inner));
         let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
         let mut extents = Vec::new();
@@ -220,7 +222,8 @@ impl Gen<'_> {
         for (t, d) in dims.iter_mut().zip(&outer) {
             t.name.clone_from(&self.g.env.dims[d.dim].name);
         }
-        let id = self.g.env.tensors.push(Tensor { name, ty, dims, role: Role::Temp, scope: Scope::Global, range: None });
+        let id =
+            self.g.env.tensors.push(Tensor { name, ty, dims, role: Role::Temp, scope: Scope::Global, range: None });
         let dim_ids = |dims: &[OpDim]| dims.iter().map(|d| d.dim).collect();
         self.g.ops.push(Op { tensor: id, spatial: dim_ids(&outer), reduce: dim_ids(&inner), combiner, value: value.e });
         let bound = match combiner {

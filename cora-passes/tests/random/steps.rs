@@ -202,7 +202,15 @@ impl<'r> Proposer<'r> {
         let (scope, new) = (self.scope(), self.fresh("R"));
         let at = reference(m, stage, path);
         let access = if self.rng.random_bool(0.25) { Some(self.rng.random_range(0..2)) } else { None };
-        Some(StepKind::CacheRead { stage: name(m, stage), tensor: name(m, tensor), name: new, scope, at, layout, access })
+        Some(StepKind::CacheRead {
+            stage: name(m, stage),
+            tensor: name(m, tensor),
+            name: new,
+            scope,
+            at,
+            layout,
+            access,
+        })
     }
 }
 

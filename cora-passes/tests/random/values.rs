@@ -26,9 +26,9 @@ impl Gen<'_> {
         let (mut index, mut guards, mut unsafe_outer): (Vec<ExprId>, Vec<ExprId>, bool) = Default::default();
         for (d, dim) in dims.iter().enumerate() {
             let extent = self.g.env.pool.instantiate(dim.extent, &index);
-            let steers = dims[d + 1..].iter().any(|x| {
-                self.g.env.pool.any(x.extent, &mut |n| *n == cora_ir::Expr::Arg(d as u32))
-            });
+            let steers = dims[d + 1..]
+                .iter()
+                .any(|x| self.g.env.pool.any(x.extent, &mut |n| *n == cora_ir::Expr::Arg(d as u32)));
             let same: Vec<ExprId> = self.dims.iter().filter(|x| x.extent == extent).map(|x| x.index).collect();
             // Two positions of one tensor that are the same index are rarer than different ones.
             let fresh: Vec<ExprId> = same.iter().copied().filter(|i| !index.contains(i)).collect();

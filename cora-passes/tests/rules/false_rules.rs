@@ -6,8 +6,18 @@ use cora_passes::simplify::{Prover, Verdict};
 
 const FALSE_RULES: &[Rule] = &[
     // The identities of fused loops without their ranges (with them they would prove 0 = 1).
-    wrong("search-in-row without the range of i", "(S (+ (P ?x) ?i))", "?x", &["(<= 0 ?x)", "(< ?x N)", "(<= 0 ?i)", "(< (+ (P ?x) ?i) (P N))"]),
-    wrong("search-in-row, i may equal the length", "(S (+ (P ?x) ?i))", "?x", &["(<= 0 ?x)", "(< ?x N)", "(<= 0 ?i)", "(<= ?i (T ?x))"]),
+    wrong(
+        "search-in-row without the range of i",
+        "(S (+ (P ?x) ?i))",
+        "?x",
+        &["(<= 0 ?x)", "(< ?x N)", "(<= 0 ?i)", "(< (+ (P ?x) ?i) (P N))"],
+    ),
+    wrong(
+        "search-in-row, i may equal the length",
+        "(S (+ (P ?x) ?i))",
+        "?x",
+        &["(<= 0 ?x)", "(< ?x N)", "(<= 0 ?i)", "(<= ?i (T ?x))"],
+    ),
     wrong("search-row-start of an empty row", "(S (P ?x))", "?x", &["(<= 0 ?x)", "(< ?x N)"]),
     wrong("sum-step backwards", "(- (P (+ ?x 1)) (P ?x))", "(T (+ ?x 1))", &["(<= 0 ?x)", "(< (+ ?x 1) N)"]),
     wrong("sums add up", "(+ (P ?x) (P ?y))", "(P (+ ?x ?y))", &["(<= 0 ?x)", "(<= 0 ?y)", "(<= (+ ?x ?y) N)"]),
@@ -23,7 +33,12 @@ const FALSE_RULES: &[Rule] = &[
     wrong("mod-mod by other numbers", "(% (% ?x ?a) ?b)", "(% ?x ?b)", &["(< 0 ?a)", "(< 0 ?b)"]),
     wrong("mod-mod the other way", "(% (% ?x ?a) ?b)", "(% ?x ?b)", &["(< 0 ?a)", "(< 0 ?b)", "(== (% ?b ?a) 0)"]),
     wrong("division distributes", "(// (+ ?x ?y) ?c)", "(+ (// ?x ?c) (// ?y ?c))", &["(< 0 ?c)"]),
-    wrong("rounding up, one too few", "(max ?x (* (// (+ ?x ?a) ?c) ?c))", "(* (// (+ ?x ?a) ?c) ?c)", &["(< 0 ?c)", "(<= (- ?c 2) ?a)"]),
+    wrong(
+        "rounding up, one too few",
+        "(max ?x (* (// (+ ?x ?a) ?c) ?c))",
+        "(* (// (+ ?x ?a) ?c) ?c)",
+        &["(< 0 ?c)", "(<= (- ?c 2) ?a)"],
+    ),
     // Order.
     wrong("min-of-products of any sign", "(min (* ?x ?c) (* ?y ?c))", "(* (min ?x ?y) ?c)", &[]),
     wrong("min-first backwards", "(min ?x ?y)", "?x", &["(<= ?y ?x)"]),
@@ -35,12 +50,7 @@ const FALSE_RULES: &[Rule] = &[
     wrong("select-lt-min backwards", "(select (< ?x ?y) ?y ?x)", "(min ?x ?y)", &[]),
 ];
 
-const fn wrong(
-    name: &'static str,
-    lhs: &'static str,
-    rhs: &'static str,
-    guard: &'static [&'static str],
-) -> Rule {
+const fn wrong(name: &'static str, lhs: &'static str, rhs: &'static str, guard: &'static [&'static str]) -> Rule {
     Rule { name, lhs, rhs, guard }
 }
 
@@ -62,8 +72,6 @@ fn unguarded_identities_prove_anything() {
     // row 0 being as long as `i`, S(P(0) + i) would be 0.
     let rule = &FALSE_RULES[1];
     let mut s = state(rule);
-    let Verdict::Refuted(_, example) = Prover::new().prove(&mut s.env, &s.guard, s.goal) else {
-        panic!("not refuted")
-    };
+    let Verdict::Refuted(_, example) = Prover::new().prove(&mut s.env, &s.guard, s.goal) else { panic!("not refuted") };
     assert!(example.iter().any(|(name, _)| name.starts_with("term(")), "{example:?}");
 }

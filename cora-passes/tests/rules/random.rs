@@ -156,11 +156,15 @@ fn simplification_keeps_values() {
     let mut compared = 0u32;
     let mut changed = 0u32;
     let mut r = Rng(0x1234_5678_9abc_def1);
-    for case in 0..4000u64 {
+    for case in 0..3000u64 {
         let mut w = World::new();
         let (facts, atoms) = nest(&mut w, &mut r);
         let depth = 1 + r.below(4) as u32;
-        let e = if r.below(3) == 0 { condition(&mut w, &mut r, &atoms, depth) } else { expression(&mut w, &mut r, &atoms, depth) };
+        let e = if r.below(3) == 0 {
+            condition(&mut w, &mut r, &atoms, depth)
+        } else {
+            expression(&mut w, &mut r, &atoms, depth)
+        };
         let mut prover = Prover::new();
         let s = simplify(&mut w.env, Some(&mut prover), &facts, e);
         changed += u32::from(s != e);
@@ -191,14 +195,14 @@ fn simplification_keeps_values() {
             }
         }
     }
-    assert!(compared > 20_000 && changed > 2_000, "{compared} comparisons, {changed} changed");
+    assert!(compared > 15_000 && changed > 1_500, "{compared} comparisons, {changed} changed");
 }
 
 #[test]
 fn proved_conditions_hold() {
     let mut r = Rng(0x0f1e_2d3c_4b5a_6978);
     let (mut proved, mut refuted, mut open) = (0u32, 0u32, 0u32);
-    for case in 0..1500u64 {
+    for case in 0..1000u64 {
         let mut w = World::new();
         let (facts, atoms) = nest(&mut w, &mut r);
         let goal = condition(&mut w, &mut r, &atoms, 2);
@@ -216,10 +220,16 @@ fn proved_conditions_hold() {
             for i in 0..3 {
                 let Some(vars) = batch.iteration(&w.env, &facts, seed * 11 + i) else { continue };
                 let value = batch.eval(&w.env, goal, &vars);
-                assert_ne!(value, Some(0), "case {case}: {} with {:?}", show(&w.env, goal), batch.describe(&w.env, &vars));
+                assert_ne!(
+                    value,
+                    Some(0),
+                    "case {case}: {} with {:?}",
+                    show(&w.env, goal),
+                    batch.describe(&w.env, &vars)
+                );
             }
         }
     }
     println!("proved {proved}, refuted {refuted}, open {open}");
-    assert!(proved > 100 && refuted > 200, "proved {proved}, refuted {refuted}, open {open}");
+    assert!(proved > 60 && refuted > 200, "proved {proved}, refuted {refuted}, open {open}");
 }

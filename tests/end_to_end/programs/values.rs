@@ -216,7 +216,8 @@ fn operators() {
 fn casts() {
     const TYPES: [&str; 9] = ["f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "bool"];
     report(&in_parallel(&TYPES, |from| {
-        let mut text = format!("param M in 0..=64\nextent lens(b) in 0..=128\ndim b = M, k = lens(b)\ninput A[b, k] : {from}\n");
+        let mut text =
+            format!("param M in 0..=64\nextent lens(b) in 0..=128\ndim b = M, k = lens(b)\ninput A[b, k] : {from}\n");
         let others: Vec<&&str> = TYPES.iter().filter(|t| *t != from).collect();
         let mut outputs = Vec::new();
         for to in others {

@@ -1,0 +1,7 @@
+//! The `cora-bench` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cora_bench::cli::main()
+}

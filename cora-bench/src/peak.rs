@@ -1,0 +1,118 @@
+//! The machine's peak of fused multiply-adds, measured: a loop on registers alone, compiled by our own driver.
+//!
+//! The loop keeps independent accumulators of one vector register each, enough to cover the latency of an FMA and
+//! few enough to stay in registers, and reads no memory. It is written as MLIR and goes through the pipeline that
+//! kernels go through. Each thread times its own loop, all at once; the peak is the sum of the threads' rates,
+//! the greatest of some rounds.
+
+use cora::codegen_llvm::llvm::{CPU_PIPELINE, CodegenError, Jit, LlvmModule, MlirModule, TargetSpec};
+use cora::driver::Failure;
+use std::fmt::Write;
+use std::sync::Barrier;
+use std::time::Instant;
+
+/// Iterations of the loop a round: some milliseconds.
+const ITERATIONS: i64 = 2_000_000;
+/// Rounds, of which the fastest counts.
+const ROUNDS: usize = 7;
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Peak {
+    /// f32 operations a second of all threads together, in 10^9 (two for a multiply-add).
+    pub gflops: f64,
+    /// Threads that ran at once.
+    pub threads: usize,
+    /// Lanes of the vectors.
+    pub lanes: usize,
+}
+
+/// `fn(out, iterations)`: runs the loop and writes one vector, so that nothing is dead code.
+type Loop = unsafe extern "C" fn(*mut f32, i64);
+
+/// Lanes of the target's vector registers, and accumulators.
+fn shape(target: &TargetSpec) -> (usize, usize) {
+    if target.triple().starts_with("aarch64") {
+        (4, 24)
+    } else if target.has_feature("avx512f") {
+        (16, 16)
+    } else {
+        (8, 12)
+    }
+}
+
+/// The loop as MLIR.
+fn program(lanes: usize, accumulators: usize) -> String {
+    let v = format!("vector<{lanes}xf32>");
+    let list = |f: &dyn Fn(usize) -> String| (0..accumulators).map(f).collect::<Vec<_>>().join(", ");
+    let mut text = String::from("module {\nllvm.func @fma_peak(%out: !llvm.ptr, %n: i64) {\n");
+    let _ = writeln!(text, "  %c0 = arith.constant 0 : i64\n  %c1 = arith.constant 1 : i64");
+    let _ = writeln!(text, "  %x = arith.constant dense<0.75> : {v}\n  %y = arith.constant dense<0.125> : {v}");
+    for i in 0..accumulators {
+        // Different starts, or equal accumulators would become one.
+        let _ = writeln!(text, "  %s{i} = arith.constant dense<{i}.5> : {v}");
+    }
+    let types = list(&|_| v.clone());
+    let _ = writeln!(
+        text,
+        "  %r:{accumulators} = scf.for %i = %c0 to %n step %c1 iter_args({}) -> ({types}) : i64 {{",
+        list(&|i| format!("%a{i} = %s{i}"))
+    );
+    for i in 0..accumulators {
+        let _ = writeln!(text, "    %b{i} = math.fma %a{i}, %x, %y : {v}");
+    }
+    let _ = writeln!(text, "    scf.yield {} : {types}\n  }}", list(&|i| format!("%b{i}")));
+    let _ = writeln!(text, "  %t0 = arith.addf %r#0, %r#1 : {v}");
+    for i in 2..accumulators {
+        let _ = writeln!(text, "  %t{} = arith.addf %t{}, %r#{i} : {v}", i - 1, i - 2);
+    }
+    let _ = writeln!(text, "  llvm.store %t{}, %out : {v}, !llvm.ptr\n  llvm.return\n}}\n}}", accumulators - 2);
+    text
+}
+
+fn compile(target: &TargetSpec, lanes: usize, accumulators: usize) -> Result<Jit, CodegenError> {
+    let mut module = MlirModule::parse(&program(lanes, accumulators))?;
+    module.run_pipeline(CPU_PIPELINE)?;
+    let mut llvm = LlvmModule::from_mlir(&module, target)?;
+    llvm.optimize("default<O3>")?;
+    Jit::load(&llvm.emit_object()?)
+}
+
+/// A vector of the greatest size, aligned for any.
+#[repr(align(64))]
+struct Sink([f32; 16]);
+
+/// Measures the peak with `threads` threads.
+///
+/// # Errors
+/// A bug, if the loop does not compile.
+pub fn measure(threads: usize) -> Result<Peak, Failure> {
+    let bug = |e: CodegenError| Failure::Bug(format!("the peak loop: {e}"));
+    let target = TargetSpec::host();
+    let (lanes, accumulators) = shape(&target);
+    let jit = compile(&target, lanes, accumulators).map_err(bug)?;
+    let address = jit.lookup("fma_peak").map_err(bug)?;
+    // SAFETY: `program` gives `fma_peak` this signature, with C's calling convention, and `jit` outlives every call.
+    let kernel = unsafe { std::mem::transmute::<*const (), Loop>(address) };
+    let flops = (2 * lanes * accumulators) as f64 * ITERATIONS as f64;
+    let mut best = 0.0_f64;
+    for _ in 0..ROUNDS {
+        let barrier = Barrier::new(threads);
+        let one = || {
+            let mut sink = Sink([0.0; 16]);
+            barrier.wait();
+            let start = Instant::now();
+            // SAFETY: the loop writes one vector of at most 16 lanes, and `sink` is aligned for it.
+            unsafe { kernel(sink.0.as_mut_ptr(), ITERATIONS) };
+            let seconds = start.elapsed().as_secs_f64();
+            std::hint::black_box(&sink.0);
+            flops / seconds / 1e9
+        };
+        let rates = std::thread::scope(|s| {
+            let handles: Vec<_> = (0..threads).map(|_| s.spawn(one)).collect();
+            handles.into_iter().map(|h| h.join().ok()).collect::<Option<Vec<f64>>>()
+        });
+        best = best.max(rates.map_or(0.0, |r| r.iter().sum()));
+    }
+    Ok(Peak { gflops: best, threads, lanes })
+}

@@ -1,0 +1,150 @@
+//! The blocks that read a tensor inside a loop, and what keeps their reads in bounds.
+
+use super::tree::{Path, enclosing, loop_at, stmt_at};
+use crate::lower::sign::{inside, never_negative};
+use cora_ir::loops::{LoopModule, Stmt};
+use cora_ir::{Env, Expr, ExprId, TensorId, VarId};
+use rustc_hash::FxHashMap;
+
+/// A block that reads the tensor: the loops between the attach loop and it, and the indices read.
+#[derive(Clone)]
+pub(super) struct Reader {
+    pub block: Path,
+    /// All loops around it, and how many of them the attach loop is inside or is.
+    pub loops: Vec<(VarId, ExprId)>,
+    pub outer: usize,
+    pub accesses: Vec<Access>,
+    /// The block's own.
+    pub predicate: Vec<ExprId>,
+}
+
+/// A distinct read of the tensor in a block.
+#[derive(Clone)]
+pub(super) struct Access {
+    /// The index over the block's own iterators.
+    pub raw: Vec<ExprId>,
+    /// The same over loop variables.
+    pub index: Vec<ExprId>,
+    /// Which positions are in bounds only where a guard or the block's predicate holds.
+    pub conditional: Vec<bool>,
+    /// The guard over loop variables.
+    pub guard: Option<ExprId>,
+}
+
+pub(super) fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path) -> Vec<Reader> {
+    fn go(body: &[Stmt], here: &mut Path, out: &mut Vec<Path>) {
+        for (i, s) in body.iter().enumerate() {
+            here.push(i);
+            match s {
+                Stmt::For(l) => go(&l.body, here, out),
+                Stmt::Block(_) => out.push(here.clone()),
+            }
+            here.pop();
+        }
+    }
+    let mut blocks = Vec::new();
+    go(&loop_at(&m.body, path).body, &mut path.clone(), &mut blocks);
+    let mut readers = Vec::new();
+    for p in blocks {
+        let Some(Stmt::Block(b)) = stmt_at(&m.body, &p) else { continue };
+        let mut raw: Vec<(Vec<ExprId>, Option<ExprId>)> = Vec::new();
+        for &e in std::iter::once(&b.value).chain(&b.index) {
+            m.env.pool.walk(e, &mut |_, n| {
+                if let Expr::Load { tensor: t, index, guard } = n
+                    && *t == tensor
+                {
+                    let read = (index.to_vec(), guard.map(|g| g.0));
+                    if !raw.contains(&read) {
+                        raw.push(read);
+                    }
+                }
+            });
+        }
+        if raw.is_empty() {
+            continue;
+        }
+        let map: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
+        let predicate = b.predicate.clone();
+        let loops = enclosing(&m.body, &p).iter().map(|l| (l.var, l.extent)).collect();
+        let pool = &mut m.env.pool;
+        let accesses = raw.into_iter().map(|(raw, guard)| {
+            let index: Vec<ExprId> = raw.iter().map(|&e| pool.substitute(e, &map)).collect();
+            let guard = guard.map(|g| pool.substitute(g, &map));
+            Access { raw, conditional: vec![false; index.len()], index, guard }
+        });
+        let accesses = accesses.collect();
+        readers.push(Reader { block: p, loops, outer: path.len(), accesses, predicate });
+    }
+    readers
+}
+
+/// What is known outside the attached nest of whether anything is read: the conjuncts that every
+/// reader has, and that the loops around a single reader run. Where it fails the nest need not run,
+/// and functions may have no value.
+pub(super) fn shared_mask(m: &mut LoopModule, path: &Path, readers: &[Reader]) -> Vec<ExprId> {
+    let mut outer: Vec<VarId> = enclosing(&m.body, path).iter().map(|l| l.var).collect();
+    outer.push(loop_at(&m.body, path).var);
+    let [first, others @ ..] = readers else { return Vec::new() };
+    let mut mask: Vec<ExprId> =
+        first.predicate.iter().copied().filter(|c| others.iter().all(|r| r.predicate.contains(c))).collect();
+    if others.is_empty() {
+        let zero = m.env.pool.int(0);
+        for n in first.outer..first.loops.len() {
+            if !first.runs(&mut m.env, n) {
+                mask.push(m.env.pool.lt(zero, first.loops[n].1));
+            }
+        }
+    }
+    mask.retain(|&c| m.env.pool.vars_of(c).iter().all(|v| outer.contains(v)));
+    mask
+}
+
+impl Reader {
+    /// Whether loop `n` around it is plainly not empty.
+    fn runs(&self, env: &mut Env, n: usize) -> bool {
+        let ranges: Vec<(ExprId, ExprId)> = self.loops[..n].iter().map(|&(v, e)| (env.pool.var(v), e)).collect();
+        let one = env.pool.int(1);
+        let last = env.pool.sub(self.loops[n].1, one);
+        never_negative(env, &ranges, last)
+    }
+
+    /// The ranges of the loops outside, and of those inside that `e` depends on.
+    fn ranges(&self, env: &mut Env, e: ExprId) -> Vec<(ExprId, ExprId)> {
+        let mut used = env.pool.vars_of(e);
+        let mut out = Vec::new();
+        for (n, &(v, extent)) in self.loops.iter().enumerate().rev() {
+            if n < self.outer || used.contains(&v) {
+                used.extend(env.pool.vars_of(extent));
+                out.push((env.pool.var(v), extent));
+            }
+        }
+        out.reverse();
+        out
+    }
+}
+
+/// Marks the positions that are in bounds only under a guard, under a conjunct that is not in `mask`
+/// or because loops are not empty that may be. Whether there is any that is not plainly in bounds.
+pub(super) fn mark_conditional(m: &mut LoopModule, tensor: TensorId, readers: &mut [Reader], mask: &[ExprId]) -> bool {
+    let mut unproved = false;
+    let zero = m.env.pool.int(0);
+    for r in readers {
+        let mut certain = r.predicate.iter().all(|c| mask.contains(c));
+        for n in r.outer..r.loops.len() {
+            let runs = m.env.pool.lt(zero, r.loops[n].1);
+            certain &= mask.contains(&runs) || r.runs(&mut m.env, n);
+        }
+        for at in 0..r.accesses.len() {
+            for d in 0..r.accesses[at].index.len() {
+                let index = r.accesses[at].index.clone();
+                let ranges = r.ranges(&mut m.env, index[d]);
+                let extent = m.env.extent_at(tensor, d, &index);
+                if !inside(&mut m.env, &ranges, index[d], extent) {
+                    unproved = true;
+                    r.accesses[at].conditional[d] = !certain || r.accesses[at].guard.is_some();
+                }
+            }
+        }
+    }
+    unproved
+}
