@@ -79,9 +79,16 @@ pub(super) struct Printer<'a> {
 
 impl<'a> Printer<'a> {
     pub(super) fn new(reach: &Reach<'a>) -> Self {
+        Self::with_first(reach, &[])
+    }
+
+    /// A printer that declares the tensors `first` before the others; names that clash are told apart
+    /// in the order of declaration.
+    pub(super) fn with_first(reach: &Reach<'a>, first: &[TensorId]) -> Self {
         let env = reach.env;
         let ufs = env.ufs.iter().filter(|(i, _)| reach.ufs.contains(i)).map(|(i, f)| (i, f.name.as_str()));
-        let tensors = env.tensors.iter().filter(|(i, _)| reach.tensors.contains(i)).map(|(i, t)| (i, t.name.as_str()));
+        let order = declared_order(reach, first);
+        let tensors = order.iter().map(|&i| (i, env.tensors[i].name.as_str()));
         let exprs = ExprPrinter {
             env,
             params: EntityNames::new(env.params.iter().map(|(i, p)| (i, p.name.as_str())), quote_param),
@@ -244,11 +251,8 @@ impl<'a> Printer<'a> {
     /// Tensors.
     /// Declares the tensors, `first` before the others: the extents of those may read them.
     pub(super) fn tensors(&mut self, reach: &Reach<'a>, first: &[TensorId]) {
-        let others = reach.env.tensors.ids().filter(|id| !first.contains(id));
-        for id in first.iter().copied().chain(others) {
-            if reach.tensors.contains(&id) {
-                self.tensor_decl(id, &reach.env.tensors[id]);
-            }
+        for id in declared_order(reach, first) {
+            self.tensor_decl(id, &reach.env.tensors[id]);
         }
     }
 
@@ -270,6 +274,17 @@ impl<'a> Printer<'a> {
         }
         self.end_line();
     }
+}
+
+/// Reachable tensors, each once: those of `first`, then the others by id.
+fn declared_order(reach: &Reach, first: &[TensorId]) -> Vec<TensorId> {
+    let mut order: Vec<TensorId> = Vec::new();
+    for id in first.iter().copied().chain(reach.env.tensors.ids()) {
+        if reach.tensors.contains(&id) && !order.contains(&id) {
+            order.push(id);
+        }
+    }
+    order
 }
 
 /// Every role and its name in text.

@@ -12,10 +12,10 @@ use crate::storage::{Stmt, StorageModule, Table};
 /// The canonical text of a module of the storage dialect.
 pub fn print_storage(m: &StorageModule) -> String {
     let reach = reach_module(m);
-    let mut p = Printer::new(&reach);
+    let tables: Vec<TensorId> = m.tables.iter().map(|t| t.tensor).collect();
+    let mut p = Printer::with_first(&reach, &tables);
     p.module(Stage::Storage, &m.name);
     p.functions(&reach);
-    let tables: Vec<TensorId> = m.tables.iter().map(|t| t.tensor).collect();
     p.tensors(&reach, &tables);
     if !m.buffers.is_empty() || !m.tables.is_empty() {
         p.gap();

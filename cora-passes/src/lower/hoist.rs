@@ -91,9 +91,10 @@ impl Hoist<'_> {
                 self.collect_expr(*extent, out, seen);
                 body.iter().for_each(|s| self.collect(s, out, seen));
             }
-            Stmt::If { cond, then, other } => {
+            Stmt::If { cond, .. } => {
+                // What a condition keeps from running may read outside its table where it fails, so
+                // its reads stay inside.
                 self.collect_expr(*cond, out, seen);
-                then.iter().chain(other).for_each(|s| self.collect(s, out, seen));
             }
             Stmt::Let { value, .. } => self.collect_expr(*value, out, seen),
             Stmt::Store { index, value, mask, .. } => {

@@ -147,13 +147,23 @@ impl Range {
     }
 }
 
+/// The range of an index over the reader's inner loops, if it is known where the nest is attached: an
+/// index that is itself read from an attached stage is not.
+fn known_range(env: &mut Env, e: ExprId, r: &Reader) -> Option<(ExprId, ExprId)> {
+    let (lo, hi) = range_over(env, e, &r.loops, r.outer)?;
+    let attached = |e| {
+        env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if env.tensors[*tensor].scope != Scope::Global))
+    };
+    (!attached(lo) && !attached(hi)).then_some((lo, hi))
+}
+
 fn box_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader]) -> Option<Region> {
     let rank = m.env.tensors[tensor].dims.len();
     let mut region: Region = vec![None; rank];
     for r in readers {
         for access in &r.accesses {
             for (d, &e) in access.index.iter().enumerate() {
-                let (lo, hi) = range_over(&mut m.env, e, &r.loops, r.outer)?;
+                let (lo, hi) = known_range(&mut m.env, e, r)?;
                 let one = Range { lo, hi, clip: access.conditional[d] };
                 region[d] = Some(Range::hull(&mut m.env, region[d], one));
             }
@@ -171,7 +181,7 @@ fn full_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader]) -> Regi
         let mut known = true;
         for r in readers {
             for access in &r.accesses {
-                match range_over(&mut m.env, access.index[d], &r.loops, r.outer) {
+                match known_range(&mut m.env, access.index[d], r) {
                     Some((lo, hi)) => {
                         let one = Range { lo, hi, clip: access.conditional[d] };
                         range = Some(Range::hull(&mut m.env, range, one));

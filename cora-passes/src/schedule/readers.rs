@@ -2,6 +2,7 @@
 
 use super::tree::{Path, enclosing, loop_at, stmt_at};
 use crate::lower::sign::{inside, never_negative};
+use crate::simplify::{Facts, Prover};
 use cora_ir::loops::{LoopModule, Stmt};
 use cora_ir::{Env, Expr, ExprId, TensorId, VarId};
 use rustc_hash::FxHashMap;
@@ -127,6 +128,7 @@ impl Reader {
 /// or because loops are not empty that may be. Whether there is any that is not plainly in bounds.
 pub(super) fn mark_conditional(m: &mut LoopModule, tensor: TensorId, readers: &mut [Reader], mask: &[ExprId]) -> bool {
     let mut unproved = false;
+    let mut prover = Prover::new();
     let zero = m.env.pool.int(0);
     for r in readers {
         let mut certain = r.predicate.iter().all(|c| mask.contains(c));
@@ -139,7 +141,9 @@ pub(super) fn mark_conditional(m: &mut LoopModule, tensor: TensorId, readers: &m
                 let index = r.accesses[at].index.clone();
                 let ranges = r.ranges(&mut m.env, index[d]);
                 let extent = m.env.extent_at(tensor, d, &index);
-                if !inside(&mut m.env, &ranges, index[d], extent) {
+                if !inside(&mut m.env, &ranges, index[d], extent)
+                    && !proved_inside(&mut m.env, &mut prover, &ranges, index[d], extent)
+                {
                     unproved = true;
                     r.accesses[at].conditional[d] = !certain || r.accesses[at].guard.is_some();
                 }
@@ -147,4 +151,18 @@ pub(super) fn mark_conditional(m: &mut LoopModule, tensor: TensorId, readers: &m
         }
     }
     unproved
+}
+
+/// Whether `0 <= index < extent` follows from the ranges by the prover, where signs alone do not show it.
+fn proved_inside(
+    env: &mut Env,
+    prover: &mut Prover,
+    ranges: &[(ExprId, ExprId)],
+    index: ExprId,
+    extent: ExprId,
+) -> bool {
+    let facts = Facts::in_loops(ranges.iter().filter_map(|&(v, e)| env.pool.as_var(v).map(|v| (v, e))));
+    let zero = env.pool.int(0);
+    let (low, high) = (env.pool.le(zero, index), env.pool.lt(index, extent));
+    prover.prove(env, &facts, low).is_proved() && prover.prove(env, &facts, high).is_proved()
 }
