@@ -8,12 +8,15 @@ use std::cell::RefCell;
 /// Values of variables by id.
 pub type Vars = FxHashMap<VarId, i64>;
 
+/// A prefix sum and the outer arguments of one of its rows.
+type Row = (UfId, Vec<i64>);
+
 /// An evaluator for one batch.
 pub struct Evaluator<'a> {
     env: &'a Env,
     params: &'a [i64],
     entries: FxHashMap<(UfId, Vec<i64>), i64>,
-    sums: RefCell<FxHashMap<(UfId, Vec<i64>), Vec<i64>>>,
+    sums: RefCell<FxHashMap<Row, Vec<i64>>>,
     maxima: RefCell<FxHashMap<UfId, i64>>,
 }
 

@@ -311,7 +311,7 @@ fn execute(
     report.prelude_ms = instance.prelude().build_time().as_secs_f64() * 1e3;
     report.prelude_reused = instance.bind(&p.runtime)?;
     for (name, bytes) in instance.prelude().sizes() {
-        report.tables.push(TableRow { name: name.to_owned(), bytes: bytes as u64 });
+        report.tables.push(TableRow { name: name.to_owned(), bytes });
     }
     report.memory = Some(instance.memory().into());
     let mut out = Vec::new();

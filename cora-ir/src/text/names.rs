@@ -74,7 +74,7 @@ fn unique(base: String, taken: impl Fn(&str) -> bool) -> String {
     (1u64..).map(|i| format!("{base}#{i}")).find(|n| !taken(n)).unwrap_or(base)
 }
 
-/// Text names of some entities of one kind: quoted where needed, made unique in order of id.
+/// Text names of some entities of one kind: quoted where needed, made unique in order of declaration.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EntityNames {
     names: Vec<Option<String>>,
@@ -88,14 +88,16 @@ impl EntityNames {
         Self::by_index(entities.map(|(id, name)| (id.index(), name)), quote)
     }
 
-    /// Names of the things at these positions, in ascending order.
+    /// Names of the things at these positions, in the order in which they are declared.
     pub(super) fn by_index<'a>(things: impl Iterator<Item = (usize, &'a str)>, quote: fn(&str) -> String) -> Self {
         let (mut names, mut taken) = (Vec::new(), FxHashSet::default());
         for (index, base) in things {
             let name = unique(quote(base), |n| taken.contains(n));
             taken.insert(name.clone());
-            names.resize(index, None);
-            names.push(Some(name));
+            if names.len() <= index {
+                names.resize(index + 1, None);
+            }
+            names[index] = Some(name);
         }
         Self { names }
     }

@@ -168,8 +168,9 @@ fn copy_stage(m: &mut LoopModule, source: TensorId, layout: &[usize], name: &str
         scope: Scope::Global,
         range: None,
     });
-    let (mut loops, mut iters, mut outer, mut inner): (Vec<(VarId, ExprId)>, Vec<Iter>, Vec<ExprId>, Vec<ExprId>) =
-        Default::default();
+    let mut loops: Vec<(VarId, ExprId)> = Vec::new();
+    let mut iters: Vec<Iter> = Vec::new();
+    let (mut outer, mut inner): (Vec<ExprId>, Vec<ExprId>) = (Vec::new(), Vec::new());
     for d in &dims {
         let (lv, bv) = (env.new_var(d.name.clone()), env.new_var(d.name.clone()));
         let loop_extent = env.pool.instantiate(d.extent, &outer);

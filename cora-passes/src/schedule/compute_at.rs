@@ -314,6 +314,14 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader
             IterKind::Spatial => env.pool.substitute(*access.next().expect("one index a dimension"), &map),
             IterKind::Reduce => {
                 let extent = env.pool.substitute(it.extent, &bound);
+                // Where the reader is masked the position may lie outside, and functions have no value.
+                let here: Vec<ExprId> = masks.iter().map(|&c| env.pool.substitute(c, &map)).collect();
+                let extent = if env.pool.any(extent, &mut |n| matches!(n, Expr::Call(..))) {
+                    let (holds, zero) = (env.pool.all(here), env.pool.int(0));
+                    env.pool.select(holds, extent, zero)
+                } else {
+                    extent
+                };
                 let name = env.vars[it.var].name.clone();
                 let var = env.new_var(name);
                 reduce_loops.push((var, extent));

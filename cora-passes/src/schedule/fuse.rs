@@ -84,6 +84,13 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
             )
             .hint("fuse the loops inside it, or attach the stage where no mask applies"));
         }
+        if m.env.pool.any(l.extent, &mut |n| matches!(n, cora_ir::Expr::Load { .. })) {
+            return Err(Diagnostic::new(
+                "E0424",
+                format!("the extent of loop `{}.{}` reads a tensor, so no table of it can be built", r.stage, r.name),
+            )
+            .hint("fuse loops whose extents depend on parameters, lengths and outer loops only"));
+        }
         nest.push(For { body: Vec::new(), ..l.clone() });
     }
     check_one_kind(m, &path, &nest, refs)?;
