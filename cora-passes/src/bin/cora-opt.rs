@@ -14,7 +14,7 @@ struct Args {
     /// The file, in the text of any stage; `-` is standard input.
     #[arg(default_value = "-")]
     file: String,
-    /// Passes in order, such as 'lower-to-loops,step{parallel @S[i]},to-storage'.
+    /// Passes in order, such as `lower-to-loops,step{parallel @S[i]},to-storage`.
     #[arg(long, default_value = "")]
     pass_pipeline: String,
     /// Print the program after each pass, on stderr.
