@@ -71,6 +71,8 @@ pub struct RunReport {
     pub target: String,
     /// Whether in the fully padded form.
     pub padded: bool,
+    /// Parameters of the batch.
+    pub batch: Vec<(String, i64)>,
     /// Whether every check passed.
     pub ok: bool,
     /// Worker threads.
@@ -102,6 +104,7 @@ impl RunReport {
             program: program.to_owned(),
             target: target.to_owned(),
             padded,
+            batch: Vec::new(),
             ok: true,
             threads: 0,
             compile_ms: 0.0,
@@ -120,7 +123,8 @@ impl RunReport {
     pub fn render(&self) -> String {
         let mut t = String::new();
         let form = if self.padded { "padded" } else { "ragged" };
-        let _ = writeln!(t, "{} ({form}, {}, {} threads)", self.program, self.target, self.threads);
+        let batch: String = self.batch.iter().map(|(n, v)| format!("{n} = {v}, ")).collect();
+        let _ = writeln!(t, "{} ({batch}{form}, {}, {} threads)", self.program, self.target, self.threads);
         if !self.kernels.is_empty() {
             let _ = writeln!(t, "  {:<24} {:>10} {:>16} {:>9}", "kernel", "ms", "useful GFLOP/s", "padding");
             for k in &self.kernels {

@@ -2,6 +2,7 @@
 
 mod compile;
 mod explain;
+mod prepare;
 mod run;
 
 use crate::driver::Failure;
@@ -91,6 +92,13 @@ fn sibling(command: &str, rest: &[String]) -> ExitCode {
 fn name_value(text: &str) -> Result<(String, i64), String> {
     let (n, v) = text.split_once('=').ok_or_else(|| format!("`{text}` is not NAME=VALUE"))?;
     v.trim().parse().map(|v| (n.trim().to_owned(), v)).map_err(|_| format!("`{v}` is not an integer"))
+}
+
+/// `NAME=VALUE[,VALUE...]` with integer values.
+fn name_values(text: &str) -> Result<(String, Vec<i64>), String> {
+    let (n, list) = text.split_once('=').ok_or_else(|| format!("`{text}` is not NAME=VALUE"))?;
+    let value = |v: &str| v.trim().parse().map_err(|_| format!("`{v}` is not an integer"));
+    Ok((n.trim().to_owned(), list.split(',').map(value).collect::<Result<_, _>>()?))
 }
 
 /// `NAME=FILE`.

@@ -1,22 +1,19 @@
 //! `cora run`: compile, run on a batch, check, time.
 
 use super::compile::{native, target_spec};
-use crate::batch::{self, BatchValues};
+use super::prepare::{Prepared, prepare};
 use crate::check::{Comparison, compare, tolerances};
 use crate::driver::{Failure, Lowered, Source, lower};
 use crate::inputs;
 use crate::report::{KernelRow, RunReport, TableRow};
 use cora_codegen_llvm::describe::program_desc;
 use cora_ir::interp::{self, Data};
-use cora_ir::{Env, Graph, Role, TensorId, UfDef};
-use cora_runtime::Limits;
+use cora_ir::{Graph, TensorId};
 use cora_runtime::abi::ProgramDesc;
-use cora_runtime::array::{RaggedArray, Shape, TensorLayout};
+use cora_runtime::array::{RaggedArray, Shape};
 use cora_runtime::exec::{Instance, Options as ExecOptions};
+use cora_runtime::npy;
 use cora_runtime::pool::Pool;
-use cora_runtime::prelude::{Batch, Prelude};
-use cora_runtime::{lengths, npy};
-use rustc_hash::FxHashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,9 +35,10 @@ pub struct Args {
     /// Raise every extent to its greatest value in the batch and mask the surplus.
     #[arg(long)]
     pub padded: bool,
-    /// Values of parameters, NAME=VALUE.
-    #[arg(long = "param", value_parser = super::name_value)]
-    pub params: Vec<(String, i64)>,
+    /// Values of parameters, NAME=VALUE; with NAME=V1,V2,... the program is compiled once and runs a
+    /// batch for each value.
+    #[arg(long = "param", value_parser = super::name_values)]
+    pub params: Vec<(String, Vec<i64>)>,
     /// Overrides of constants, NAME=VALUE.
     #[arg(long = "const", value_parser = super::name_value)]
     pub consts: Vec<(String, i64)>,
@@ -80,85 +78,94 @@ pub struct Args {
     pub json: bool,
 }
 
-/// A batch and its inputs, in the forms of the interpreter and of the runtime.
-struct Prepared {
-    interp: interp::Batch,
-    runtime: Batch,
-    arrays: Vec<(usize, RaggedArray)>,
-    /// The form of each output.
-    shapes: FxHashMap<TensorId, Shape>,
-}
+/// Outputs of one run.
+type Outputs = Vec<(TensorId, RaggedArray)>;
 
-/// Compiles, runs, checks and reports.
+/// Compiles once, then runs, checks and reports each batch.
+///
+/// # Errors
+/// The user's mistakes; a mismatch, after all batches have been reported.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let interpreted = args.target == "interp";
-    let target = if interpreted { None } else { Some(target_spec(&args.target, &args.target_cpu)?) };
     let source = Source::load(&args.program, &args.consts)?;
-    let start = Instant::now();
-    let schedule = source.schedule(args.schedule.as_deref(), if interpreted { "cpu" } else { &args.target })?;
-    let lowered = lower(&source, schedule, args.padded, &mut |_| {})?;
-    let desc = Arc::new(program_desc(&lowered.storage).map_err(|e| Failure::Bug(e.to_string()))?);
-    let prepared = prepare(args, &source, &desc)?;
-    let mut report = RunReport::new(&source.graph.name, &args.target, args.padded);
-    let outputs = match target {
-        None => interpret(&lowered.checked, &prepared)?,
-        Some(target) => {
-            let program = native(&lowered.storage, &target)?;
-            report.compile_ms = start.elapsed().as_secs_f64() * 1e3;
-            let kernels = program.jit().map_err(|e| Failure::Bug(e.to_string()))?;
-            execute(args, &source, &lowered, &desc, Arc::new(kernels), &prepared, &mut report)?
-        }
-    };
-    write_outputs(args, &source, &outputs)?;
+    let batches = batches(&args.params)?;
+    if batches.len() > 1 && !args.outputs.is_empty() {
+        return Err(Failure::User(
+            "error[E0606]: --output with several batches\n  help: give one value for each --param".to_owned(),
+        ));
+    }
+    let mut ragged = Compiled::new(args, &source, args.padded)?;
+    let mut padded = None;
     let mut failed = Vec::new();
-    if let Some(check) = args.check {
-        if !args.json {
-            eprintln!("checking against the reference interpreter ...");
+    for params in &batches {
+        let prepared = prepare(args, params, &source, &ragged.desc)?;
+        let (mut report, outputs) = ragged.run(args, &source, &prepared)?;
+        write_outputs(args, &source, &outputs)?;
+        if let Some(slices) = args.check {
+            failed.extend(check(args, slices, &source, &ragged.lowered, &prepared, &outputs, &mut report)?);
         }
-        let options = interp::Options { only_outer: check, ..interp::Options::default() };
-        let want = interp::run_graph(&lowered.checked, &prepared.interp, &options)
-            .map_err(|e| Failure::Bug(format!("the reference interpreter: {e}")))?;
-        let tolerance = tolerances(&source.graph, &prepared.interp);
-        for w in &want.outputs {
-            let name = &source.graph.env.tensors[w.tensor].name;
-            let Some((_, got)) = outputs.iter().find(|(t, _)| *t == w.tensor) else { continue };
-            let got = inputs::to_data(got)?;
-            let c = compare(name, &got, w, tolerance.get(&w.tensor).copied().unwrap_or(0.0));
-            if !c.passes() {
-                failed.push(mismatch(&c, &got, w));
+        if args.compare_padded && ragged.native() {
+            let padded = match &mut padded {
+                Some(p) => p,
+                None => padded.insert(Compiled::new(args, &source, true)?),
+            };
+            let (other, _) = padded.run(args, &source, &prepared)?;
+            report.padded_total_ms = Some(other.total_ms);
+            if !args.json {
+                eprint!("{}", other.render());
             }
-            report.checks.push(c);
         }
-    }
-    if args.compare_padded && !interpreted {
-        let padded = run_padded(args, &source, &prepared)?;
-        report.padded_total_ms = Some(padded.total_ms);
-        if !args.json {
-            eprint!("{}", padded.render());
+        if args.json {
+            println!("{}", serde_json::to_string(&report).map_err(|e| Failure::Bug(e.to_string()))?);
+        } else {
+            eprint!("{}", report.render());
         }
-    }
-    report.ok = failed.is_empty();
-    if args.json {
-        println!("{}", serde_json::to_string(&report).map_err(|e| Failure::Bug(e.to_string()))?);
-    } else {
-        eprint!("{}", report.render());
     }
     if failed.is_empty() { Ok(()) } else { Err(Failure::Mismatch(failed.join("\n"))) }
 }
 
-/// The same batch through the padded form.
-fn run_padded(args: &Args, source: &Source, prepared: &Prepared) -> Result<RunReport, Failure> {
-    let target = target_spec(&args.target, &args.target_cpu)?;
-    let start = Instant::now();
-    let schedule = source.schedule(args.schedule.as_deref(), &args.target)?;
-    let lowered = lower(source, schedule, true, &mut |_| {})?;
-    let desc = Arc::new(program_desc(&lowered.storage).map_err(|e| Failure::Bug(e.to_string()))?);
-    let program = native(&lowered.storage, &target)?;
-    let mut report = RunReport::new(&source.graph.name, &args.target, true);
-    report.compile_ms = start.elapsed().as_secs_f64() * 1e3;
-    let kernels = program.jit().map_err(|e| Failure::Bug(e.to_string()))?;
-    execute(args, source, &lowered, &desc, Arc::new(kernels), prepared, &mut report)?;
-    Ok(report)
+/// The parameters of each batch: `--param M=1,7,32` makes three, another list must be as long.
+fn batches(params: &[(String, Vec<i64>)]) -> Result<Vec<Vec<(String, i64)>>, Failure> {
+    let count = params.iter().map(|(_, v)| v.len()).max().unwrap_or(1);
+    if let Some((name, v)) = params.iter().find(|(_, v)| v.len() != 1 && v.len() != count) {
+        return Err(Failure::User(format!(
+            "error[E0606]: parameter `{name}` has {} values where another has {count}\n  help: give each parameter one value, or one for each batch",
+            v.len()
+        )));
+    }
+    let at = |v: &[i64], n: usize| v[if v.len() == 1 { 0 } else { n }];
+    Ok((0..count).map(|n| params.iter().map(|(name, v)| (name.clone(), at(v, n))).collect()).collect())
+}
+
+/// Compares the outputs with the reference interpreter; a message for each that differs.
+fn check(
+    args: &Args,
+    slices: Option<usize>,
+    source: &Source,
+    lowered: &Lowered,
+    p: &Prepared,
+    outputs: &Outputs,
+    report: &mut RunReport,
+) -> Result<Vec<String>, Failure> {
+    if !args.json {
+        eprintln!("checking against the reference interpreter ...");
+    }
+    let options = interp::Options { only_outer: slices, ..interp::Options::default() };
+    let want = interp::run_graph(&lowered.checked, &p.interp, &options)
+        .map_err(|e| Failure::Bug(format!("the reference interpreter: {e}")))?;
+    let tolerance = tolerances(&source.graph, &p.interp);
+    let mut failed = Vec::new();
+    for w in &want.outputs {
+        let name = &source.graph.env.tensors[w.tensor].name;
+        let Some((_, got)) = outputs.iter().find(|(t, _)| *t == w.tensor) else { continue };
+        let got = inputs::to_data(got)?;
+        let c = compare(name, &got, w, tolerance.get(&w.tensor).copied().unwrap_or(0.0));
+        if !c.passes() {
+            failed.push(mismatch(&c, &got, w));
+        }
+        report.checks.push(c);
+    }
+    report.ok = failed.is_empty();
+    Ok(failed)
 }
 
 fn mismatch(c: &Comparison, got: &Data, want: &interp::Output) -> String {
@@ -181,82 +188,97 @@ fn mismatch(c: &Comparison, got: &Data, want: &interp::Output) -> String {
     )
 }
 
-fn prepare(args: &Args, source: &Source, desc: &Arc<ProgramDesc>) -> Result<Prepared, Failure> {
-    let env = &source.graph.env;
-    known_tensors(args, env)?;
-    let mut files = Vec::new();
-    for (name, path) in &args.lengths {
-        files.push((name.clone(), lengths::read(path)?));
-    }
-    let values = batch::resolve(
-        env,
-        &batch::Source { params: &args.params, lengths: &files, skip: args.skip, seed: args.seed },
-    )?;
-    let runtime = runtime_batch(source, desc, &values)?;
-    let limits = Limits::default();
-    let tables = Prelude::new(desc.clone())?.build(&runtime, &limits)?;
-    let mut arrays = Vec::new();
-    let mut data: FxHashMap<TensorId, Data> = FxHashMap::default();
-    let mut shapes: FxHashMap<TensorId, Shape> = FxHashMap::default();
-    for (n, t) in desc.tensors.iter().enumerate() {
-        let Some(id) = env.tensor_named(&t.name) else { continue };
-        let ty = env.tensors[id].ty;
-        let shape = TensorLayout::new(t).shape(tables.env(), &limits)?;
-        if t.role == cora_runtime::abi::Role::Output {
-            shapes.insert(id, shape);
-            continue;
-        }
-        let array = match args.inputs.iter().rev().find(|(name, _)| *name == t.name) {
-            Some((_, path)) => npy::NpyArray::read(path)?.into_array(inputs::dtype(ty), shape)?,
-            None => {
-                let count = usize::try_from(shape.elements().unwrap_or(0)).map_err(|_| {
-                    Failure::User(format!("error[E0312]: input `{}` is too large\n  help: use a smaller batch", t.name))
-                })?;
-                let range = match &t.value_range {
-                    Some((lo, hi)) => {
-                        let at = |ix| cora_runtime::eval::eval(ix, tables.env(), &[]).unwrap_or(0);
-                        Some((at(lo), at(hi)))
-                    }
-                    None => None,
-                };
-                inputs::to_array(ty, shape, &inputs::random(env, id, count, range, args.seed))?
-            }
+/// The program in one form, ready to run any batch.
+struct Compiled {
+    lowered: Lowered,
+    desc: Arc<ProgramDesc>,
+    /// Nothing where the reference interpreter runs the program.
+    instance: Option<Instance>,
+    padded: bool,
+    threads: usize,
+    compile_ms: f64,
+}
+
+impl Compiled {
+    fn new(args: &Args, source: &Source, padded: bool) -> Result<Self, Failure> {
+        let interpreted = args.target == "interp";
+        let target = if interpreted { None } else { Some(target_spec(&args.target, &args.target_cpu)?) };
+        let start = Instant::now();
+        let schedule = source.schedule(args.schedule.as_deref(), if interpreted { "cpu" } else { &args.target })?;
+        let lowered = lower(source, schedule, padded, &mut |_| {})?;
+        let desc = Arc::new(program_desc(&lowered.storage).map_err(|e| Failure::Bug(e.to_string()))?);
+        let threads = match args.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
         };
-        data.insert(id, inputs::to_data(&array)?);
-        arrays.push((n, array));
-    }
-    let interp = interp::Batch { params: values.params, extents: values.extents, inputs: data };
-    Ok(Prepared { interp, runtime, arrays, shapes })
-}
-
-/// Refuses names of tensors that the program does not have.
-fn known_tensors(args: &Args, env: &Env) -> Result<(), Failure> {
-    let check = |what: &str, given: &[(String, PathBuf)], is: fn(Role) -> bool| {
-        let known: Vec<&str> = env.tensors.iter().filter(|(_, t)| is(t.role)).map(|(_, t)| t.name.as_str()).collect();
-        match given.iter().find(|(name, _)| !known.contains(&name.as_str())) {
-            None => Ok(()),
-            Some((name, _)) => Err(Failure::User(format!(
-                "error[E0304]: the program has no {what} `{name}`\n  help: its {what}s: {}",
-                known.join(", ")
-            ))),
+        let (mut instance, mut compile_ms) = (None, 0.0);
+        if let Some(target) = target {
+            let program = native(&lowered.storage, &target)?;
+            compile_ms = start.elapsed().as_secs_f64() * 1e3;
+            let kernels = Arc::new(program.jit().map_err(|e| Failure::Bug(e.to_string()))?);
+            let pool = Arc::new(Pool::new(threads)?);
+            let options = ExecOptions { poison: args.poison, ..ExecOptions::default() };
+            // SAFETY: the kernels were compiled from the module that `desc` describes.
+            instance = Some(unsafe { Instance::new(desc.clone(), kernels, pool, options) }?);
         }
-    };
-    check("input", &args.inputs, |r| matches!(r, Role::Input | Role::ConstInput))?;
-    check("output", &args.outputs, |r| r == Role::Output)
+        Ok(Self { lowered, desc, instance, padded, threads, compile_ms })
+    }
+
+    fn native(&self) -> bool {
+        self.instance.is_some()
+    }
+
+    /// Runs one batch as often as asked for.
+    fn run(&mut self, args: &Args, source: &Source, p: &Prepared) -> Result<(RunReport, Outputs), Failure> {
+        let mut report = RunReport::new(&source.graph.name, &args.target, self.padded);
+        report.batch = p.params(&source.graph);
+        let Some(instance) = &mut self.instance else {
+            let outputs = interpret(&self.lowered.checked, p)?;
+            return Ok((report, outputs));
+        };
+        report.compile_ms = self.compile_ms;
+        report.threads = self.threads;
+        instance.bind(&p.runtime)?;
+        for (n, array) in &p.arrays {
+            instance.set_input(*n, array)?;
+        }
+        let (mut totals, mut each): (Vec<Duration>, Vec<Vec<Duration>>) = (Vec::new(), Vec::new());
+        for i in 0..args.repeat.max(1) {
+            let start = Instant::now();
+            instance.run()?;
+            totals.push(start.elapsed());
+            each.push(instance.kernel_times().map(|(_, t)| t).collect());
+            if args.repeat > 20 && i % (args.repeat / 10) == 0 && !args.json {
+                eprintln!("run {i} of {}", args.repeat);
+            }
+        }
+        report.total_ms = median(totals) * 1e3;
+        let flops = crate::work::kernel_flops(source, &self.lowered.loops, &p.interp);
+        for (k, d) in self.desc.kernels.iter().enumerate() {
+            let time = median(each.iter().map(|e| e[k]).collect());
+            let (useful, issued) = flops.get(k).copied().unwrap_or((0.0, 0.0));
+            report.kernels.push(KernelRow::new(&d.name, time * 1e3, useful, issued));
+        }
+        // Lengths repeat: the second binding must find the tables built.
+        report.prelude_ms = instance.prelude().build_time().as_secs_f64() * 1e3;
+        report.prelude_reused = instance.bind(&p.runtime)?;
+        for (name, bytes) in instance.prelude().sizes() {
+            report.tables.push(TableRow { name: name.to_owned(), bytes });
+        }
+        report.memory = Some(instance.memory().into());
+        let mut out = Vec::new();
+        for (n, t) in self.desc.tensors.iter().enumerate() {
+            if t.role == cora_runtime::abi::Role::Output
+                && let Some(id) = source.graph.env.tensor_named(&t.name)
+            {
+                out.push((id, instance.output(n)?));
+            }
+        }
+        Ok((report, out))
+    }
 }
 
-fn runtime_batch(source: &Source, desc: &ProgramDesc, values: &BatchValues) -> Result<Batch, Failure> {
-    let env = &source.graph.env;
-    let params = env.params.iter().zip(&values.params).map(|((_, p), &v)| (p.name.as_str(), v));
-    let lengths = env
-        .ufs
-        .iter()
-        .filter(|(_, u)| matches!(u.def, UfDef::Extent { .. }))
-        .map(|(f, u)| (u.name.as_str(), values.extents.get(&f).cloned().unwrap_or_default()));
-    Ok(Batch::from_named(desc, params, lengths)?)
-}
-
-fn interpret(graph: &Graph, p: &Prepared) -> Result<Vec<(TensorId, RaggedArray)>, Failure> {
+fn interpret(graph: &Graph, p: &Prepared) -> Result<Outputs, Failure> {
     let r =
         interp::run_graph(graph, &p.interp, &interp::Options::default()).map_err(|e| Failure::Bug(e.to_string()))?;
     let mut out = Vec::new();
@@ -268,69 +290,12 @@ fn interpret(graph: &Graph, p: &Prepared) -> Result<Vec<(TensorId, RaggedArray)>
     Ok(out)
 }
 
-fn execute(
-    args: &Args,
-    source: &Source,
-    lowered: &Lowered,
-    desc: &Arc<ProgramDesc>,
-    kernels: Arc<cora_codegen_llvm::compile::JitKernels>,
-    p: &Prepared,
-    report: &mut RunReport,
-) -> Result<Vec<(TensorId, RaggedArray)>, Failure> {
-    let threads = match args.threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        n => n,
-    };
-    let pool = Arc::new(Pool::new(threads)?);
-    let options = ExecOptions { poison: args.poison, ..ExecOptions::default() };
-    // SAFETY: the kernels were compiled from the module that `desc` describes.
-    let mut instance = unsafe { Instance::new(desc.clone(), kernels, pool, options) }?;
-    instance.bind(&p.runtime)?;
-    for (n, array) in &p.arrays {
-        instance.set_input(*n, array)?;
-    }
-    let (mut totals, mut each): (Vec<Duration>, Vec<Vec<Duration>>) = (Vec::new(), Vec::new());
-    for i in 0..args.repeat.max(1) {
-        let start = Instant::now();
-        instance.run()?;
-        totals.push(start.elapsed());
-        each.push(instance.kernel_times().map(|(_, t)| t).collect());
-        if args.repeat > 20 && i % (args.repeat / 10) == 0 && !args.json {
-            eprintln!("run {i} of {}", args.repeat);
-        }
-    }
-    report.threads = threads;
-    report.total_ms = median(totals) * 1e3;
-    let flops = crate::work::kernel_flops(source, &lowered.loops, &p.interp);
-    for (k, d) in desc.kernels.iter().enumerate() {
-        let time = median(each.iter().map(|e| e[k]).collect());
-        let (useful, issued) = flops.get(k).copied().unwrap_or((0.0, 0.0));
-        report.kernels.push(KernelRow::new(&d.name, time * 1e3, useful, issued));
-    }
-    // Lengths repeat: the second binding must find the tables built.
-    report.prelude_ms = instance.prelude().build_time().as_secs_f64() * 1e3;
-    report.prelude_reused = instance.bind(&p.runtime)?;
-    for (name, bytes) in instance.prelude().sizes() {
-        report.tables.push(TableRow { name: name.to_owned(), bytes });
-    }
-    report.memory = Some(instance.memory().into());
-    let mut out = Vec::new();
-    for (n, t) in desc.tensors.iter().enumerate() {
-        if t.role == cora_runtime::abi::Role::Output
-            && let Some(id) = source.graph.env.tensor_named(&t.name)
-        {
-            out.push((id, instance.output(n)?));
-        }
-    }
-    Ok(out)
-}
-
 fn median(mut times: Vec<Duration>) -> f64 {
     times.sort_unstable();
     times.get(times.len() / 2).map_or(0.0, Duration::as_secs_f64)
 }
 
-fn write_outputs(args: &Args, source: &Source, outputs: &[(TensorId, RaggedArray)]) -> Result<(), Failure> {
+fn write_outputs(args: &Args, source: &Source, outputs: &Outputs) -> Result<(), Failure> {
     for (name, path) in &args.outputs {
         let found = outputs.iter().find(|(t, _)| source.graph.env.tensors[*t].name == *name);
         if let Some((_, array)) = found {

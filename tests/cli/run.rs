@@ -104,6 +104,17 @@ fn json_has_the_documented_fields() {
 }
 
 #[test]
+fn one_compile_serves_several_batches() {
+    let out = succeeds(&["run", LISTING, "--param", "M=1,0,7", "--check", "--json"]);
+    let reports: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let batches: Vec<_> = reports.iter().map(|r| r["batch"][0].clone()).collect();
+    assert_eq!(batches, [serde_json::json!(["M", 1]), serde_json::json!(["M", 0]), serde_json::json!(["M", 7])]);
+    assert!(reports.iter().all(|r| r["ok"] == true && r["compile_ms"] == reports[0]["compile_ms"]));
+    refuses(&["run", LISTING, "--param", "M=1,2", "--output", "B=b.npy"], "E0606", &["--output"]);
+    refuses(&["run", program, "--param", "M=1,2", "--param", "B=1,2,3"], "E0606", &["`M`", "2", "3"]);
+}
+
+#[test]
 fn people_read_stderr() {
     let ran = cora(&["run", LISTING, "--check=2"]);
     assert_eq!(ran.code, Some(0));

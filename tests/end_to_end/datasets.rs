@@ -1,4 +1,4 @@
-//! An encoder layer on real sequence lengths, where they are to be had.
+//! One compiled encoder layer on batches of real sequence lengths, where they are to be had.
 
 use crate::examples::load;
 use crate::harness::{Case, Compiled, report};
@@ -10,7 +10,7 @@ fn encoder_layer_on_dataset_lengths() {
         println!("SKIP encoder_layer_on_dataset_lengths: there is no folder ../shared/lengths");
         return;
     };
-    let consts = [("H", 1), ("D", 8), ("DM", 12), ("FF", 20)];
+    let consts = [("H", 1), ("D", 4), ("DM", 6), ("FF", 8)];
     let source = load(&root().join("examples/encoder_layer.cora"), &consts).unwrap_or_else(|e| panic!("{e}"));
     let mut plans = Vec::new();
     let entries = std::fs::read_dir(dir).expect("readable").map(|e| e.expect("readable").path());
@@ -18,10 +18,10 @@ fn encoder_layer_on_dataset_lengths() {
     paths.sort();
     for path in paths {
         let text = std::fs::read_to_string(&path).expect("readable");
-        let lengths: Result<Vec<i64>, _> = text.lines().take(8).map(str::parse).collect();
+        let lengths: Result<Vec<i64>, _> = text.lines().take(128).map(str::parse).collect();
         // A file with several numbers a line is about something else.
         let Ok(lengths) = lengths else { continue };
-        plans.push(plan(&stem(&path), 8, &lengths));
+        plans.extend([1, 7, 32, 128].map(|rows| plan(&format!("{} {rows}", stem(&path)), rows, &lengths)));
     }
     assert!(!plans.is_empty(), "the folder has no dataset");
     let cases = Case::all(&source, &plans, |_, _| None).unwrap_or_else(|e| panic!("{e}"));
