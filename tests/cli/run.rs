@@ -111,7 +111,7 @@ fn one_compile_serves_several_batches() {
     assert_eq!(batches, [serde_json::json!(["M", 1]), serde_json::json!(["M", 0]), serde_json::json!(["M", 7])]);
     assert!(reports.iter().all(|r| r["ok"] == true && r["compile_ms"] == reports[0]["compile_ms"]));
     refuses(&["run", LISTING, "--param", "M=1,2", "--output", "B=b.npy"], "E0606", &["--output"]);
-    refuses(&["run", program, "--param", "M=1,2", "--param", "B=1,2,3"], "E0606", &["`M`", "2", "3"]);
+    refuses(&["run", "examples/vgemm.cora", "--param", "M=1,2", "--param", "B=1,2,3"], "E0606", &["`M`", "2", "3"]);
 }
 
 #[test]
