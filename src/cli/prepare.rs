@@ -1,0 +1,116 @@
+//! Batches for `cora run`: parameters, lengths and inputs from options, files or at random.
+
+use super::run::Args;
+use crate::batch::{self, BatchValues};
+use crate::driver::{Failure, Source};
+use crate::inputs;
+use cora_ir::interp::{self, Data};
+use cora_ir::{Env, Graph, Role, TensorId, UfDef};
+use cora_runtime::Limits;
+use cora_runtime::abi::ProgramDesc;
+use cora_runtime::array::{RaggedArray, Shape, TensorLayout};
+use cora_runtime::prelude::{Batch, Prelude};
+use cora_runtime::{lengths, npy};
+use rustc_hash::FxHashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A batch and its inputs, in the forms of the interpreter and of the runtime.
+pub struct Prepared {
+    /// For the reference interpreter.
+    pub interp: interp::Batch,
+    /// For the runtime.
+    pub runtime: Batch,
+    /// Inputs by their number in the program's description.
+    pub arrays: Vec<(usize, RaggedArray)>,
+    /// The form of each output.
+    pub shapes: FxHashMap<TensorId, Shape>,
+}
+
+impl Prepared {
+    /// Parameters by name.
+    pub fn params(&self, graph: &Graph) -> Vec<(String, i64)> {
+        graph.env.params.iter().zip(&self.interp.params).map(|((_, p), &v)| (p.name.clone(), v)).collect()
+    }
+}
+
+/// Makes a batch of the parameters given, the lengths and inputs that `args` name, and random ones.
+///
+/// # Errors
+/// The user's mistakes in names, values and files.
+pub fn prepare(
+    args: &Args,
+    params: &[(String, i64)],
+    source: &Source,
+    desc: &Arc<ProgramDesc>,
+) -> Result<Prepared, Failure> {
+    let env = &source.graph.env;
+    known_tensors(args, env)?;
+    let mut files = Vec::new();
+    for (name, path) in &args.lengths {
+        files.push((name.clone(), lengths::read(path)?));
+    }
+    let values = batch::resolve(env, &batch::Source { params, lengths: &files, skip: args.skip, seed: args.seed })?;
+    let runtime = runtime_batch(source, desc, &values)?;
+    let limits = Limits::default();
+    let tables = Prelude::new(desc.clone())?.build(&runtime, &limits)?;
+    let mut arrays = Vec::new();
+    let mut data: FxHashMap<TensorId, Data> = FxHashMap::default();
+    let mut shapes: FxHashMap<TensorId, Shape> = FxHashMap::default();
+    for (n, t) in desc.tensors.iter().enumerate() {
+        let Some(id) = env.tensor_named(&t.name) else { continue };
+        let ty = env.tensors[id].ty;
+        let shape = TensorLayout::new(t).shape(tables.env(), &limits)?;
+        if t.role == cora_runtime::abi::Role::Output {
+            shapes.insert(id, shape);
+            continue;
+        }
+        let array = match args.inputs.iter().rev().find(|(name, _)| *name == t.name) {
+            Some((_, path)) => npy::NpyArray::read(path)?.into_array(inputs::dtype(ty), shape)?,
+            None => {
+                let count = usize::try_from(shape.elements().unwrap_or(0)).map_err(|_| {
+                    Failure::User(format!("error[E0312]: input `{}` is too large\n  help: use a smaller batch", t.name))
+                })?;
+                let range = match &t.value_range {
+                    Some((lo, hi)) => {
+                        let at = |ix| cora_runtime::eval::eval(ix, tables.env(), &[]).unwrap_or(0);
+                        Some((at(lo), at(hi)))
+                    }
+                    None => None,
+                };
+                inputs::to_array(ty, shape, &inputs::random(env, id, count, range, args.seed))?
+            }
+        };
+        data.insert(id, inputs::to_data(&array)?);
+        arrays.push((n, array));
+    }
+    let interp = interp::Batch { params: values.params, extents: values.extents, inputs: data };
+    Ok(Prepared { interp, runtime, arrays, shapes })
+}
+
+/// Refuses names of tensors that the program does not have.
+fn known_tensors(args: &Args, env: &Env) -> Result<(), Failure> {
+    let check = |what: &str, given: &[(String, PathBuf)], is: fn(Role) -> bool| {
+        let known: Vec<&str> = env.tensors.iter().filter(|(_, t)| is(t.role)).map(|(_, t)| t.name.as_str()).collect();
+        match given.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+            None => Ok(()),
+            Some((name, _)) => Err(Failure::User(format!(
+                "error[E0304]: the program has no {what} `{name}`\n  help: its {what}s: {}",
+                known.join(", ")
+            ))),
+        }
+    };
+    check("input", &args.inputs, |r| matches!(r, Role::Input | Role::ConstInput))?;
+    check("output", &args.outputs, |r| r == Role::Output)
+}
+
+fn runtime_batch(source: &Source, desc: &ProgramDesc, values: &BatchValues) -> Result<Batch, Failure> {
+    let env = &source.graph.env;
+    let params = env.params.iter().zip(&values.params).map(|((_, p), &v)| (p.name.as_str(), v));
+    let lengths = env
+        .ufs
+        .iter()
+        .filter(|(_, u)| matches!(u.def, UfDef::Extent { .. }))
+        .map(|(f, u)| (u.name.as_str(), values.extents.get(&f).cloned().unwrap_or_default()));
+    Ok(Batch::from_named(desc, params, lengths)?)
+}
