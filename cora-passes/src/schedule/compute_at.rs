@@ -10,10 +10,12 @@
 //! Requires: a producer whose own loops are not scheduled yet, every reader inside the loop.
 //! Ensures: the same values; the tensor's scope is `local`; its loops can be scheduled afterwards.
 
+use super::defined::is_defined;
 use super::readers::{Access, Reader, collect_readers, mark_conditional, shared_mask};
 use super::region::{bound_above, range_over};
 use super::tree::{Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below};
 use crate::lower::sign::as_size;
+use crate::simplify::{Facts, Prover};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
@@ -46,12 +48,13 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
     let mask = shared_mask(m, &path, &readers);
     let unproved = mark_conditional(m, tensor, &mut readers, &mask);
     m.env.tensors[tensor].scope = Scope::Local;
-    let mut nest = match box_region(m, tensor, &readers) {
+    let held: &[ExprId] = if unproved { &mask } else { &[] };
+    let mut nest = match box_region(m, tensor, &readers, held) {
         Some(region) => build_box(m, stage, &main, &region),
         None => match pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &main, &r, &mask)) {
             Some(nest) => nest,
             None => {
-                let full = full_region(m, tensor, &readers);
+                let full = full_region(m, tensor, &readers, held);
                 build_box(m, stage, &main, &full)
             }
         },
@@ -147,52 +150,49 @@ impl Range {
     }
 }
 
-/// The range of an index over the reader's inner loops, if it is known where the nest is attached: an
-/// index that is itself read from an attached stage is not.
-fn known_range(env: &mut Env, e: ExprId, r: &Reader) -> Option<(ExprId, ExprId)> {
-    let (lo, hi) = range_over(env, e, &r.loops, r.outer)?;
+/// The range of an access's index in dimension `d` over the reader's inner loops, if it is known where
+/// the nest is attached, under the conditions `held`: an index that is itself read from an attached
+/// stage is not, nor one without a value in iterations that do not read.
+fn known_range(env: &mut Env, r: &Reader, access: &Access, d: usize, held: &[ExprId]) -> Option<Range> {
+    let (lo, hi) = range_over(env, access.index[d], &r.loops, r.outer)?;
     let attached = |e| {
         env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if env.tensors[*tensor].scope != Scope::Global))
     };
-    (!attached(lo) && !attached(hi)).then_some((lo, hi))
-}
-
-fn box_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader]) -> Option<Region> {
-    let rank = m.env.tensors[tensor].dims.len();
-    let mut region: Region = vec![None; rank];
-    for r in readers {
-        for access in &r.accesses {
-            for (d, &e) in access.index.iter().enumerate() {
-                let (lo, hi) = known_range(&mut m.env, e, r)?;
-                let one = Range { lo, hi, clip: access.conditional[d] };
-                region[d] = Some(Range::hull(&mut m.env, region[d], one));
-            }
+    if attached(lo) || attached(hi) {
+        return None;
+    }
+    if !r.certain || access.guard.is_some() {
+        let mut facts = Facts::in_loops(r.loops[..r.outer].iter().copied());
+        facts.assumptions.extend(held);
+        let prover = &mut Prover::new();
+        if !is_defined(env, prover, &facts, lo) || !is_defined(env, prover, &facts, hi) {
+            return None;
         }
     }
-    region.iter().all(Option::is_some).then_some(region)
+    Some(Range { lo, hi, clip: access.conditional[d] })
+}
+
+/// The range of all reads in dimension `d`, if each is known.
+fn range_of_dim(env: &mut Env, readers: &[Reader], d: usize, held: &[ExprId]) -> Option<Range> {
+    let mut range = None;
+    for r in readers {
+        for access in &r.accesses {
+            let one = known_range(env, r, access, d, held)?;
+            range = Some(Range::hull(env, range, one));
+        }
+    }
+    range
+}
+
+fn box_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader], held: &[ExprId]) -> Option<Region> {
+    let rank = m.env.tensors[tensor].dims.len();
+    (0..rank).map(|d| range_of_dim(&mut m.env, readers, d, held).map(Some)).collect()
 }
 
 /// Each dimension's range, the whole extent where no rule gives one.
-fn full_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader]) -> Region {
+fn full_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader], held: &[ExprId]) -> Region {
     let rank = m.env.tensors[tensor].dims.len();
-    let mut region = Vec::new();
-    for d in 0..rank {
-        let mut range: Option<Range> = None;
-        let mut known = true;
-        for r in readers {
-            for access in &r.accesses {
-                match known_range(&mut m.env, access.index[d], r) {
-                    Some((lo, hi)) => {
-                        let one = Range { lo, hi, clip: access.conditional[d] };
-                        range = Some(Range::hull(&mut m.env, range, one));
-                    }
-                    None => known = false,
-                }
-            }
-        }
-        region.push(range.filter(|_| known));
-    }
-    region
+    (0..rank).map(|d| range_of_dim(&mut m.env, readers, d, held)).collect()
 }
 
 fn build_box(m: &mut LoopModule, stage: TensorId, main: &Block, region: &Region) -> Stmt {
@@ -213,7 +213,9 @@ fn build_box(m: &mut LoopModule, stage: TensorId, main: &Block, region: &Region)
         };
         let zero = env.pool.int(0);
         let Range { lo, hi, clip } = known.unwrap_or(Range { lo: zero, hi: last, clip: false });
-        it.binding = if lo == hi && !clip {
+        // One position is in bounds of the rows that are read, but perhaps not of all in a range.
+        let steered = loops.iter().any(|&(v, _)| env.pool.uses_var(extent, v));
+        it.binding = if lo == hi && !clip && !steered {
             lo
         } else {
             // Reads that no condition guards are in bounds: such a range is clipped only where it was

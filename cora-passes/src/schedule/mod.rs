@@ -5,6 +5,7 @@ pub mod cache_read;
 pub mod cache_write;
 pub mod compute_at;
 pub mod compute_inline;
+mod defined;
 pub mod fuse;
 pub mod pad;
 mod readers;

@@ -1,5 +1,6 @@
 //! The blocks that read a tensor inside a loop, and what keeps their reads in bounds.
 
+use super::defined::is_defined;
 use super::tree::{Path, enclosing, loop_at, stmt_at};
 use crate::lower::sign::{inside, never_negative};
 use crate::simplify::{Facts, Prover};
@@ -17,6 +18,8 @@ pub(super) struct Reader {
     pub accesses: Vec<Access>,
     /// The block's own.
     pub predicate: Vec<ExprId>,
+    /// Whether it reads something wherever the mask of the attached nest holds.
+    pub certain: bool,
 }
 
 /// A distinct read of the tensor in a block.
@@ -74,7 +77,7 @@ pub(super) fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path)
             Access { raw, conditional: vec![false; index.len()], index, guard }
         });
         let accesses = accesses.collect();
-        readers.push(Reader { block: p, loops, outer: path.len(), accesses, predicate });
+        readers.push(Reader { block: p, loops, outer: path.len(), accesses, predicate, certain: false });
     }
     readers
 }
@@ -125,7 +128,8 @@ impl Reader {
 }
 
 /// Marks the positions that are in bounds only under a guard, under a conjunct that is not in `mask`
-/// or because loops are not empty that may be. Whether there is any that is not plainly in bounds.
+/// or because loops are not empty that may be. Whether there is any that is not plainly in bounds,
+/// or has no value everywhere.
 pub(super) fn mark_conditional(m: &mut LoopModule, tensor: TensorId, readers: &mut [Reader], mask: &[ExprId]) -> bool {
     let mut unproved = false;
     let mut prover = Prover::new();
@@ -136,11 +140,14 @@ pub(super) fn mark_conditional(m: &mut LoopModule, tensor: TensorId, readers: &m
             let runs = m.env.pool.lt(zero, r.loops[n].1);
             certain &= mask.contains(&runs) || r.runs(&mut m.env, n);
         }
+        r.certain = certain;
         for at in 0..r.accesses.len() {
             for d in 0..r.accesses[at].index.len() {
                 let index = r.accesses[at].index.clone();
                 let ranges = r.ranges(&mut m.env, index[d]);
                 let extent = m.env.extent_at(tensor, d, &index);
+                let facts = facts_of(&m.env, &ranges);
+                unproved = unproved || !is_defined(&mut m.env, &mut prover, &facts, index[d]);
                 if !inside(&mut m.env, &ranges, index[d], extent)
                     && !proved_inside(&mut m.env, &mut prover, &ranges, index[d], extent)
                 {
@@ -161,8 +168,12 @@ fn proved_inside(
     index: ExprId,
     extent: ExprId,
 ) -> bool {
-    let facts = Facts::in_loops(ranges.iter().filter_map(|&(v, e)| env.pool.as_var(v).map(|v| (v, e))));
+    let facts = facts_of(env, ranges);
     let zero = env.pool.int(0);
     let (low, high) = (env.pool.le(zero, index), env.pool.lt(index, extent));
     prover.prove(env, &facts, low).is_proved() && prover.prove(env, &facts, high).is_proved()
+}
+
+fn facts_of(env: &Env, ranges: &[(ExprId, ExprId)]) -> Facts {
+    Facts::in_loops(ranges.iter().filter_map(|&(v, e)| env.pool.as_var(v).map(|v| (v, e))))
 }
