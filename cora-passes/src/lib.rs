@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod default_schedule;
+pub mod execution;
 pub mod graph;
 pub mod lower;
 pub mod manager;

@@ -3,22 +3,10 @@
 //! `CORA_RANDOM_SEED` is the seed of the first case, `CORA_RANDOM_CASES` how many there are, and
 //! `CORA_RANDOM_FAILURES` after how many failures to stop.
 
-#[path = "random/batches.rs"]
-mod batches;
-#[path = "random/check.rs"]
-mod check;
-#[path = "random/eval.rs"]
-mod eval;
-#[path = "random/graphs.rs"]
-mod graphs;
-#[path = "random/report.rs"]
-mod report;
-#[path = "random/shapes.rs"]
-mod shapes;
-#[path = "random/steps.rs"]
-mod steps;
-#[path = "random/values.rs"]
-mod values;
+#[path = "random/mod.rs"]
+mod random;
+
+use random::report;
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)

@@ -105,6 +105,7 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
     let layout = Layout { extents: &space.extents, name: &layout_name };
     let total = layout.volume(&mut m.env, space.outer.len());
     let total = m.env.pool.instantiate(total, &space.outer);
+    let total = space.inside_conditions(&mut m.env, total);
     let index = layout.unflatten(&mut m.env, space.outer.len(), &space.outer, f);
     let map: FxHashMap<VarId, ExprId> = nest.iter().map(|l| l.var).zip(index).collect();
     let innermost = loop_at_mut(&mut m.body, &path);
@@ -152,11 +153,16 @@ struct FusedSpace {
     extents: Vec<ExprId>,
     /// The enclosing loops' variables.
     outer: Vec<ExprId>,
+    /// The outermost fused loop's extent as it is in iterations that enclosing conditions leave out
+    /// too, and as it is inside those conditions; over enclosing loops' variables.
+    guarded: Option<(ExprId, ExprId)>,
 }
 
 impl FusedSpace {
     fn new(env: &mut Env, enclosing: &[(VarId, ExprId)], nest: &[For]) -> Self {
         let mut needed: Vec<VarId> = nest.iter().flat_map(|l| env.pool.vars_of(l.extent)).collect();
+        let condition = enclosing_condition(env, enclosing, nest);
+        needed.extend(condition.iter().flat_map(|&c| env.pool.vars_of(c)));
         for (v, extent) in enclosing.iter().rev() {
             if needed.contains(v) {
                 needed.extend(env.pool.vars_of(*extent));
@@ -164,13 +170,20 @@ impl FusedSpace {
         }
         let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
         let (mut extents, mut outer) = (Vec::new(), Vec::new());
+        let mut guarded = None;
         let all = enclosing
             .iter()
             .filter(|(v, _)| needed.contains(v))
             .map(|&(v, e)| (v, e, true))
             .chain(nest.iter().map(|l| (l.var, l.extent, false)));
         for (v, extent, is_outer) in all.collect::<Vec<_>>() {
-            let over_args = env.pool.substitute(extent, &map);
+            let mut size = extent;
+            if let (Some(c), false, None) = (condition, is_outer, guarded) {
+                let zero = env.pool.int(0);
+                size = env.pool.select(c, extent, zero);
+                guarded = Some((size, extent));
+            }
+            let over_args = env.pool.substitute(size, &map);
             extents.push(over_args);
             let a = env.pool.arg(map.len() as u32);
             map.insert(v, a);
@@ -178,6 +191,32 @@ impl FusedSpace {
                 outer.push(env.pool.var(v));
             }
         }
-        Self { extents: sizes(env, &extents), outer }
+        Self { extents: sizes(env, &extents), outer, guarded }
     }
+
+    /// `e` where every enclosing condition holds.
+    fn inside_conditions(&self, env: &mut Env, e: ExprId) -> ExprId {
+        let Some((size, extent)) = self.guarded else { return e };
+        env.pool.rewrite(e, &mut |_, x| (x == size).then_some(extent))
+    }
+}
+
+/// The tables of a fused space cover all iterations of the enclosing loops; where a loop that is a
+/// condition does not run, functions that the extents call may have no value. Nothing if there is no
+/// such loop.
+fn enclosing_condition(env: &mut Env, enclosing: &[(VarId, ExprId)], nest: &[For]) -> Option<ExprId> {
+    let calls = |e| env.pool.any(e, &mut |n| matches!(n, cora_ir::Expr::Call(..)));
+    if !nest.iter().any(|l| calls(l.extent)) {
+        return None;
+    }
+    let zero = env.pool.int(0);
+    let conditions: Vec<ExprId> = enclosing.iter().map(|l| l.1).filter(|&e| is_condition(&env.pool, e)).collect();
+    let runs: Vec<ExprId> = conditions
+        .into_iter()
+        .map(|e| match *env.pool.get(e) {
+            cora_ir::Expr::Select(c, a, b) if env.pool.as_int(a) == Some(1) && env.pool.as_int(b) == Some(0) => c,
+            _ => env.pool.lt(zero, e),
+        })
+        .collect();
+    (!runs.is_empty()).then(|| env.pool.all(runs))
 }

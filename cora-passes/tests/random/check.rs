@@ -1,9 +1,9 @@
 //! Runs one case: every stage and step must verify, print, and compute what the graph means.
 
-use crate::batches::{Pattern, batch};
-use crate::graphs::{Made, graph};
-use crate::steps::{Proposer, kind_name};
-use cora_ir::TensorDim;
+use cora_passes::execution::{Pattern, batch, verify_each::nests_of_graph};
+use super::graphs::{Made, graph};
+use super::steps::{Proposer, kind_name};
+use cora_ir::{Graph, TensorDim};
 use cora_ir::interp::{Batch, Data, Options, Results, run_graph, run_loops, run_storage};
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::{Step, StepKind};
@@ -82,10 +82,19 @@ pub fn case(rng: &mut SmallRng) -> Result<Option<Case>, Failure> {
     let text = print_graph(&made.graph);
     let again = parse_graph(&text).map_err(|d| Failure::new("parse graph", format!("{d}\n{text}")))?;
     same_text("graph", &text, &print_graph(&again))?;
-    let batches: Vec<(Pattern, Batch)> = Pattern::ALL.iter().map(|&p| (p, batch(&made.graph, p, rng))).collect();
+    let batches = batches(&made.graph, rng);
     let expected: Result<Vec<Results>, _> =
         batches.iter().map(|(_, b)| run_graph(&made.graph, b, &options())).collect();
     Ok(expected.ok().map(|expected| Case { made, batches, expected }))
+}
+
+/// Operators with more iterations than this get a smaller batch.
+const MAX_TRIPS: u64 = 2500;
+
+fn batches(graph: &Graph, rng: &mut SmallRng) -> Vec<(Pattern, Batch)> {
+    let nests = nests_of_graph(graph);
+    let one = |&p: &Pattern| batch(&graph.env, &nests, MAX_TRIPS, p, rng).map(|b| (p, b));
+    Pattern::ALL.iter().filter_map(one).collect()
 }
 
 fn verified(stage: &str, r: Result<(), Vec<VerifyError>>) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! Random op graphs whose accesses are in bounds by construction.
 
-use crate::shapes::Shapes;
-use crate::values::Val;
+use super::shapes::Shapes;
+use super::values::Val;
 use cora_ir::graph::Op;
 use cora_ir::{
     BinOp, Combiner, Dim, DimId, Env, Expr, ExprId, Graph, Literal, Role, ScalarType, Scope, Tensor, TensorDim,

@@ -1,6 +1,6 @@
 //! Many cases on all cores, and what is said about one that fails.
 
-use crate::check::{Case, Counts, Failure, Log, Source, case, run};
+use super::check::{Case, Counts, Failure, Log, Source, case, run};
 use cora_ir::schedule::StepKind;
 use cora_ir::text::{print_graph, print_step};
 use rand::prelude::*;

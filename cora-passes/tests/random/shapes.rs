@@ -1,6 +1,6 @@
 //! Extents: declared parameters and functions, and random expressions over them.
 
-use crate::graphs::OpDim;
+use super::graphs::OpDim;
 use cora_ir::{BinOp, Env, Expr, ExprId, Param, UfDef, UfId};
 use rand::prelude::*;
 

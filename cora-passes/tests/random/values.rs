@@ -1,7 +1,7 @@
 //! Random element expressions: loads in bounds, arithmetic whose rounding is known.
 
-use crate::graphs::{Gen, Known};
-use crate::shapes::{in_bounds, is_fixed_size};
+use super::graphs::{Gen, Known};
+use super::shapes::{in_bounds, is_fixed_size};
 use cora_ir::{BinOp, ExprId, Literal, Role, ScalarType, UnOp};
 use rand::prelude::*;
 

@@ -1,28 +1,36 @@
-//! Batches for a random graph: the edge cases by name, and random ones.
+//! Batches for any program: edge cases by name, and random ones.
 
-use crate::eval::{Entries, World};
+use super::world::{Entries, World};
 use cora_ir::interp::{Batch, Data};
 use cora_ir::types::round_float;
-use cora_ir::{Env, Graph, Role, TensorId, UfDef};
+use cora_ir::{Env, Expr, ExprId, ParamId, Role, TensorId, UfDef, VarId};
 use rand::prelude::*;
 use rustc_hash::FxHashMap;
-
-/// Operators with more iterations than this get a smaller batch.
-const MAX_TRIPS: u64 = 2500;
 
 /// How the lengths of a batch are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
+    /// Nothing at all.
     NoRows,
+    /// A single row.
     OneRow,
+    /// More rows than most tiles, short ones.
     ManyRows,
+    /// Rows without elements only.
     AllEmpty,
+    /// The first row is empty.
     FirstEmpty,
+    /// The last row is empty.
     LastEmpty,
+    /// Rows of one element.
     LengthOne,
+    /// Rows of the same length.
     AllEqual,
+    /// Lengths one below, at and one above a tile.
     AroundTile(i64),
+    /// One long row among empty ones.
     OneLong,
+    /// Short rows at random.
     Random,
 }
 
@@ -71,80 +79,88 @@ impl Pattern {
     }
 }
 
-/// A batch of `graph` with lengths by `pattern`, shrunk until no operator is too long.
-pub fn batch(graph: &Graph, pattern: Pattern, rng: &mut SmallRng) -> Batch {
+/// Nested loops, outermost first: variables and extents.
+pub type Nest = Vec<(VarId, ExprId)>;
+
+/// A batch for `env` by `pattern`, its lengths lowered until no nest runs more than `most` times.
+/// Nothing if a size of an input depends on data.
+pub fn batch(env: &Env, nests: &[Nest], most: u64, pattern: Pattern, rng: &mut SmallRng) -> Option<Batch> {
     let mut limit = 32;
     loop {
-        let sizes = sizes(&graph.env, pattern, limit, rng);
-        let world = World { env: &graph.env, params: sizes.0, tables: sizes.1 };
-        if limit == 0 || longest(graph, &world) <= MAX_TRIPS {
-            return fill(&graph.env, world, rng);
+        let world = sizes(env, pattern, limit, rng)?;
+        let longest = nests.iter().filter_map(|n| world.trips(n)).max().unwrap_or(0);
+        if limit == 0 || longest <= most {
+            return fill(env, &world, rng);
         }
         limit /= 2;
     }
 }
 
-fn longest(graph: &Graph, world: &World) -> u64 {
-    let dims = |op: &cora_ir::Op| {
-        op.spatial
-            .iter()
-            .chain(&op.reduce)
-            .map(|&d| (graph.env.dims[d].var, graph.env.dims[d].extent))
-            .collect::<Vec<_>>()
-    };
-    graph.ops.iter().map(|op| world.trips(&dims(op))).max().unwrap_or(0)
+/// Whether a parameter is a number of rows: the domain of an extent function depends on it.
+fn counts_rows(env: &Env, p: ParamId) -> bool {
+    env.ufs.iter().any(|(_, f)| {
+        let extent = matches!(f.def, UfDef::Extent { .. });
+        extent && f.domain.iter().any(|&e| env.pool.any(e, &mut |n| *n == Expr::Param(p)))
+    })
 }
 
-type Sizes = (Vec<i64>, FxHashMap<cora_ir::UfId, Entries>);
+/// Greatest value of a parameter that is not a number of rows, above its least.
+const SPREAD: i64 = 8;
 
-fn sizes(env: &Env, pattern: Pattern, limit: i64, rng: &mut SmallRng) -> Sizes {
-    let params = env.params.iter().map(|(_, p)| {
-        let wanted = if p.name == "M" { pattern.rows(rng) } else { rng.random_range(p.lo..=p.hi) };
+fn sizes<'a>(env: &'a Env, pattern: Pattern, limit: i64, rng: &mut SmallRng) -> Option<World<'a>> {
+    let params = env.params.iter().map(|(id, p)| {
+        let hi = p.hi.min(p.lo.saturating_add(SPREAD));
+        let wanted = if counts_rows(env, id) { pattern.rows(rng) } else { rng.random_range(p.lo..=hi) };
         wanted.min(limit).clamp(p.lo, p.hi)
     });
     let params: Vec<i64> = params.collect();
     let mut world = World { env, params, tables: FxHashMap::default() };
     for (id, f) in env.ufs.iter() {
         let UfDef::Extent { lo, hi } = f.def else { continue };
-        let (lo, hi) = (world.eval(lo, &[], &[]), world.eval(hi, &[], &[]));
+        let (lo, hi) = (world.eval(lo, &[], &[])?, world.eval(hi, &[], &[])?);
         let mut entries = Entries::default();
-        for at in world.points(&f.domain, &[]) {
+        for at in world.points(&f.domain, &[])? {
             let (&i, outer) = at.split_last().unwrap_or((&0, &[]));
-            let n = f.domain.last().map_or(1, |&e| world.eval(e, outer, &[]));
-            entries.insert(at, pattern.length(rng, i, n).min(limit).clamp(lo, hi));
+            let n = f.domain.last().map_or(Some(1), |&e| world.eval(e, outer, &[]))?;
+            let wanted = pattern.length(rng, i, n).min(limit);
+            entries.insert(at, wanted.clamp(lo, hi.max(lo)));
         }
         world.tables.insert(id, entries);
     }
-    (world.params, world.tables)
+    Some(world)
 }
 
-fn fill(env: &Env, world: World, rng: &mut SmallRng) -> Batch {
+fn fill(env: &Env, world: &World, rng: &mut SmallRng) -> Option<Batch> {
     let mut extents = FxHashMap::default();
     for (&f, entries) in &world.tables {
-        let points = world.points(&env.ufs[f].domain, &[]);
+        let points = world.points(&env.ufs[f].domain, &[])?;
         extents.insert(f, points.iter().map(|p| entries[p]).collect());
     }
     let mut inputs = FxHashMap::default();
     for (t, tensor) in env.tensors.iter().filter(|(_, t)| matches!(t.role, Role::Input | Role::ConstInput)) {
         let extents: Vec<_> = tensor.dims.iter().map(|d| d.extent).collect();
-        let count = world.points(&extents, &[]).len();
-        inputs.insert(t, elements(env, &world, t, count, rng));
+        let count = world.points(&extents, &[])?.len();
+        inputs.insert(t, elements(env, world, t, count, rng)?);
     }
-    Batch { params: world.params, extents, inputs }
+    Some(Batch { params: world.params.clone(), extents, inputs })
 }
 
 /// Small whole numbers, so that sums are exact in any order.
-fn elements(env: &Env, world: &World, t: TensorId, count: usize, rng: &mut SmallRng) -> Data {
+fn elements(env: &Env, world: &World, t: TensorId, count: usize, rng: &mut SmallRng) -> Option<Data> {
     let tensor = &env.tensors[t];
     let range = match tensor.range {
-        Some((lo, hi)) => world.eval(lo, &[], &[])..world.eval(hi, &[], &[]),
+        Some((lo, hi)) => world.eval(lo, &[], &[])?..world.eval(hi, &[], &[])?,
         None if tensor.ty == cora_ir::ScalarType::Bool => 0..2,
         None => -4..5,
     };
+    // Nothing is in an empty range; a tensor of such elements has none.
+    if range.is_empty() && count > 0 {
+        return None;
+    }
     let mut next = || rng.random_range(range.clone());
-    if tensor.ty.is_float() {
+    Some(if tensor.ty.is_float() {
         Data::F64((0..count).map(|_| round_float(tensor.ty, next() as f64)).collect())
     } else {
         Data::I64((0..count).map(|_| next()).collect())
-    }
+    })
 }

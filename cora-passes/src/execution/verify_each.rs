@@ -1,0 +1,225 @@
+//! Interprets a program before the first pass and after each, on the same random batches, and finds
+//! the first pass that changes a result.
+//!
+//! Inputs are small whole numbers, so most sums are exact in any order; what rounding may change is
+//! bounded by [`error_bounds`] where the program begins as an op graph.
+
+use super::batches::{Nest, Pattern, batch};
+use crate::graph::check_accesses::check_accesses;
+use crate::graph::error_bounds::{epsilon, error_bounds};
+use crate::program::Program;
+use crate::standard::StandardSimplifier;
+use cora_ir::interp::{Batch, Data, InterpError, Options, Results, run_graph, run_loops, run_storage};
+use cora_ir::loops::Stmt;
+use cora_ir::{EntityId, Env, Graph, TensorDim, TensorId, UfDef};
+use rand::prelude::*;
+use rustc_hash::FxHashMap;
+use std::fmt::{self, Write};
+
+/// Operators run at most this many iterations in one batch.
+const MOST_TRIPS: u64 = 200_000;
+
+/// The batches that every pass is checked on.
+const PATTERNS: [Pattern; 6] = [
+    Pattern::Random,
+    Pattern::AroundTile(4),
+    Pattern::NoRows,
+    Pattern::FirstEmpty,
+    Pattern::OneLong,
+    Pattern::AroundTile(16),
+];
+
+/// A pass after which the program computes something else, or nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The pass and its arguments.
+    pub pass: String,
+    /// What is wrong, and the batch that shows it.
+    pub detail: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pass `{}` changes what the program computes: {}", self.pass, self.detail)
+    }
+}
+
+struct Sample {
+    batch: Batch,
+    expected: Results,
+    /// How far each element of a result may be off; nothing = exact.
+    allowed: FxHashMap<TensorId, Data>,
+}
+
+/// What a program computes on some batches.
+pub struct VerifyEach {
+    samples: Vec<Sample>,
+    /// Whether `allowed` is known, or a tolerance for reordered sums applies.
+    bounded: bool,
+    /// The tensors' dimensions in the first storage module seen: later passes put table reads there.
+    dims: Option<Vec<Vec<TensorDim>>>,
+    names: Vec<String>,
+    text: Vec<String>,
+}
+
+fn options() -> Options {
+    Options { max_bytes: 1 << 30, ..Options::default() }
+}
+
+impl VerifyEach {
+    /// Interprets `program` on batches made from `seed`.
+    ///
+    /// # Errors
+    /// The program cannot be interpreted.
+    pub fn new(program: &Program, seed: u64) -> Result<Self, String> {
+        let mut program = program.clone();
+        let mut bounds = None;
+        if let Program::Graph(g) = &mut program {
+            // Guards what is in bounds under a condition only; a program that is refused is not compiled.
+            let _ = check_accesses(g, &mut StandardSimplifier::new());
+            bounds = Some(error_bounds(g));
+        }
+        let env = env_of(&program);
+        let names = env.tensors.iter().map(|(_, t)| t.name.clone()).collect();
+        let nests = nests(&program);
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let (mut samples, mut text) = (Vec::new(), Vec::new());
+        for p in PATTERNS {
+            let Some(batch) = batch(env, &nests, MOST_TRIPS, p, &mut rng) else { continue };
+            let expected = interpret(&program, &batch).map_err(|e| e.to_string())?;
+            let mut allowed = FxHashMap::default();
+            if let Some((graph, of)) = &bounds {
+                let found = run_graph(graph, &batch, &options()).map_err(|e| e.to_string())?;
+                allowed.extend(of.iter().filter_map(|(&t, &b)| Some((t, found.output(b)?.data.clone()))));
+            }
+            text.push(describe(env, &batch));
+            samples.push(Sample { batch, expected, allowed });
+        }
+        if samples.is_empty() {
+            return Err("no batch can be made for it: sizes of its inputs depend on data".to_owned());
+        }
+        Ok(Self { samples, bounded: bounds.is_some(), dims: None, names, text })
+    }
+
+    /// Interprets the program as it is after `pass`.
+    ///
+    /// # Errors
+    /// The first result that differs, or why it cannot be interpreted any more.
+    pub fn check(&mut self, pass: &str, program: &Program) -> Result<(), Fault> {
+        let program = self.interpretable(program);
+        for (n, s) in self.samples.iter().enumerate() {
+            let fault = |what: String| Fault { pass: pass.to_owned(), detail: format!("{what}\n{}", self.text[n]) };
+            let found = interpret(&program, &s.batch).map_err(|e| fault(e.to_string()))?;
+            if let Some(what) = self.difference(s, &found) {
+                return Err(fault(what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Interpreters want sizes without reads of tables.
+    fn interpretable(&mut self, program: &Program) -> Program {
+        let mut program = program.clone();
+        if let Program::Storage(m) = &mut program {
+            let all = || m.env.tensors.iter().map(|(_, t)| t.dims.clone()).collect();
+            let dims = self.dims.get_or_insert_with(all);
+            for (t, dims) in m.env.tensors.ids().collect::<Vec<_>>().into_iter().zip(dims) {
+                m.env.tensors[t].dims.clone_from(dims);
+            }
+        }
+        program
+    }
+
+    fn difference(&self, s: &Sample, found: &Results) -> Option<String> {
+        for want in &s.expected.outputs {
+            let name = &self.names[want.tensor.index()];
+            let Some(got) = found.output(want.tensor) else { return Some(format!("no result `{name}`")) };
+            if got.data.len() != want.data.len() {
+                return Some(format!("`{name}` has {} elements, not {}", got.data.len(), want.data.len()));
+            }
+            let allowed = s.allowed.get(&want.tensor);
+            let loose = if self.bounded { 0.0 } else { unbounded(&want.data) };
+            for at in 0..want.data.len() {
+                let (w, g) = (want.data.get(at).unwrap_or(0.0), got.data.get(at).unwrap_or(0.0));
+                let allowed = allowed.and_then(|a| a.get(at)).map_or(loose, |a| 2.0 * a + f64::from(f32::MIN_POSITIVE));
+                let close = w == g || (w.is_nan() && g.is_nan()) || (w - g).abs() <= allowed;
+                if !close {
+                    return Some(format!("element {at} of `{name}` is {g}, not {w} (allowed: {allowed:e})"));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// What reordered sums of small whole numbers may differ by after divisions and exponentials, where
+/// nothing better is known.
+fn unbounded(want: &Data) -> f64 {
+    let Data::F64(v) = want else { return 0.0 };
+    let greatest = v.iter().filter(|x| x.is_finite()).fold(0.0f64, |a, x| a.max(x.abs()));
+    greatest * 256.0 * epsilon(cora_ir::ScalarType::F32)
+}
+
+fn env_of(p: &Program) -> &Env {
+    match p {
+        Program::Graph(g) => &g.env,
+        Program::Loops(m) => &m.env,
+        Program::Storage(m) => &m.env,
+    }
+}
+
+fn interpret(p: &Program, batch: &Batch) -> Result<Results, InterpError> {
+    match p {
+        Program::Graph(g) => run_graph(g, batch, &options()),
+        Program::Loops(m) => run_loops(m, batch, &options()),
+        Program::Storage(m) => run_storage(m, batch, &options()),
+    }
+}
+
+/// The loops of each operator; none in the storage dialect, whose extents read tables.
+fn nests(p: &Program) -> Vec<Nest> {
+    match p {
+        Program::Graph(g) => nests_of_graph(g),
+        Program::Loops(m) => {
+            let mut out = Vec::new();
+            nests_of_loops(&m.body, &mut Vec::new(), &mut out);
+            out
+        }
+        Program::Storage(_) => Vec::new(),
+    }
+}
+
+/// The loops of each operator of a graph.
+pub fn nests_of_graph(g: &Graph) -> Vec<Nest> {
+    let dims = |op: &cora_ir::Op| {
+        op.spatial.iter().chain(&op.reduce).map(|&d| (g.env.dims[d].var, g.env.dims[d].extent)).collect()
+    };
+    g.ops.iter().map(dims).collect()
+}
+
+fn nests_of_loops(body: &[Stmt], around: &mut Nest, out: &mut Vec<Nest>) {
+    for s in body {
+        match s {
+            Stmt::For(l) => {
+                around.push((l.var, l.extent));
+                nests_of_loops(&l.body, around, out);
+                around.pop();
+            }
+            Stmt::Block(_) => out.push(around.clone()),
+        }
+    }
+}
+
+/// Parameters and lengths, for people.
+pub fn describe(env: &Env, batch: &Batch) -> String {
+    let mut out = String::from("  with");
+    for ((_, p), v) in env.params.iter().zip(&batch.params) {
+        let _ = write!(out, " {}={v}", p.name);
+    }
+    for (f, u) in env.ufs.iter().filter(|(_, u)| matches!(u.def, UfDef::Extent { .. })) {
+        if let Some(entries) = batch.extents.get(&f) {
+            let _ = write!(out, " {}={entries:?}", u.name);
+        }
+    }
+    out
+}

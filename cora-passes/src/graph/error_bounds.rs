@@ -1,0 +1,363 @@
+//! How far a correctly compiled program may be from exact arithmetic, as a program of its own.
+//!
+//! For each tensor `T` that rounding can touch the companion graph has `T.error`, of the same
+//! dimensions in f64: a bound on the difference between an element as any schedule computes it and
+//! as the reference does. It follows from the operators by first-order error analysis (Higham,
+//! *Accuracy and Stability of Numerical Algorithms*, chapters 3 and 4): each operation adds its
+//! rounding, `eps` of its type times its magnitude, and passes on what its operands carry. A sum of
+//! n terms adds `eps * (4 + 2 sqrt(n)) * sum |term|`, whatever the order, so cancellation is covered
+//! by the magnitude of the terms and not of the result.
+//!
+//! Requires: a graph that can be interpreted. Ensures: the operators of the graph are unchanged; the
+//! new ones come last.
+
+use cora_ir::graph::Op;
+use cora_ir::{
+    BinOp, Combiner, DimId, Env, Expr, ExprId, Graph, Literal, Role, ScalarType, Scope, Tensor, TensorDim, TensorId,
+    UnOp,
+};
+use rustc_hash::FxHashMap;
+
+/// Math functions may be off by this many units in the last place.
+const FUNCTION_ULPS: f64 = 8.0;
+
+/// The distance from 1 to the next greater number of the type; 0 of exact types.
+pub fn epsilon(ty: ScalarType) -> f64 {
+    match ty {
+        ScalarType::F64 => f64::EPSILON,
+        ScalarType::F32 => f64::from(f32::EPSILON),
+        ScalarType::F16 => 9.765_625e-4,
+        ScalarType::BF16 => 7.812_5e-3,
+        _ => 0.0,
+    }
+}
+
+/// `graph` with the bounds as additional operators, which are its only outputs; and for each output
+/// of `graph` its bound. Outputs without one are exact.
+pub fn error_bounds(graph: &Graph) -> (Graph, FxHashMap<TensorId, TensorId>) {
+    let mut bounded = Graph { schedules: Vec::new(), outputs: Vec::new(), ..graph.clone() };
+    let mut cx = Bounds { env: &mut bounded.env, of: FxHashMap::default(), ops: Vec::new() };
+    for op in &graph.ops {
+        cx.op(op);
+    }
+    let (of, ops) = (cx.of, cx.ops);
+    bounded.ops.extend(ops);
+    for &t in &graph.outputs {
+        bounded.env.tensors[t].role = Role::Temp;
+    }
+    let outputs: FxHashMap<TensorId, TensorId> =
+        graph.outputs.iter().filter_map(|&t| Some((t, *of.get(&t)?))).collect();
+    for &t in &graph.outputs {
+        if let Some(&bound) = outputs.get(&t) {
+            bounded.env.tensors[bound].role = Role::Output;
+            bounded.outputs.push(bound);
+        }
+    }
+    (bounded, outputs)
+}
+
+struct Bounds<'a> {
+    env: &'a mut Env,
+    /// The bound of each tensor that is not exact.
+    of: FxHashMap<TensorId, TensorId>,
+    ops: Vec<Op>,
+}
+
+impl Bounds<'_> {
+    fn op(&mut self, op: &Op) {
+        let error = self.error(op.value);
+        let ty = self.env.tensors[op.tensor].ty;
+        let bound = match op.combiner {
+            None => match error {
+                Some(e) => e,
+                None => return,
+            },
+            Some(Combiner::Max | Combiner::Min) => {
+                let Some(e) = error else { return };
+                let greatest = self.define(op, "error.max", Some(Combiner::Max), e);
+                let zero = self.number(0.0);
+                let e = self.at(greatest, op);
+                // Over nothing the greatest is minus infinity.
+                self.env.pool.max(e, zero)
+            }
+            Some(_) if !ty.is_float() && error.is_none() => return,
+            Some(Combiner::Sum) => self.sum(op, error, epsilon(ty)),
+            Some(Combiner::Prod) => self.product(op, error, epsilon(ty)),
+        };
+        let bound = self.define(&Op { reduce: Vec::new(), ..op.clone() }, "error", None, bound);
+        self.of.insert(op.tensor, bound);
+    }
+
+    fn sum(&mut self, op: &Op, error: Option<ExprId>, eps: f64) -> ExprId {
+        let magnitude = self.magnitude(op.value);
+        let one = self.number(1.0);
+        let terms = self.define(op, "terms", Some(Combiner::Sum), magnitude);
+        let count = self.define(op, "count", Some(Combiner::Sum), one);
+        let (terms, count) = (self.at(terms, op), self.at(count, op));
+        let root = self.env.pool.un(UnOp::Sqrt, count);
+        let (two, four, eps) = (self.number(2.0), self.number(4.0), self.number(eps));
+        let grown = self.env.pool.mul(two, root);
+        let grown = self.env.pool.add(four, grown);
+        let rounding = self.env.pool.mul(grown, terms);
+        let rounding = self.env.pool.mul(eps, rounding);
+        match error {
+            None => rounding,
+            Some(e) => {
+                let carried = self.define(op, "carried", Some(Combiner::Sum), e);
+                let carried = self.at(carried, op);
+                self.env.pool.add(carried, rounding)
+            }
+        }
+    }
+
+    /// Relative errors of the factors add up.
+    fn product(&mut self, op: &Op, error: Option<ExprId>, eps: f64) -> ExprId {
+        let mut relative = self.number(eps.max(f64::EPSILON));
+        if let Some(e) = error {
+            let size = self.magnitude(op.value);
+            let own = self.quotient(e, size);
+            relative = self.env.pool.add(relative, own);
+        }
+        let sum = self.define(op, "relative", Some(Combiner::Sum), relative);
+        let sum = self.at(sum, op);
+        let value = self.at(op.tensor, op);
+        let size = self.magnitude(value);
+        self.env.pool.mul(size, sum)
+    }
+
+    fn at(&mut self, t: TensorId, op: &Op) -> ExprId {
+        let index: Vec<ExprId> = op.spatial.iter().map(|&d| self.env.pool.var(self.env.dims[d].var)).collect();
+        self.env.load(t, index)
+    }
+
+    /// A new operator like `op` that computes `value`.
+    fn define(&mut self, op: &Op, what: &str, combiner: Option<Combiner>, value: ExprId) -> TensorId {
+        let of = &self.env.tensors[op.tensor];
+        let dims: Vec<TensorDim> = of.dims.iter().map(|d| TensorDim { storage: d.extent, ..d.clone() }).collect();
+        let name = self.env.fresh_tensor_name(&format!("{}.{what}", of.name));
+        let tensor = self.env.tensors.push(Tensor {
+            name,
+            ty: ScalarType::F64,
+            dims,
+            role: Role::Temp,
+            scope: Scope::Global,
+            range: None,
+        });
+        let reduce: Vec<DimId> = if combiner.is_some() { op.reduce.clone() } else { Vec::new() };
+        self.ops.push(Op { tensor, spatial: op.spatial.clone(), reduce, combiner, value });
+        tensor
+    }
+
+    fn number(&mut self, v: f64) -> ExprId {
+        self.env.pool.lit(Literal::float(ScalarType::F64, v))
+    }
+
+    fn f64(&mut self, e: ExprId) -> ExprId {
+        self.env.pool.cast(ScalarType::F64, e)
+    }
+
+    fn magnitude(&mut self, e: ExprId) -> ExprId {
+        let v = self.f64(e);
+        self.env.pool.un(UnOp::Abs, v)
+    }
+
+    fn quotient(&mut self, a: ExprId, b: ExprId) -> ExprId {
+        let tiny = self.number(f64::MIN_POSITIVE);
+        let b = self.env.pool.max(b, tiny);
+        self.env.pool.bin(BinOp::Div, a, b)
+    }
+
+    fn either(&mut self, a: Option<ExprId>, b: Option<ExprId>, op: BinOp) -> Option<ExprId> {
+        match (a, b) {
+            (Some(a), Some(b)) => Some(self.env.pool.bin(op, a, b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// `error + scale * eps * |e|`
+    fn rounded(&mut self, error: Option<ExprId>, e: ExprId, scale: f64) -> Option<ExprId> {
+        let eps = epsilon(self.env.pool.ty(e).scalar);
+        if eps == 0.0 {
+            return error;
+        }
+        let size = self.magnitude(e);
+        let unit = self.number(eps * scale);
+        let own = self.env.pool.mul(unit, size);
+        self.either(error, Some(own), BinOp::Add)
+    }
+
+    /// A bound on the error of `e`; nothing if it is exact.
+    fn error(&mut self, e: ExprId) -> Option<ExprId> {
+        match self.env.pool.get(e).clone() {
+            Expr::Load { tensor, index, guard } => self.load(tensor, &index, guard),
+            Expr::Cast(to, a) => {
+                let error = self.error(a);
+                if to.is_int() && self.env.pool.ty(a).scalar.is_float() {
+                    // Truncation may go to either side of a whole number.
+                    return error.map(|x| self.plus(x, 1.0));
+                }
+                self.rounded(error, e, 1.0)
+            }
+            Expr::Select(c, a, b) => {
+                let (x, y) = (self.error(a), self.error(b));
+                if self.is_rounded(c) {
+                    let widest = self.either(x, y, BinOp::Max);
+                    let (a, b) = (self.f64(a), self.f64(b));
+                    let apart = self.env.pool.sub(a, b);
+                    let apart = self.env.pool.un(UnOp::Abs, apart);
+                    return self.either(widest, Some(apart), BinOp::Add);
+                }
+                if x.is_none() && y.is_none() {
+                    return None;
+                }
+                let zero = self.number(0.0);
+                Some(self.env.pool.select(c, x.unwrap_or(zero), y.unwrap_or(zero)))
+            }
+            Expr::Un(op, a) => self.unary(e, op, a),
+            Expr::Bin(op, a, b) => self.binary(e, op, a, b),
+            _ => None,
+        }
+    }
+
+    fn load(&mut self, t: TensorId, index: &[ExprId], guard: Option<(ExprId, ExprId)>) -> Option<ExprId> {
+        let bound = self.of.get(&t).copied();
+        let other = guard.and_then(|(_, o)| self.error(o));
+        if bound.is_none() && other.is_none() {
+            return None;
+        }
+        let zero = self.number(0.0);
+        let Some(bound) = bound else { return guard.map(|(c, _)| self.env.pool.select(c, zero, other.unwrap_or(zero))) };
+        let guard = guard.map(|(c, _)| (c, other.unwrap_or(zero)));
+        Some(self.env.pool.load_guarded(bound, ScalarType::F64, index.iter().copied(), guard))
+    }
+
+    /// Whether a condition or an index depends on anything that is not exact.
+    fn is_rounded(&mut self, e: ExprId) -> bool {
+        let mut computed = false;
+        self.env.pool.walk(e, &mut |id, n| {
+            let rounds = matches!(n, Expr::Un(..) | Expr::Bin(..) | Expr::Cast(..))
+                && self.env.pool.ty(id).scalar.is_float();
+            let reads = matches!(n, Expr::Load { tensor, .. } if self.of.contains_key(tensor));
+            computed = computed || rounds || reads;
+        });
+        computed
+    }
+
+    fn plus(&mut self, e: ExprId, v: f64) -> ExprId {
+        let v = self.number(v);
+        self.env.pool.add(e, v)
+    }
+
+    fn times(&mut self, e: ExprId, v: f64) -> ExprId {
+        let v = self.number(v);
+        self.env.pool.mul(e, v)
+    }
+
+    fn unary(&mut self, e: ExprId, op: UnOp, a: ExprId) -> Option<ExprId> {
+        let error = self.error(a);
+        match op {
+            UnOp::Neg | UnOp::Abs => error,
+            UnOp::Not => None,
+            UnOp::Floor | UnOp::Ceil | UnOp::Round => error.map(|x| self.plus(x, 1.0)),
+            UnOp::Exp => {
+                // |exp(a + d) - exp(a)| = exp(a) * |exp(d) - 1|
+                let carried = error.map(|x| {
+                    let grown = self.env.pool.un(UnOp::Exp, x);
+                    let grown = self.plus(grown, -1.0);
+                    let size = self.magnitude(e);
+                    self.env.pool.mul(size, grown)
+                });
+                self.rounded(carried, e, FUNCTION_ULPS)
+            }
+            UnOp::Log => {
+                let carried = error.map(|x| {
+                    let size = self.magnitude(a);
+                    let least = self.env.pool.sub(size, x);
+                    self.quotient(x, least)
+                });
+                self.rounded(carried, e, FUNCTION_ULPS)
+            }
+            UnOp::Sqrt | UnOp::Rsqrt => {
+                let carried = error.map(|x| {
+                    let size = self.magnitude(a);
+                    let least = self.env.pool.sub(size, x);
+                    let relative = self.quotient(x, least);
+                    let size = self.magnitude(e);
+                    let steep = self.env.pool.mul(size, relative);
+                    let root = self.env.pool.un(UnOp::Sqrt, x);
+                    if op == UnOp::Sqrt { self.env.pool.min(root, steep) } else { steep }
+                });
+                self.rounded(carried, e, FUNCTION_ULPS)
+            }
+            UnOp::Tanh | UnOp::Erf | UnOp::Sin | UnOp::Cos => {
+                // No steeper than erf at 0, and at most 1.
+                let carried = error.map(|x| self.times(x, 1.2));
+                let eps = epsilon(self.env.pool.ty(e).scalar);
+                let own = self.number(eps * FUNCTION_ULPS);
+                self.either(carried, Some(own), BinOp::Add)
+            }
+        }
+    }
+
+    fn binary(&mut self, e: ExprId, op: BinOp, a: ExprId, b: ExprId) -> Option<ExprId> {
+        let (x, y) = (self.error(a), self.error(b));
+        let float = self.env.pool.ty(e).scalar.is_float();
+        if !float && x.is_none() && y.is_none() {
+            return None;
+        }
+        match op {
+            BinOp::Min | BinOp::Max => self.either(x, y, BinOp::Max),
+            BinOp::Add | BinOp::Sub => {
+                let carried = self.either(x, y, BinOp::Add);
+                self.rounded(carried, e, 1.0)
+            }
+            BinOp::Mul => {
+                let (by_a, by_b) = (self.scaled(x, b), self.scaled(y, a));
+                let mut carried = self.either(by_a, by_b, BinOp::Add);
+                if let (Some(x), Some(y)) = (x, y) {
+                    let both = self.env.pool.mul(x, y);
+                    carried = self.either(carried, Some(both), BinOp::Add);
+                }
+                self.rounded(carried, e, 1.0)
+            }
+            BinOp::Div => {
+                let by_b = self.scaled(y, e);
+                let mut carried = self.either(x, by_b, BinOp::Add);
+                if let Some(c) = carried {
+                    let size = self.magnitude(b);
+                    let least = match y {
+                        Some(y) => self.env.pool.sub(size, y),
+                        None => size,
+                    };
+                    carried = Some(self.quotient(c, least));
+                }
+                self.rounded(carried, e, 1.0)
+            }
+            BinOp::Pow => {
+                // The derivatives are e * b / a and e * ln a.
+                let (size_a, size_b) = (self.magnitude(a), self.magnitude(b));
+                let by_a = x.map(|x| {
+                    let relative = self.quotient(x, size_a);
+                    self.env.pool.mul(size_b, relative)
+                });
+                let by_b = y.map(|y| {
+                    let log = self.env.pool.un(UnOp::Log, size_a);
+                    let log = self.env.pool.un(UnOp::Abs, log);
+                    self.env.pool.mul(log, y)
+                });
+                let relative = self.either(by_a, by_b, BinOp::Add);
+                let carried = self.scaled(relative, e);
+                self.rounded(carried, e, FUNCTION_ULPS)
+            }
+            BinOp::FloorDiv | BinOp::Mod => Some(self.number(f64::INFINITY)),
+            _ => None,
+        }
+    }
+
+    fn scaled(&mut self, error: Option<ExprId>, by: ExprId) -> Option<ExprId> {
+        error.map(|x| {
+            let size = self.magnitude(by);
+            self.env.pool.mul(size, x)
+        })
+    }
+}

@@ -1,0 +1,9 @@
+//! Random programs under random schedules: shared by the tests that interpret them and those that run
+//! them natively.
+
+pub mod check;
+pub mod graphs;
+pub mod report;
+pub mod shapes;
+pub mod steps;
+pub mod values;
