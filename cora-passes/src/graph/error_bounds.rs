@@ -226,7 +226,9 @@ impl Bounds<'_> {
             return None;
         }
         let zero = self.number(0.0);
-        let Some(bound) = bound else { return guard.map(|(c, _)| self.env.pool.select(c, zero, other.unwrap_or(zero))) };
+        let Some(bound) = bound else {
+            return guard.map(|(c, _)| self.env.pool.select(c, zero, other.unwrap_or(zero)));
+        };
         let guard = guard.map(|(c, _)| (c, other.unwrap_or(zero)));
         Some(self.env.pool.load_guarded(bound, ScalarType::F64, index.iter().copied(), guard))
     }
@@ -235,8 +237,8 @@ impl Bounds<'_> {
     fn is_rounded(&mut self, e: ExprId) -> bool {
         let mut computed = false;
         self.env.pool.walk(e, &mut |id, n| {
-            let rounds = matches!(n, Expr::Un(..) | Expr::Bin(..) | Expr::Cast(..))
-                && self.env.pool.ty(id).scalar.is_float();
+            let rounds =
+                matches!(n, Expr::Un(..) | Expr::Bin(..) | Expr::Cast(..)) && self.env.pool.ty(id).scalar.is_float();
             let reads = matches!(n, Expr::Load { tensor, .. } if self.of.contains_key(tensor));
             computed = computed || rounds || reads;
         });

@@ -1,15 +1,15 @@
 //! Runs one case: every stage and step must verify, print, and compute what the graph means.
 
-use cora_passes::execution::{Pattern, batch, verify_each::nests_of_graph};
 use super::graphs::{Made, graph};
 use super::steps::{Proposer, kind_name};
-use cora_ir::{Graph, TensorDim};
 use cora_ir::interp::{Batch, Data, Options, Results, run_graph, run_loops, run_storage};
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::{Step, StepKind};
 use cora_ir::storage::StorageModule;
 use cora_ir::text::{parse_graph, parse_loops, parse_storage, print_graph, print_loops, print_storage};
 use cora_ir::verify::{StorageForm, VerifyError, verify_graph, verify_loops, verify_storage};
+use cora_ir::{Graph, TensorDim};
+use cora_passes::execution::{Pattern, batch, verify_each::nests_of_graph};
 use cora_passes::lower::to_loops::lower_to_loops;
 use cora_passes::manager::{BACK_END, Invocation, PassContext, run_pipeline};
 use cora_passes::program::Program;
