@@ -4,7 +4,7 @@
 
 use cora::runtime::lengths;
 use cora::runtime::pool::Pool;
-use cora_bench::measure::Ready;
+use cora_bench::measure::{Form, Ready};
 use cora_bench::workload::{self, Values};
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn kernels(c: &mut Criterion) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let pool = Arc::new(Pool::new(threads).expect("threads can be started"));
     let values = Values::sequences(&lens[..count.min(lens.len())]);
-    let mut ready = Ready::new(&source, &values, false, pool).expect("the encoder layer compiles");
+    let mut ready = Ready::new(&source, &values, &Form::default(), pool).expect("the encoder layer compiles");
     ready.run().expect("it runs");
     let names: Vec<String> = ready.kernel_times().into_iter().map(|(n, _)| n).collect();
     let mut group = c.benchmark_group("encoder_layer");

@@ -1,178 +1,334 @@
 //! `cora-bench bench`: one workload on one batch, in turn with its peers, beside the machine's measured peak.
 
-use crate::datasets::{self, Dataset};
-use crate::measure::{Ready, Times};
-use crate::peak;
-use crate::workload::{self, Shape, Values, WORKLOADS};
-use cora::driver::Failure;
+use crate::case::{Case, CaseArgs};
+use crate::measure::{Form, Ready, Times, ms};
+use crate::peak::Meter;
+use crate::peers::{self, Folder, Peer, Started};
+use crate::record::{Kernel, PeerRecord, Record, Skipped, machine};
+use crate::workload::{self, Shape};
+use cora::driver::{Failure, Source};
 use cora::runtime::pool::Pool;
-use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// The peers that there are.
-pub const PEERS: &[&str] = &["padded"];
+use std::time::SystemTime;
 
 /// Arguments of `cora-bench bench`.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// What to time.
-    #[arg(value_parser = clap::builder::PossibleValuesParser::new(WORKLOADS.iter().map(|w| w.name)))]
-    pub workload: String,
-    /// The dataset whose first batch is used, for workloads on sequences.
-    #[arg(long, default_value = "race", value_parser = clap::builder::PossibleValuesParser::new(datasets::NAMES))]
-    pub dataset: String,
-    /// Sequences or products in the batch.
-    #[arg(long, default_value_t = 32, value_parser = crate::paper::batch_size)]
-    pub batch: usize,
-    /// Rows of the matrices, for trmm, tradd and trmul.
-    #[arg(long, default_value_t = 512, value_parser = crate::paper::batch_size)]
-    pub size: usize,
-    /// The folder of length files; `../shared/lengths` where it exists.
-    #[arg(long)]
-    pub lengths_dir: Option<PathBuf>,
-    /// Worker threads; 0 = one for each core.
+    /// The workload and its batch.
+    #[command(flatten)]
+    pub case: CaseArgs,
+    /// Worker threads, of each peer too; 0 = one for each core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// Timed runs of each, after two to warm up.
+    /// Turns of each, after one to warm up.
     #[arg(long, default_value_t = 9, value_parser = crate::paper::batch_size)]
     pub repeat: usize,
-    /// Peers to run in turn with ours, separated by commas: padded.
+    /// What to run in turn with ours, separated by commas: `padded` and `schedule=NAME`, forms of our own program;
+    /// libraries such as `torch-packed` (an unknown name lists them); `all` libraries of the workload.
     #[arg(long, value_delimiter = ',')]
     pub peers: Vec<String>,
     /// The same as `--peers padded`.
     #[arg(long)]
     pub padded: bool,
+    /// One peer after the other, each in turn with ours: for batches too big to hold in memory many times.
+    #[arg(long)]
+    pub apart: bool,
+    /// A schedule of the program in the place of `cpu`.
+    #[arg(long, default_value = "cpu")]
+    pub schedule: String,
+    /// A program in the place of the workload's own, with the same inputs and extents.
+    #[arg(long)]
+    pub program: Option<PathBuf>,
+    /// Milliseconds that the timed runs of a turn take, at least.
+    #[arg(long, default_value_t = 30.0, value_parser = positive)]
+    pub turn_ms: f64,
     /// One JSON object on standard output.
     #[arg(long)]
     pub json: bool,
 }
 
+fn positive(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|v: &f64| v.is_finite() && *v > 0.0).ok_or_else(|| format!("`{text}` is not a time"))
+}
+
+/// Timed runs of a turn, at most.
+const TURN_RUNS: usize = 1000;
+
 /// Measures and prints.
 ///
 /// # Errors
-/// Unknown peers, length files that are not there; whatever [`Ready::new`] says.
+/// Unknown peers, length files that are not there; whatever [`Ready::new`] says; a peer whose result differs.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    if let Some(unknown) = args.peers.iter().find(|p| !PEERS.contains(&p.as_str())) {
-        return Err(Failure::User(format!(
-            "error[E0604]: there is no peer `{unknown}`\n  help: the peers are: {}",
-            PEERS.join(", ")
-        )));
+    let record = measure(args)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&record).map_err(|e| Failure::Bug(e.to_string()))?);
+    } else {
+        print!("{}", record.markdown());
     }
-    let padded = args.padded || !args.peers.is_empty();
-    let Some(w) = workload::find(&args.workload) else {
-        return Err(Failure::User(format!("error[E0604]: there is no workload `{}`", args.workload)));
-    };
-    if padded && w.shape == Shape::Square {
-        return Err(Failure::User(format!(
-            "error[E0604]: `{}` has no padded form: its shape depends on no extent function\n  help: leave `padded` out",
-            w.name
-        )));
-    }
-    let values = match w.shape {
-        Shape::Square => Values::square(args.size as i64),
-        Shape::Products => Values::products(&datasets::folder(args.lengths_dir.as_deref())?, args.batch)?,
-        Shape::Sequences => {
-            let dataset = Dataset::load(&datasets::folder(args.lengths_dir.as_deref())?, &args.dataset)?;
-            Values::of_dataset(&dataset, args.batch)?
-        }
-    };
+    verdict(&record)
+}
+
+/// A mismatch if some peer's result is not ours.
+///
+/// # Errors
+/// That.
+pub fn verdict(record: &Record) -> Result<(), Failure> {
+    // Not `>`: the error may be NaN.
+    let wrong = record.peers.iter().find(|p| p.error.is_some_and(|e| !(e <= peers::tolerance(&p.name))));
+    wrong.map_or(Ok(()), |p| {
+        Err(Failure::Mismatch(format!(
+            "error: the result of `{}` on {} ({}) differs from ours by {:.2e} of its greatest value",
+            p.name,
+            record.workload,
+            record.label(),
+            p.error.unwrap_or(f64::NAN)
+        )))
+    })
+}
+
+/// Measures.
+///
+/// # Errors
+/// As [`run`], but for mismatches.
+pub fn measure(args: &Args) -> Result<Record, Failure> {
+    let case = Case::new(&args.case)?;
+    let names = peer_names(args, &case)?;
     let threads = match args.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         n => n,
     };
-    let source = workload::source(w.name, w.text)?;
-    let pool = Arc::new(Pool::new(threads)?);
-    let mut forms = vec![Ready::new(&source, &values, false, pool.clone())?];
-    if padded {
-        forms.push(Ready::new(&source, &values, true, pool)?);
+    let source = match &args.program {
+        Some(path) => Source::load(path, &[])?,
+        None => workload::source(case.workload.name, case.workload.text)?,
+    };
+    let form = Form { schedule: args.schedule.clone(), ..Form::default() };
+    let mut bench = Bench { source: &source, case: &case, pool: Arc::new(Pool::new(threads)?), threads, args };
+    let mut ours = Ready::new(&source, &case.values, &form, bench.pool.clone())?;
+    let mut samples = Samples { meter: Some(Meter::new(threads)?), ..Samples::default() };
+    let groups: Vec<&[String]> = match (names.is_empty(), args.apart) {
+        (true, _) => vec![&[]],
+        (_, true) => names.chunks(1).collect(),
+        (_, false) => vec![&names[..]],
+    };
+    for group in groups {
+        bench.group(group, &mut ours, &mut samples)?;
     }
-    let mut times = vec![Vec::new(); forms.len()];
-    let mut kernels: Vec<(String, Vec<Duration>)> = Vec::new();
-    let mut prelude = Vec::new();
-    for round in 0..args.repeat + 2 {
-        for (form, times) in forms.iter_mut().zip(&mut times) {
-            let time = form.run()?;
-            // Two rounds to warm up.
-            if round >= 2 {
-                times.push(time);
-            }
-        }
-        if round >= 2 {
-            prelude.push(forms[0].build_prelude()?.0);
-            for (k, (name, time)) in forms[0].kernel_times().into_iter().enumerate() {
-                if kernels.len() <= k {
-                    kernels.push((name, Vec::new()));
-                }
-                kernels[k].1.push(time);
-            }
-        }
-    }
-    let peak = peak::measure(threads)?;
-    report(args, w.shape, &forms, times, kernels, Times::of(prelude), peak)
+    record(&bench, &ours, samples)
 }
 
-fn report(
-    args: &Args,
-    shape: Shape,
-    forms: &[Ready],
-    times: Vec<Vec<Duration>>,
-    kernels: Vec<(String, Vec<Duration>)>,
-    prelude: Times,
-    peak: peak::Peak,
-) -> Result<(), Failure> {
-    let flops = forms[0].useful_flops;
-    let tables = forms[0].build_prelude()?.1.bytes();
-    let times: Vec<Times> = times.into_iter().map(Times::of).collect();
-    let ours = times[0];
-    let useful = if flops > 0.0 { Some(flops / ours.median_ms / 1e6) } else { None };
-    let ratio = times.get(1).map(|p| p.median_ms / ours.median_ms);
-    let kernels: Vec<(String, Times)> = kernels.into_iter().map(|(n, t)| (n, Times::of(t))).collect();
-    let what = match shape {
-        Shape::Square => format!("n = {}", args.size),
-        Shape::Products => format!("batch {}", args.batch),
-        Shape::Sequences => format!("{}, batch {}", args.dataset, args.batch),
-    };
-    if args.json {
-        let per_kernel: Vec<_> = kernels.iter().map(|(n, t)| json!({ "kernel": n, "times": t })).collect();
-        let object = json!({
-            "workload": args.workload,
-            "dataset": (shape == Shape::Sequences).then_some(&args.dataset),
-            "batch": (shape != Shape::Square).then_some(args.batch),
-            "size": (shape == Shape::Square).then_some(args.size),
-            "threads": peak.threads,
-            "repeat": args.repeat,
-            "ours": ours,
-            "prelude": prelude,
-            "table_bytes": tables,
-            "kernels": per_kernel,
-            "useful_flops": flops,
-            "useful_gflops": useful,
-            "peak_gflops": peak.gflops,
-            "share_of_peak": useful.map(|u| u / peak.gflops),
-            "padded": times.get(1),
-            "padded_over_ours": ratio,
-        });
-        println!("{object}");
-        return Ok(());
+fn peer_names(args: &Args, case: &Case) -> Result<Vec<String>, Failure> {
+    let workload = case.workload.name;
+    let mut names: Vec<String> = if args.padded { vec!["padded".to_owned()] } else { Vec::new() };
+    for name in &args.peers {
+        let known = peers::PEERS.iter().any(|p| p.0 == name) || name == "padded" || name.starts_with("schedule=");
+        if name == "all" {
+            names.extend(peers::of_workload(workload).map(str::to_owned));
+        } else if known {
+            names.push(name.clone());
+        } else {
+            let all: Vec<&str> = peers::PEERS.iter().map(|p| p.0).collect();
+            return Err(Failure::User(format!(
+                "error[E0604]: there is no peer `{name}`\n  help: the peers are: padded, schedule=NAME, all, {}",
+                all.join(", ")
+            )));
+        }
     }
-    println!("{} ({what}, {} threads, {} runs)", args.workload, peak.threads, args.repeat);
-    println!("  {:<24} {:>10} {:>10} {:>10}  ms", "", "median", "min", "max");
-    let line = |name: &str, t: &Times| {
-        println!("  {name:<24} {:>10.3} {:>10.3} {:>10.3}", t.median_ms, t.min_ms, t.max_ms);
-    };
-    line("ours", &ours);
-    kernels.iter().for_each(|(n, t)| line(&format!("  {n}"), t));
-    line("prelude, built anew", &prelude);
-    if let (Some(p), Some(r)) = (times.get(1), ratio) {
-        line("padded", p);
-        println!("  padded over ours: {r:.3}");
+    if names.iter().any(|n| n == "padded") && case.workload.shape == Shape::Square {
+        return Err(Failure::User(format!(
+            "error[E0604]: `{workload}` has no padded form: its shape depends on no extent function\n  help: leave `padded` out",
+        )));
     }
-    println!("  tables: {tables} bytes");
-    println!("  peak of multiply-adds, measured: {:.1} GFLOP/s", peak.gflops);
-    if let Some(u) = useful {
-        println!("  useful: {u:.1} GFLOP/s, {:.1}% of the peak", 100.0 * u / peak.gflops);
+    let mut seen = Vec::new();
+    names.retain(|n| !seen.contains(n) && (seen.push(n.clone()), true).1);
+    Ok(names)
+}
+
+struct Bench<'a> {
+    source: &'a Source,
+    case: &'a Case,
+    pool: Arc<Pool>,
+    threads: usize,
+    args: &'a Args,
+}
+
+/// Medians of turns, in milliseconds.
+#[derive(Default)]
+struct Samples {
+    ours: Vec<f64>,
+    prelude: Vec<f64>,
+    kernels: Vec<(String, Vec<f64>)>,
+    peers: Vec<PeerRecord>,
+    skipped: Vec<Skipped>,
+    meter: Option<Meter>,
+}
+
+/// What runs in turn with ours.
+enum Other {
+    Own(String, Box<Ready>),
+    Process(Peer),
+}
+
+impl Other {
+    fn turn(&mut self, args: &Args) -> Result<Result<f64, String>, Failure> {
+        Ok(match self {
+            Self::Own(_, r) => Ok(Times::of(&r.turn(args.turn_ms, TURN_RUNS)?).median_ms),
+            Self::Process(p) => p.turn(args.turn_ms, TURN_RUNS).map(|t| Times::of(&t).median_ms),
+        })
     }
-    Ok(())
+}
+
+impl Bench<'_> {
+    /// Ours and `names` in turn.
+    fn group(&mut self, names: &[String], ours: &mut Ready, samples: &mut Samples) -> Result<(), Failure> {
+        let folder = Folder::new()?;
+        let mut others = self.start(names, ours, &folder, samples)?;
+        let mut turns: Vec<Vec<f64>> = vec![Vec::new(); others.len()];
+        let first = samples.ours.len();
+        for round in 0..=self.args.repeat {
+            let mine = Times::of(&ours.turn(self.args.turn_ms, TURN_RUNS)?).median_ms;
+            if round > 0 {
+                samples.ours.push(mine);
+                samples.prelude.push(ms(ours.build_prelude()?.0));
+                add_kernels(&mut samples.kernels, ours);
+            }
+            let mut failed = Vec::new();
+            for (n, (other, turns)) in others.iter_mut().zip(&mut turns).enumerate() {
+                match other.turn(self.args)? {
+                    Ok(time) if round > 0 => turns.push(time),
+                    Ok(_) => {}
+                    Err(why) => failed.push((n, why)),
+                }
+            }
+            for (n, why) in failed.into_iter().rev() {
+                if let Other::Process(p) = others.remove(n) {
+                    samples.skipped.push(Skipped { name: p.name.clone(), why });
+                }
+                turns.remove(n);
+            }
+            if let Some(meter) = &mut samples.meter {
+                meter.round()?;
+            }
+        }
+        let mine = samples.ours[first..].to_vec();
+        for (other, turns) in others.iter_mut().zip(turns) {
+            samples.peers.push(self.peer_record(other, ours, &mine, &turns)?);
+        }
+        Ok(())
+    }
+
+    fn start(
+        &self,
+        names: &[String],
+        ours: &Ready,
+        folder: &Folder,
+        samples: &mut Samples,
+    ) -> Result<Vec<Other>, Failure> {
+        let mut others = Vec::new();
+        let mut message = self.case.message(self.threads);
+        for name in names {
+            let own = |form: Form| -> Result<Other, Failure> {
+                let ready = Ready::new(self.source, &self.case.values, &form, self.pool.clone())?;
+                Ok(Other::Own(name.clone(), Box::new(ready)))
+            };
+            if name == "padded" {
+                others.push(own(Form { padded: true, schedule: self.args.schedule.clone(), ..Form::default() })?);
+                continue;
+            }
+            if let Some(schedule) = name.strip_prefix("schedule=") {
+                others.push(own(Form { schedule: schedule.to_owned(), ..Form::default() })?);
+                continue;
+            }
+            if message.get("inputs").is_none() && peers::python().is_some() {
+                let files = ours.write_inputs(self.source, folder.path())?;
+                message["inputs"] = files.into_iter().map(|(n, p)| (n, p.display().to_string())).collect();
+            }
+            match Peer::start(name, message.clone(), folder)? {
+                Started::Ready(p) => others.push(Other::Process(p)),
+                Started::Skipped(why) => {
+                    eprintln!("{name} skipped: {why}");
+                    samples.skipped.push(Skipped { name: name.clone(), why });
+                }
+            }
+        }
+        Ok(others)
+    }
+
+    fn peer_record(
+        &self,
+        other: &mut Other,
+        ours: &Ready,
+        mine: &[f64],
+        theirs: &[f64],
+    ) -> Result<PeerRecord, Failure> {
+        let times = Times::of(theirs);
+        let ratios: Vec<f64> = theirs.iter().zip(mine).map(|(t, m)| t / m).collect();
+        let ratios = Times::of(&ratios);
+        let name = ours.outputs().first().cloned().unwrap_or_default();
+        let want = ours.output(&name)?;
+        let (name, detail, error) = match other {
+            Other::Own(label, ready) => (label.clone(), String::new(), Some(difference(&want, &ready.output(&name)?)?)),
+            Other::Process(p) => {
+                let error = p.error(&want).map_err(|why| {
+                    Failure::User(format!("error[E0604]: peer `{}` gives no result to compare: {why}", p.name))
+                })?;
+                (p.name.clone(), p.detail.clone(), Some(error))
+            }
+        };
+        Ok(PeerRecord {
+            name,
+            detail,
+            times,
+            useful_gflops: rate(ours.useful_flops, &times),
+            over_ours: ratios.median_ms,
+            over_ours_range: [ratios.min_ms, ratios.max_ms],
+            error,
+        })
+    }
+}
+
+fn difference(a: &cora::runtime::array::RaggedArray, b: &cora::runtime::array::RaggedArray) -> Result<f64, Failure> {
+    peers::difference(a, b).map_err(|e| Failure::Bug(format!("results cannot be compared: {e}")))
+}
+
+fn add_kernels(kernels: &mut Vec<(String, Vec<f64>)>, ours: &Ready) {
+    for (k, (name, time)) in ours.kernel_times().into_iter().enumerate() {
+        if kernels.len() <= k {
+            kernels.push((name, Vec::new()));
+        }
+        kernels[k].1.push(ms(time));
+    }
+}
+
+fn rate(flops: f64, times: &Times) -> Option<f64> {
+    (flops > 0.0).then(|| flops / times.median_ms / 1e6)
+}
+
+fn record(bench: &Bench, ours: &Ready, samples: Samples) -> Result<Record, Failure> {
+    let times = Times::of(&samples.ours);
+    let peak = samples.meter.as_ref().map(Meter::peak).ok_or_else(|| Failure::Bug("no meter".to_owned()))?;
+    let useful = rate(ours.useful_flops, &times);
+    let kernels = samples.kernels.into_iter().map(|(kernel, t)| Kernel { kernel, times: Times::of(&t) });
+    Ok(Record {
+        workload: bench.case.workload.name.to_owned(),
+        dataset: bench.case.dataset.clone(),
+        batch: bench.case.batch,
+        size: bench.case.size,
+        threads: bench.threads,
+        repeat: bench.args.repeat,
+        ours: times,
+        prelude: Times::of(&samples.prelude),
+        table_bytes: ours.build_prelude()?.1.bytes(),
+        compile_ms: ms(ours.compile_time),
+        kernels: kernels.collect(),
+        useful_flops: ours.useful_flops,
+        useful_gflops: useful,
+        peak,
+        peak_gflops: peak.gflops,
+        share_of_peak: useful.map(|u| u / peak.gflops),
+        peers: samples.peers,
+        skipped: samples.skipped,
+        time: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+        machine: machine(),
+    })
 }

@@ -1,6 +1,6 @@
 //! The `cora-bench` command: `paper` and `bench`.
 
-use crate::{bench, paper};
+use crate::{accuracy, bench, paper};
 use clap::{Parser, Subcommand};
 use cora::driver::Failure;
 use std::process::ExitCode;
@@ -17,6 +17,8 @@ struct Cli {
 enum Command {
     /// The paper's analytic results.
     Paper(paper::Args),
+    /// The errors of the math functions, over every f32.
+    Accuracy(accuracy::Args),
     /// Time a workload, beside its peers in the same run.
     Bench(bench::Args),
 }
@@ -33,6 +35,7 @@ pub fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Paper(a) => paper::run(&a),
+        Command::Accuracy(a) => accuracy::run(&a),
         Command::Bench(a) => bench::run(&a),
     };
     let (code, text) = match result {

@@ -4,12 +4,16 @@
 //! [`tables`] the sizes of the tables that the compiler really builds; [`workload`] and [`measure`] time
 //! example programs, [`peak`] the machine. [`cli`] is the command, with a module for each subcommand.
 
+pub mod accuracy;
 pub mod analytic;
 pub mod bench;
+pub mod case;
 pub mod cli;
 pub mod datasets;
 pub mod measure;
 pub mod paper;
 pub mod peak;
+pub mod peers;
+pub mod record;
 pub mod tables;
 pub mod workload;

@@ -1,4 +1,4 @@
-//! Compiles a program for this machine, binds a batch and times it.
+//! Compiles a program, binds a batch and times it.
 
 use crate::workload::Values;
 use cora::codegen_llvm::compile::{CompileOptions, compile};
@@ -9,16 +9,18 @@ use cora::inputs;
 use cora::ir::UfDef;
 use cora::ir::interp;
 use cora::runtime::Limits;
-use cora::runtime::abi::Role;
-use cora::runtime::array::TensorLayout;
+use cora::runtime::abi::{ProgramDesc, Role};
+use cora::runtime::array::{RaggedArray, TensorLayout};
 use cora::runtime::exec::{Instance, Options};
+use cora::runtime::npy;
 use cora::runtime::pool::Pool;
 use cora::runtime::prelude::{Batch, Prelude, Tables};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Median, least and greatest of some times, in milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Times {
     /// Median.
     pub median_ms: f64,
@@ -29,11 +31,30 @@ pub struct Times {
 }
 
 impl Times {
-    /// The statistics of `times`; of none, zeros.
-    pub fn of(mut times: Vec<Duration>) -> Self {
-        times.sort_unstable();
-        let ms = |d: Option<&Duration>| d.map_or(0.0, |d| d.as_secs_f64() * 1e3);
-        Self { median_ms: ms(times.get(times.len() / 2)), min_ms: ms(times.first()), max_ms: ms(times.last()) }
+    /// The statistics of `ms`; of none, zeros.
+    pub fn of(ms: &[f64]) -> Self {
+        let mut ms = ms.to_vec();
+        ms.sort_by(f64::total_cmp);
+        let at = |i: usize| ms.get(i).copied().unwrap_or(0.0);
+        Self { median_ms: at(ms.len() / 2), min_ms: at(0), max_ms: at(ms.len().wrapping_sub(1)) }
+    }
+}
+
+/// How a program is compiled.
+#[derive(Clone, Debug)]
+pub struct Form {
+    /// Every extent raised to the batch's greatest, the surplus masked.
+    pub padded: bool,
+    /// The schedule's name; the compiler's own where the program has none of this name and it is `cpu`.
+    pub schedule: String,
+    /// The machine.
+    pub target: TargetSpec,
+}
+
+impl Default for Form {
+    /// Ragged, the `cpu` schedule, this machine.
+    fn default() -> Self {
+        Self { padded: false, schedule: "cpu".to_owned(), target: TargetSpec::host() }
     }
 }
 
@@ -44,17 +65,24 @@ pub struct Ready {
     batch: Batch,
     /// Floating-point operations of the unpadded multiply-adds of one run (two for each).
     pub useful_flops: f64,
+    /// From the op graph to code in memory.
+    pub compile_time: Duration,
 }
 
 impl Ready {
-    /// Compiles the `cpu` schedule of `source` for this machine, fully padded if `padded`.
+    /// Compiles a form of `source`, binds `values` and sets random inputs.
     ///
     /// # Errors
     /// The program's mistakes, a batch that it does not admit; a failure of code generation is a bug.
-    pub fn new(source: &Source, values: &Values, padded: bool, pool: Arc<Pool>) -> Result<Self, Failure> {
+    pub fn new(source: &Source, values: &Values, form: &Form, pool: Arc<Pool>) -> Result<Self, Failure> {
         let bug = |e: &dyn std::fmt::Display| Failure::Bug(e.to_string());
-        let lowered = driver::lower(source, source.schedule(None, "cpu")?, padded, &mut |_| {})?;
+        let start = Instant::now();
+        let schedule = if form.schedule == "cpu" { None } else { Some(form.schedule.as_str()) };
+        let lowered = driver::lower(source, source.schedule(schedule, "cpu")?, form.padded, &mut |_| {})?;
         let desc = Arc::new(program_desc(&lowered.storage).map_err(|e| bug(&e))?);
+        let program = compile(&lowered.storage, &form.target, &CompileOptions::default()).map_err(|e| bug(&e))?;
+        let kernels = Arc::new(program.jit().map_err(|e| bug(&e))?);
+        let compile_time = start.elapsed();
         let given = cora::batch::Source { params: &values.params, lengths: &values.lengths, skip: 0, seed: 0 };
         let env = &source.graph.env;
         let resolved = cora::batch::resolve(env, &given)?;
@@ -62,18 +90,18 @@ impl Ready {
         let extents = env.ufs.iter().filter(|(_, u)| matches!(u.def, UfDef::Extent { .. }));
         let entries = extents.map(|(f, u)| (u.name.as_str(), resolved.extents.get(&f).cloned().unwrap_or_default()));
         let batch = Batch::from_named(&desc, params, entries)?;
-        let program =
-            compile(&lowered.storage, &TargetSpec::host(), &CompileOptions::default()).map_err(|e| bug(&e))?;
-        let kernels = Arc::new(program.jit().map_err(|e| bug(&e))?);
         // SAFETY: the kernels were compiled from the module that `desc` describes.
         let mut instance = unsafe { Instance::new(desc.clone(), kernels, pool, Options::default()) }?;
         instance.bind(&batch)?;
-        let prelude = Prelude::new(desc.clone())?;
-        set_inputs(source, &prelude.build(&batch, &Limits::default())?, &mut instance)?;
+        let prelude = Prelude::new(desc)?;
+        let tables = prelude.build(&batch, &Limits::default())?;
+        each_input(source, &tables, &instance.desc().clone(), &mut |n, _, array| {
+            Ok(instance.set_input(n, array)?)
+        })?;
         let plain = interp::Batch { params: resolved.params, extents: resolved.extents, inputs: Default::default() };
         let work = cora::work::kernel_flops(source, &lowered.loops, &plain);
         let useful_flops = work.iter().map(|w| w.0).sum();
-        Ok(Self { instance, prelude, batch, useful_flops })
+        Ok(Self { instance, prelude, batch, useful_flops, compile_time })
     }
 
     /// Runs all kernels once; the prelude's tables are there already.
@@ -96,15 +124,74 @@ impl Ready {
         Ok((start.elapsed(), tables))
     }
 
+    /// One turn: a run to warm up, unless it takes `min_ms` already, then timed runs until they take `min_ms` together or
+    /// are `max_runs`. In milliseconds.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub fn turn(&mut self, min_ms: f64, max_runs: usize) -> Result<Vec<f64>, Failure> {
+        let first = ms(self.run()?);
+        let mut times = if first < min_ms { Vec::new() } else { vec![first] };
+        while times.len() < max_runs && times.iter().sum::<f64>() < min_ms {
+            times.push(ms(self.run()?));
+        }
+        Ok(times)
+    }
+
     /// Each kernel's name and its time in the last run.
     pub fn kernel_times(&self) -> Vec<(String, Duration)> {
         self.instance.kernel_times().map(|(n, t)| (n.to_owned(), t)).collect()
     }
+
+    /// Gives an input by name.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub fn set_input(&mut self, name: &str, array: &RaggedArray) -> Result<(), Failure> {
+        Ok(self.instance.set_input(self.instance.tensor(name)?, array)?)
+    }
+
+    /// The elements of an output of the last run, in row-major ragged order.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub fn output(&self, name: &str) -> Result<RaggedArray, Failure> {
+        Ok(self.instance.output(self.instance.tensor(name)?)?)
+    }
+
+    /// The names of the outputs.
+    pub fn outputs(&self) -> Vec<String> {
+        let outputs = self.instance.desc().tensors.iter().filter(|t| t.role == Role::Output);
+        outputs.map(|t| t.name.clone()).collect()
+    }
+
+    /// Writes the inputs that [`Ready::new`] made for `source` as `.npy` files in `dir`.
+    ///
+    /// # Errors
+    /// The runtime's, of files too.
+    pub fn write_inputs(&self, source: &Source, dir: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
+        let mut files = Vec::new();
+        let tables = self.build_prelude()?.1;
+        each_input(source, &tables, self.instance.desc(), &mut |_, name, array| {
+            let path = dir.join(format!("{name}.npy"));
+            npy::write(&path, array)?;
+            files.push((name.to_owned(), path));
+            Ok(())
+        })?;
+        Ok(files)
+    }
 }
 
-fn set_inputs(source: &Source, tables: &Tables, instance: &mut Instance) -> Result<(), Failure> {
+/// In milliseconds.
+pub fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+type Visit<'a> = &'a mut dyn FnMut(usize, &str, &RaggedArray) -> Result<(), Failure>;
+
+/// Shows `visit` each input's number, name and random elements, always the same ones.
+fn each_input(source: &Source, tables: &Tables, desc: &ProgramDesc, visit: Visit) -> Result<(), Failure> {
     let (env, limits) = (&source.graph.env, Limits::default());
-    let desc = instance.desc().clone();
     for (n, t) in desc.tensors.iter().enumerate() {
         let Some(id) = env.tensor_named(&t.name).filter(|_| t.role != Role::Output) else { continue };
         let shape = TensorLayout::new(t).shape(tables.env(), &limits)?;
@@ -115,7 +202,7 @@ fn set_inputs(source: &Source, tables: &Tables, instance: &mut Instance) -> Resu
             (at(lo), at(hi))
         });
         let data = inputs::random(env, id, count, range, 0);
-        instance.set_input(n, &inputs::to_array(env.tensors[id].ty, shape, &data)?)?;
+        visit(n, &t.name, &inputs::to_array(env.tensors[id].ty, shape, &data)?)?;
     }
     Ok(())
 }

@@ -2,8 +2,8 @@
 //!
 //! The loop keeps independent accumulators of one vector register each, enough to cover the latency of an FMA and
 //! few enough to stay in registers, and reads no memory. It is written as MLIR and goes through the pipeline that
-//! kernels go through. Each thread times its own loop, all at once; the peak is the sum of the threads' rates,
-//! the greatest of some rounds.
+//! kernels go through. Each thread times its own loop, all at once; a round's rate is the sum of the threads' rates.
+//! Rounds are spread over a run, since clocks change: the peak is the greatest, and the median is kept beside it.
 
 use cora::codegen_llvm::llvm::{CPU_PIPELINE, CodegenError, Jit, LlvmModule, MlirModule, TargetSpec};
 use cora::driver::Failure;
@@ -13,14 +13,14 @@ use std::time::Instant;
 
 /// Iterations of the loop a round: some milliseconds.
 const ITERATIONS: i64 = 2_000_000;
-/// Rounds, of which the fastest counts.
-const ROUNDS: usize = 7;
 
 /// What was measured.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Peak {
-    /// f32 operations a second of all threads together, in 10^9 (two for a multiply-add).
+    /// f32 operations a second of all threads together, in 10^9 (two for a multiply-add): the greatest of the rounds.
     pub gflops: f64,
+    /// The median of the rounds.
+    pub median_gflops: f64,
     /// Threads that ran at once.
     pub threads: usize,
     /// Lanes of the vectors.
@@ -82,22 +82,37 @@ fn compile(target: &TargetSpec, lanes: usize, accumulators: usize) -> Result<Jit
 #[repr(align(64))]
 struct Sink([f32; 16]);
 
-/// Measures the peak with `threads` threads.
-///
-/// # Errors
-/// A bug, if the loop does not compile.
-pub fn measure(threads: usize) -> Result<Peak, Failure> {
-    let bug = |e: CodegenError| Failure::Bug(format!("the peak loop: {e}"));
-    let target = TargetSpec::host();
-    let (lanes, accumulators) = shape(&target);
-    let jit = compile(&target, lanes, accumulators).map_err(bug)?;
-    let address = jit.lookup("fma_peak").map_err(bug)?;
-    // SAFETY: `program` gives `fma_peak` this signature, with C's calling convention, and `jit` outlives every call.
-    let kernel = unsafe { std::mem::transmute::<*const (), Loop>(address) };
-    let flops = (2 * lanes * accumulators) as f64 * ITERATIONS as f64;
-    let mut best = 0.0_f64;
-    for _ in 0..ROUNDS {
-        let barrier = Barrier::new(threads);
+/// The compiled loop and the rates that it ran at.
+pub struct Meter {
+    jit: Jit,
+    threads: usize,
+    lanes: usize,
+    accumulators: usize,
+    rates: Vec<f64>,
+}
+
+impl Meter {
+    /// Compiles the loop, for `threads` threads at once.
+    ///
+    /// # Errors
+    /// A bug, if it does not compile.
+    pub fn new(threads: usize) -> Result<Self, Failure> {
+        let target = TargetSpec::host();
+        let (lanes, accumulators) = shape(&target);
+        let jit = compile(&target, lanes, accumulators).map_err(bug)?;
+        Ok(Self { jit, threads, lanes, accumulators, rates: Vec::new() })
+    }
+
+    /// One round: some milliseconds.
+    ///
+    /// # Errors
+    /// A bug, if the loop has no such name.
+    pub fn round(&mut self) -> Result<(), Failure> {
+        let address = self.jit.lookup("fma_peak").map_err(bug)?;
+        // SAFETY: `program` gives `fma_peak` this signature, with C's calling convention, and `jit` outlives every call.
+        let kernel = unsafe { std::mem::transmute::<*const (), Loop>(address) };
+        let flops = (2 * self.lanes * self.accumulators) as f64 * ITERATIONS as f64;
+        let barrier = Barrier::new(self.threads);
         let one = || {
             let mut sink = Sink([0.0; 16]);
             barrier.wait();
@@ -109,10 +124,26 @@ pub fn measure(threads: usize) -> Result<Peak, Failure> {
             flops / seconds / 1e9
         };
         let rates = std::thread::scope(|s| {
-            let handles: Vec<_> = (0..threads).map(|_| s.spawn(one)).collect();
+            let handles: Vec<_> = (0..self.threads).map(|_| s.spawn(one)).collect();
             handles.into_iter().map(|h| h.join().ok()).collect::<Option<Vec<f64>>>()
         });
-        best = best.max(rates.map_or(0.0, |r| r.iter().sum()));
+        self.rates.extend(rates.map(|r| r.iter().sum::<f64>()));
+        Ok(())
     }
-    Ok(Peak { gflops: best, threads, lanes })
+
+    /// Of the rounds so far; of none, zeros.
+    pub fn peak(&self) -> Peak {
+        let mut rates = self.rates.clone();
+        rates.sort_by(f64::total_cmp);
+        Peak {
+            gflops: rates.last().copied().unwrap_or(0.0),
+            median_gflops: rates.get(rates.len() / 2).copied().unwrap_or(0.0),
+            threads: self.threads,
+            lanes: self.lanes,
+        }
+    }
+}
+
+fn bug(e: CodegenError) -> Failure {
+    Failure::Bug(format!("the peak loop: {e}"))
 }

@@ -30,20 +30,28 @@ pub struct Workload {
 
 macro_rules! workload {
     ($name:literal, $file:literal, $shape:ident) => {
-        Workload { name: $name, text: include_str!(concat!("../../examples/", $file, ".cora")), shape: Shape::$shape }
+        Workload { name: $name, text: include_str!(concat!("../", $file, ".cora")), shape: Shape::$shape }
     };
 }
 
 /// Every workload.
 pub const WORKLOADS: &[Workload] = &[
-    workload!("encoder", "encoder_layer", Sequences),
-    workload!("mha", "mha", Sequences),
-    workload!("sdpa", "sdpa", Sequences),
-    workload!("masked-sdpa", "masked_sdpa", Sequences),
-    workload!("vgemm", "vgemm", Products),
-    workload!("trmm", "trmm", Square),
-    workload!("tradd", "tradd", Square),
-    workload!("trmul", "trmul", Square),
+    workload!("encoder", "../examples/encoder_layer", Sequences),
+    workload!("mha", "../examples/mha", Sequences),
+    workload!("sdpa", "../examples/sdpa", Sequences),
+    workload!("masked-sdpa", "../examples/masked_sdpa", Sequences),
+    workload!("proj1", "programs/proj1", Sequences),
+    workload!("qkt", "../examples/qkt", Sequences),
+    workload!("softmax", "programs/softmax", Sequences),
+    workload!("attnv", "../examples/attnv", Sequences),
+    workload!("proj2", "programs/proj2", Sequences),
+    workload!("layer-norm", "../examples/layer_norm", Sequences),
+    workload!("ff1", "programs/ff1", Sequences),
+    workload!("ff2", "programs/ff2", Sequences),
+    workload!("vgemm", "../examples/vgemm", Products),
+    workload!("trmm", "../examples/trmm", Square),
+    workload!("tradd", "../examples/tradd", Square),
+    workload!("trmul", "../examples/trmul", Square),
 ];
 
 /// The workload called `name`.

@@ -359,6 +359,22 @@ impl Literal {
     }
 }
 
+/// How far `got` is from the true value `want`, in units in the last place of an `f32` of `want`'s size.
+///
+/// Denormal numbers have the unit of the least normal ones. NaN and infinity must be met exactly, but that rounding
+/// up to infinity is right within one unit of the greatest number; anything else there is infinitely far off.
+pub fn f32_ulps(got: f32, want: f64) -> f64 {
+    let near = want as f32;
+    if want.is_nan() || near.is_infinite() || got.is_nan() || got.is_infinite() {
+        let same = got.is_nan() == want.is_nan() && (want.is_nan() || got == near);
+        let at_end = (f64::from(got).abs().min(f64::from(f32::MAX)) - want.abs()).abs() < 2e31;
+        return if same || (!want.is_nan() && at_end) { 0.0 } else { f64::INFINITY };
+    }
+    let bits = near.abs().to_bits().max(f32::MIN_POSITIVE.to_bits());
+    let spacing = f64::from(f32::from_bits(bits + 1)) - f64::from(f32::from_bits(bits));
+    (f64::from(got) - want).abs() / spacing
+}
+
 /// `value` rounded to the nearest value of the floating-point type `ty` (unchanged for other types).
 pub fn round_float(ty: ScalarType, value: f64) -> f64 {
     match ty {

@@ -1,5 +1,6 @@
 //! Math functions against `f64`: greatest errors, edges, and equality of scalar and vector code.
 
+use cora_ir::types::f32_ulps as ulps;
 use cora_ir::{BinOp, ScalarType, UnOp};
 
 use super::kit::{Buf, Kit, Loaded, parallel, random, store, targets};
@@ -31,20 +32,6 @@ fn apply(op: Option<UnOp>, target: &TargetSpec, lanes: u32, x: &[f32], y: &[f32]
     let steps = x.len() as i64 / i64::from(lanes);
     Loaded::new(&program(op, lanes).m, target).call(&mut bufs, &[], &[], (0, steps));
     bufs[2].as_f32()
-}
-
-/// The distance in units in the last place of `f32` at `want`.
-fn ulps(got: f32, want: f64) -> f64 {
-    let near = want as f32;
-    if want.is_nan() || near.is_infinite() || got.is_nan() || got.is_infinite() {
-        let same = got.is_nan() == want.is_nan() && (want.is_nan() || got == near);
-        // Rounding up to infinity is right within one place of the greatest number.
-        let at_end = (f64::from(got).abs().min(f64::from(f32::MAX)) - want.abs()).abs() < 2e31;
-        return if same || (!want.is_nan() && at_end) { 0.0 } else { f64::INFINITY };
-    }
-    let spacing = f64::from(f32::from_bits((near.abs().to_bits()).max(0x0080_0000) + 1))
-        - f64::from(f32::from_bits((near.abs().to_bits()).max(0x0080_0000)));
-    (f64::from(got) - want).abs() / spacing
 }
 
 /// Points in `lo..hi`, and as many spread over all exponents below `hi`.
