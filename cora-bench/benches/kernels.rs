@@ -25,7 +25,7 @@ fn kernels(c: &mut Criterion) {
     ready.run().expect("it runs");
     let names: Vec<String> = ready.kernel_times().into_iter().map(|(n, _)| n).collect();
     let mut group = c.benchmark_group("encoder_layer");
-    group.sample_size(10);
+    group.sample_size(10).warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
     group.bench_function("prelude", |b| b.iter(|| ready.build_prelude().expect("it builds")));
     group.bench_function("all kernels", |b| b.iter(|| ready.run().expect("it runs")));
     for (k, name) in names.iter().enumerate() {

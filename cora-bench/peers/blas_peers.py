@@ -82,6 +82,8 @@ def batch(blas, case):
     def run():
         blas.lib.cblas_sgemm_batch(ROW, plain, plain, ms, ns, ks, one, a, ks, b, ns, zero, c, ns, count, ones)
 
+    # The inputs must live as long as the pointers to them.
+    run.inputs = all_
     return Run(run, lambda: out, detail="sgemm_batch, one group for each matrix")
 
 

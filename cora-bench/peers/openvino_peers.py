@@ -27,9 +27,16 @@ def compiled(case, results, parameters):
 
 
 def bound(request, inputs, output, detail):
-    for n, array in enumerate(inputs):
-        request.set_input_tensor(n, ov.Tensor(array, shared_memory=True))
-    return Run(request.infer, lambda: output(request.get_output_tensor(0).data), detail=detail)
+    # A tensor that shares an array's memory does not keep the array, so this list does, as long as `run` lives.
+    shared = [(array, ov.Tensor(array, shared_memory=True)) for array in map(np.ascontiguousarray, inputs)]
+    for n, (_, tensor) in enumerate(shared):
+        request.set_input_tensor(n, tensor)
+
+    def run():
+        assert len(shared) == len(inputs)
+        request.infer()
+
+    return Run(run, lambda: output(request.get_output_tensor(0).data), detail=detail)
 
 
 def matmul(x, w):

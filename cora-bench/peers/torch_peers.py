@@ -149,7 +149,12 @@ def packed(case, dtype=torch.float32, compiled=False):
 
 
 def nested(case):
+    # Choosing among the kernels for GPUs fails where there is no driver.
+    for kernel in ("flash", "mem_efficient", "cudnn"):
+        getattr(torch.backends.cuda, f"enable_{kernel}_sdp")(False)
     one = Layer(case)
+    if one.causal or 0 in case.lens:
+        raise Skip("nested tensors have no causal SDPA, and none of empty sequences")
     rows = torch.from_numpy(case.rows(one.input))
     offsets = torch.from_numpy(case.offsets)
 
@@ -161,7 +166,7 @@ def nested(case):
     def run():
         x = jagged(rows)
         qkv = one.before(x)
-        q, k, v = (t.unflatten(-1, (H, D)).transpose(1, 2) for t in qkv.chunk(3, -1))
+        q, k, v = (t.contiguous().unflatten(-1, (H, D)).transpose(1, 2) for t in qkv.chunk(3, -1))
         o = F.scaled_dot_product_attention(q, k, v, is_causal=one.causal)
         last[:] = [one.after(x, o.transpose(1, 2).flatten(-2))]
 
