@@ -74,8 +74,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// # Errors
 /// That.
 pub fn verdict(record: &Record) -> Result<(), Failure> {
-    // Not `>`: the error may be NaN.
-    let wrong = record.peers.iter().find(|p| p.error.is_some_and(|e| !(e <= peers::tolerance(&p.name))));
+    let differs = |p: &&PeerRecord| p.error.is_some_and(|e| e.is_nan() || e > peers::tolerance(&p.name));
+    let wrong = record.peers.iter().find(differs);
     wrong.map_or(Ok(()), |p| {
         Err(Failure::Mismatch(format!(
             "error: the result of `{}` on {} ({}) differs from ours by {:.2e} of its greatest value",
