@@ -95,9 +95,7 @@ impl Ready {
         instance.bind(&batch)?;
         let prelude = Prelude::new(desc)?;
         let tables = prelude.build(&batch, &Limits::default())?;
-        each_input(source, &tables, &instance.desc().clone(), &mut |n, _, array| {
-            Ok(instance.set_input(n, array)?)
-        })?;
+        each_input(source, &tables, &instance.desc().clone(), &mut |n, _, array| Ok(instance.set_input(n, array)?))?;
         let plain = interp::Batch { params: resolved.params, extents: resolved.extents, inputs: Default::default() };
         let work = cora::work::kernel_flops(source, &lowered.loops, &plain);
         let useful_flops = work.iter().map(|w| w.0).sum();

@@ -107,7 +107,13 @@ impl Record {
         let _ = writeln!(
             t,
             "### {}: {}, {} threads\n\n{} turns each; FMA peak {:.1} GFLOP/s (median {:.1}); {}\n",
-            self.workload, self.label(), self.threads, self.repeat, self.peak_gflops, self.peak.median_gflops, self.machine
+            self.workload,
+            self.label(),
+            self.threads,
+            self.repeat,
+            self.peak_gflops,
+            self.peak.median_gflops,
+            self.machine
         );
         t += "| | median ms | min | max | useful GFLOP/s | of peak | over ours | range | error | |\n";
         t += "|---|---|---|---|---|---|---|---|---|---|\n";
@@ -120,7 +126,14 @@ impl Record {
             let _ = writeln!(
                 t,
                 "| {} | {} | {} | {} | {:.3} | {:.3}..{:.3} | {error} | {} |",
-                p.name, times(&p.times), gflops(u), share(u), p.over_ours, p.over_ours_range[0], p.over_ours_range[1], p.detail
+                p.name,
+                times(&p.times),
+                gflops(u),
+                share(u),
+                p.over_ours,
+                p.over_ours_range[0],
+                p.over_ours_range[1],
+                p.detail
             );
         }
         let _ = writeln!(t, "| prelude | {} | | | | | | {} bytes |", times(&self.prelude), self.table_bytes);

@@ -65,14 +65,7 @@ const EDGES: [f32; 16] = [
 ];
 
 /// Where exhaustive sweeps found the greatest errors of exp, log, tanh, erf, rsqrt and sqrt on a machine with AVX-512.
-const WORST: [f32; 6] = [
-    -5.877_884_4,
-    1.413_642,
-    0.628_309_55,
-    1.056_508_7,
-    1.182_765_8e-38,
-    4.701_977e-38,
-];
+const WORST: [f32; 6] = [-5.877_884_4, 1.413_642, 0.628_309_55, 1.056_508_7, 1.182_765_8e-38, 4.701_977e-38];
 
 fn check(op: UnOp, wanted: fn(f64) -> f64, (lo, hi): (f64, f64), limit: f64) {
     let mut x = points(lo, hi, 1 << 20);
