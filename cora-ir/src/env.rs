@@ -2,6 +2,7 @@
 
 use crate::expr::{Expr, ExprPool};
 use crate::ids::{Arena, DimId, ExprId, ParamId, TensorId, UfId, VarId};
+use crate::layout::LayoutStep;
 use crate::types::{Combiner, ScalarType};
 
 /// A run-time size with its declared range.
@@ -150,6 +151,8 @@ pub struct Tensor {
     pub scope: Scope,
     /// For an integer tensor used as an index: values lie in `0.lo ..= hi - 1` (over parameters).
     pub range: Option<(ExprId, ExprId)>,
+    /// How the dimensions are stored; nothing = as they are, row-major.
+    pub layout: Vec<LayoutStep>,
 }
 
 /// Name and origin of an index variable.

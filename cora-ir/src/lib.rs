@@ -12,6 +12,7 @@ pub mod env;
 pub mod expr;
 pub mod graph;
 pub mod ids;
+pub mod layout;
 pub mod interp;
 pub mod loops;
 pub mod schedule;

@@ -114,6 +114,35 @@ pub enum StepKind {
         /// What the storage extent is rounded to a multiple of.
         multiple: Multiple,
     },
+    /// `split_dim T.i 32 -> io, ii`: a stored dimension becomes blocks and positions in a block.
+    SplitDim {
+        /// The tensor.
+        tensor: String,
+        /// The stored dimension's name.
+        dim: String,
+        /// Positions in a block.
+        factor: i64,
+        /// Name of the dimension that counts blocks.
+        outer: String,
+        /// Name of the dimension inside a block.
+        inner: String,
+    },
+    /// `fuse_dims T: b i -> t`: neighbouring stored dimensions become one.
+    FuseDims {
+        /// The tensor.
+        tensor: String,
+        /// Their names, outermost first.
+        dims: Vec<String>,
+        /// Name of the fused dimension.
+        name: String,
+    },
+    /// `reorder_dims T: h b i`: permutes the named stored dimensions.
+    ReorderDims {
+        /// The tensor.
+        tensor: String,
+        /// The named dimensions in their new order.
+        order: Vec<String>,
+    },
     /// `compute_at P at S.i`: computes just the region that one iteration of a loop reads, there.
     ComputeAt {
         /// The producer stage.

@@ -171,7 +171,7 @@ fn every_pass_has_a_file() {
     for p in cora::passes::manager::PASSES {
         assert!(used.contains(p.name), "pass {} has no file in filetests/passes", p.name);
     }
-    let steps = "split fuse reorder vectorize unroll parallel pad_loop pad_dim compute_at compute_inline cache_write \
+    let steps = "split fuse reorder vectorize unroll parallel pad_loop pad_dim split_dim fuse_dims reorder_dims compute_at compute_inline cache_write \
                  cache_read set_scope relax";
     for step in steps.split_whitespace() {
         assert!(used.contains(step), "step {step} has no file in filetests/passes");

@@ -29,7 +29,7 @@ impl Program {
     fn tensor(&mut self, name: &str, ty: ScalarType, role: IrRole, scope: Scope, dims: &[ExprId]) -> TensorId {
         let dim = |&extent| TensorDim { name: String::new(), extent, storage: extent };
         let dims = dims.iter().map(dim).collect();
-        self.m.env.tensors.push(Tensor { name: name.into(), ty, dims, role, scope, range: None })
+        self.m.env.tensors.push(Tensor { name: name.into(), ty, dims, role, scope, range: None, layout: vec![] })
     }
 
     fn buffer(&mut self, tensor: TensorId, elems: ExprId, offset: Option<ExprId>) {

@@ -145,6 +145,26 @@ impl<'a> ScheduleBuilder<'a> {
         self.step(StepKind::PadDim { tensor, dim: dim.into(), multiple })
     }
 
+    /// A stored dimension of a tensor becomes blocks of `factor` positions and the position in a block.
+    pub fn split_dim(&mut self, tensor: impl ToStage, dim: &str, factor: i64, outer: &str, inner: &str) -> &mut Self {
+        let tensor = self.stage(tensor);
+        let (dim, outer, inner) = (dim.into(), outer.into(), inner.into());
+        self.step(StepKind::SplitDim { tensor, dim, factor, outer, inner })
+    }
+
+    /// Neighbouring stored dimensions of a tensor, outermost first, become one.
+    pub fn fuse_dims(&mut self, tensor: impl ToStage, dims: &[&str], name: &str) -> &mut Self {
+        let tensor = self.stage(tensor);
+        let dims = dims.iter().map(|&d| d.to_owned()).collect();
+        self.step(StepKind::FuseDims { tensor, dims, name: name.into() })
+    }
+
+    /// Permutes the named stored dimensions of a tensor.
+    pub fn reorder_dims(&mut self, tensor: impl ToStage, order: &[&str]) -> &mut Self {
+        let tensor = self.stage(tensor);
+        self.step(StepKind::ReorderDims { tensor, order: order.iter().map(|&d| d.to_owned()).collect() })
+    }
+
     /// Computes just the region of `stage` that one iteration of a loop reads, there.
     pub fn compute_at(&mut self, stage: impl ToStage, at: impl ToLoop) -> &mut Self {
         let (stage, at) = (self.stage(stage), self.at(at));

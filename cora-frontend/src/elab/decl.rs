@@ -336,6 +336,7 @@ impl<'a> Elab<'a> {
             role,
             scope: Scope::Global,
             range,
+            layout: vec![],
         });
         self.tensor_dims.insert(t, ids);
         Some(t)

@@ -272,6 +272,7 @@ impl Elab<'_> {
             role: Role::Temp,
             scope: Scope::Global,
             range: None,
+            layout: vec![],
         })
     }
 

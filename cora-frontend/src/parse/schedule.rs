@@ -13,7 +13,7 @@ const MAX_CALLS: u32 = 32;
 const MAX_STEPS: usize = 100_000;
 
 /// Every step.
-pub(crate) const STEPS: [&str; 14] = [
+pub(crate) const STEPS: [&str; 17] = [
     "split",
     "fuse",
     "reorder",
@@ -22,6 +22,9 @@ pub(crate) const STEPS: [&str; 14] = [
     "parallel",
     "pad_loop",
     "pad_dim",
+    "split_dim",
+    "fuse_dims",
+    "reorder_dims",
     "compute_at",
     "compute_inline",
     "cache_write",
@@ -206,6 +209,24 @@ impl Cx<'_> {
                 let LoopRef { stage: tensor, name: dim } = loop_ref(p)?;
                 kinds.push(StepKind::PadDim { tensor, dim, multiple: positive(p)? });
             }
+            "split_dim" => {
+                let LoopRef { stage: tensor, name: dim } = loop_ref(p)?;
+                let factor = positive(p)?;
+                p.expect("->")?;
+                let outer = p.name("the block dimension's name")?.name;
+                p.expect(",")?;
+                let inner = p.name("the inner dimension's name")?.name;
+                kinds.push(StepKind::SplitDim { tensor, dim, factor, outer, inner });
+            }
+            "fuse_dims" => {
+                let (tensor, dims) = dims(p)?;
+                p.expect("->")?;
+                kinds.push(StepKind::FuseDims { tensor, dims, name: p.name("the fused dimension's name")?.name });
+            }
+            "reorder_dims" => {
+                let (tensor, order) = dims(p)?;
+                kinds.push(StepKind::ReorderDims { tensor, order });
+            }
             "compute_at" => {
                 let mut stages = vec![p.name("a stage")?.name];
                 while !p.at("at") {
@@ -296,6 +317,17 @@ fn layout_entry(p: &mut Parser, tensor: &str, dims: Option<&[String]>) -> Parsed
         Some(dims) => d.hint(format!("its dimensions are {}", dims.join(", "))),
         None => d.hint("its dimensions are not known here: give positions, counted from 0"),
     })
+}
+
+/// `T: b i d`
+fn dims(p: &mut Parser) -> Parsed<(String, Vec<String>)> {
+    let tensor = p.name("a tensor")?.name;
+    p.expect(":")?;
+    let mut dims = vec![p.name("a dimension")?.name];
+    while same_line_name(p) {
+        dims.push(p.name("a dimension")?.name);
+    }
+    Ok((tensor, dims))
 }
 
 fn split(p: &mut Parser) -> Parsed<StepKind> {

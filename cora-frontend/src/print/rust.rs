@@ -188,6 +188,11 @@ fn step_call(step: &StepKind) -> String {
         StepKind::Unroll { target } => format!("unroll({})", at(target)),
         StepKind::Parallel { target } => format!("parallel({})", at(target)),
         StepKind::PadLoop { target, multiple } => format!("pad_loop({}, {multiple})", at(target)),
+        StepKind::SplitDim { tensor, dim, factor, outer, inner } => {
+            format!("split_dim({tensor:?}, {dim:?}, {factor}, {outer:?}, {inner:?})")
+        }
+        StepKind::FuseDims { tensor, dims, name } => format!("fuse_dims({tensor:?}, &{dims:?}, {name:?})"),
+        StepKind::ReorderDims { tensor, order } => format!("reorder_dims({tensor:?}, &{order:?})"),
         StepKind::PadDim { tensor, dim, multiple } => format!("pad_dim({tensor:?}, {dim:?}, {multiple})"),
         StepKind::ComputeAt { stage, at: r } => format!("compute_at({stage:?}, {})", at(r)),
         StepKind::ComputeInline { stage } => format!("compute_inline({stage:?})"),

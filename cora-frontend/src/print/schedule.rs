@@ -25,6 +25,11 @@ pub fn print_step(step: &StepKind) -> String {
         StepKind::Parallel { target } => format!("parallel {}", at(target)),
         StepKind::PadLoop { target, multiple } => format!("pad_loop {} {multiple}", at(target)),
         StepKind::PadDim { tensor, dim, multiple } => format!("pad_dim {tensor}.{dim} {multiple}"),
+        StepKind::SplitDim { tensor, dim, factor, outer, inner } => {
+            format!("split_dim {tensor}.{dim} {factor} -> {outer}, {inner}")
+        }
+        StepKind::FuseDims { tensor, dims, name } => format!("fuse_dims {tensor}: {} -> {name}", dims.join(" ")),
+        StepKind::ReorderDims { tensor, order } => format!("reorder_dims {tensor}: {}", order.join(" ")),
         StepKind::ComputeAt { stage, at: r } => format!("compute_at {stage} at {}", at(r)),
         StepKind::ComputeInline { stage } => format!("compute_inline {stage}"),
         StepKind::CacheWrite { stage, name, scope, at: r } => {

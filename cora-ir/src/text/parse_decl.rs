@@ -1,11 +1,12 @@
 //! Parser of declarations: parameters, uninterpreted functions, tensors.
 
 use super::lex::Tok;
-use super::parse::{Parse, Parser, display, twice};
+use super::parse::{Parse, Parser, display, out_of_range, twice};
 use super::print::ROLES;
 use crate::diag::Diagnostic;
 use crate::env::{Param, Scope, Tensor, TensorDim, Uf, UfDef};
 use crate::ids::{ExprId, TensorId};
+use crate::layout::LayoutStep;
 use crate::types::ScalarType;
 
 impl Parser {
@@ -138,8 +139,43 @@ impl Parser {
             self.punct("..")?;
             range = Some((lo, self.expr()?));
         }
-        let id = self.env.tensors.push(Tensor { name: name.base.clone(), ty, dims, role, scope, range });
+        let mut layout = Vec::new();
+        if self.eat_word("layout") {
+            self.punct("(")?;
+            layout = self.list(")", &mut |p| p.layout_step())?;
+        }
+        let id = self.env.tensors.push(Tensor { name: name.base.clone(), ty, dims, role, scope, range, layout });
         self.tensors.insert(name, id);
         Ok(id)
+    }
+
+    /// `split 1 32 -> io ii`, `fuse 0 2 -> t` or `reorder 1 0 2`; whether it fits, the verifier says.
+    fn layout_step(&mut self) -> Parse<LayoutStep> {
+        match self.choice("a layout step", &[("split", 0), ("fuse", 1), ("reorder", 2)])? {
+            0 => {
+                let (dim, factor) = (self.position()?, self.signed()?);
+                self.punct("->")?;
+                let outer = display(&self.bare_name("a dimension's name")?.0);
+                let inner = display(&self.bare_name("a dimension's name")?.0);
+                Ok(LayoutStep::Split { dim, factor, outer, inner })
+            }
+            1 => {
+                let (first, count) = (self.position()?, self.position()?);
+                self.punct("->")?;
+                Ok(LayoutStep::Fuse { first, count, name: display(&self.bare_name("a dimension's name")?.0) })
+            }
+            _ => {
+                let mut order = Vec::new();
+                while matches!(self.peek(), Tok::Int(_)) {
+                    order.push(self.position()?);
+                }
+                Ok(LayoutStep::Reorder { order })
+            }
+        }
+    }
+
+    fn position(&mut self) -> Parse<usize> {
+        let span = self.span();
+        usize::try_from(self.signed()?).map_err(|_| out_of_range("the tensor's dimensions", span))
     }
 }

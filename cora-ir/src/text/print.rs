@@ -5,6 +5,7 @@ use super::print_expr::ExprPrinter;
 use crate::env::{Env, Role, Scope, Tensor, Uf, UfDef};
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId, UfId, VarId};
+use crate::layout::LayoutStep;
 use rustc_hash::FxHashSet;
 
 /// The entities that a module's text must declare.
@@ -272,7 +273,25 @@ impl<'a> Printer<'a> {
         if let Some((lo, hi)) = t.range {
             self.text(" range ").header_expr(lo).text("..").header_expr(hi);
         }
+        if !t.layout.is_empty() {
+            let steps: Vec<String> = t.layout.iter().map(layout_step).collect();
+            self.text(&format!(" layout({})", steps.join(", ")));
+        }
         self.end_line();
+    }
+}
+
+/// `split 1 32 -> io ii`, `fuse 0 2 -> t`, `reorder 1 0 2`.
+fn layout_step(s: &LayoutStep) -> String {
+    match s {
+        LayoutStep::Split { dim, factor, outer, inner } => {
+            format!("split {dim} {factor} -> {} {}", quote(outer), quote(inner))
+        }
+        LayoutStep::Fuse { first, count, name } => format!("fuse {first} {count} -> {}", quote(name)),
+        LayoutStep::Reorder { order } => {
+            let order: Vec<String> = order.iter().map(usize::to_string).collect();
+            format!("reorder {}", order.join(" "))
+        }
     }
 }
 

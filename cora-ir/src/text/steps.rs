@@ -17,6 +17,11 @@ fn tail_name(tail: Tail) -> &'static str {
     TAILS.iter().find(|(_, t)| *t == tail).map_or("exact", |(n, _)| n)
 }
 
+fn bare(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|n| quote(n)).collect();
+    names.join(", ")
+}
+
 /// The canonical text of one scheduling step: a loop is `@stage[loop]`.
 pub fn print_step(step: &StepKind) -> String {
     match step {
@@ -29,10 +34,7 @@ pub fn print_step(step: &StepKind) -> String {
             let pad = if *pad == 1 { String::new() } else { format!(" pad {pad}") };
             format!("fuse{loops} -> {}{pad}", quote(name))
         }
-        StepKind::Reorder { stage, order } => {
-            let order: Vec<String> = order.iter().map(|n| quote(n)).collect();
-            format!("reorder @{}[{}]", quote(stage), order.join(", "))
-        }
+        StepKind::Reorder { stage, order } => format!("reorder @{}[{}]", quote(stage), bare(order)),
         StepKind::Vectorize { target, width } => {
             format!("vectorize {}{}", loop_ref(target), width.map_or(String::new(), |w| format!(" {w}")))
         }
@@ -42,6 +44,13 @@ pub fn print_step(step: &StepKind) -> String {
         StepKind::PadDim { tensor, dim, multiple } => {
             format!("pad_dim @{}[{}] {multiple}", quote(tensor), quote(dim))
         }
+        StepKind::SplitDim { tensor, dim, factor, outer, inner } => {
+            format!("split_dim @{}[{}] {factor} -> {}, {}", quote(tensor), quote(dim), quote(outer), quote(inner))
+        }
+        StepKind::FuseDims { tensor, dims, name } => {
+            format!("fuse_dims @{}[{}] -> {}", quote(tensor), bare(dims), quote(name))
+        }
+        StepKind::ReorderDims { tensor, order } => format!("reorder_dims @{}[{}]", quote(tensor), bare(order)),
         StepKind::ComputeAt { stage, at } => format!("compute_at @{} at {}", quote(stage), loop_ref(at)),
         StepKind::ComputeInline { stage } => format!("compute_inline @{}", quote(stage)),
         StepKind::CacheWrite { stage, name, scope, at } => {
@@ -75,7 +84,7 @@ type Rule = fn(&mut Parser) -> Parse<StepKind>;
 impl Parser {
     /// One scheduling step.
     pub(super) fn step(&mut self) -> Parse<StepKind> {
-        let rules: [(&str, Rule); 14] = [
+        let rules: [(&str, Rule); 17] = [
             ("split", Self::split),
             ("fuse", Self::fuse),
             ("reorder", Self::reorder),
@@ -84,6 +93,9 @@ impl Parser {
             ("parallel", |p| Ok(StepKind::Parallel { target: p.loop_ref()? })),
             ("pad_loop", |p| Ok(StepKind::PadLoop { target: p.loop_ref()?, multiple: p.signed()? })),
             ("pad_dim", Self::pad_dim),
+            ("split_dim", Self::split_dim),
+            ("fuse_dims", Self::fuse_dims),
+            ("reorder_dims", Self::reorder_dims),
             ("compute_at", Self::compute_at),
             ("compute_inline", |p| Ok(StepKind::ComputeInline { stage: p.stage_name()? })),
             ("cache_write", Self::cache_write),
@@ -151,6 +163,29 @@ impl Parser {
     fn pad_dim(&mut self) -> Parse<StepKind> {
         let LoopRef { stage: tensor, name: dim } = self.loop_ref()?;
         Ok(StepKind::PadDim { tensor, dim, multiple: self.signed()? })
+    }
+
+    fn split_dim(&mut self) -> Parse<StepKind> {
+        let LoopRef { stage: tensor, name: dim } = self.loop_ref()?;
+        let factor = self.signed()?;
+        self.punct("->")?;
+        let outer = self.loop_name()?;
+        self.punct(",")?;
+        Ok(StepKind::SplitDim { tensor, dim, factor, outer, inner: self.loop_name()? })
+    }
+
+    fn fuse_dims(&mut self) -> Parse<StepKind> {
+        let tensor = self.stage_name()?;
+        self.punct("[")?;
+        let dims = self.list("]", &mut |p| p.loop_name())?;
+        self.punct("->")?;
+        Ok(StepKind::FuseDims { tensor, dims, name: self.loop_name()? })
+    }
+
+    fn reorder_dims(&mut self) -> Parse<StepKind> {
+        let tensor = self.stage_name()?;
+        self.punct("[")?;
+        Ok(StepKind::ReorderDims { tensor, order: self.list("]", &mut |p| p.loop_name())? })
     }
 
     fn compute_at(&mut self) -> Parse<StepKind> {

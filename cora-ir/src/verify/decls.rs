@@ -1,9 +1,10 @@
 //! Rules of declarations: names, parameters, uninterpreted functions, tensors.
 
 use super::{Allow, Checker, Loads};
-use crate::env::{Scope, Tensor, Uf, UfDef};
+use crate::env::{Role, Scope, Tensor, Uf, UfDef};
 use crate::expr::Expr;
 use crate::ids::{EntityId, ExprId, TensorId, UfId};
+use crate::layout::stored_names;
 use crate::types::ScalarType;
 use rustc_hash::FxHashSet;
 
@@ -104,6 +105,20 @@ impl Checker<'_> {
         }
     }
 
+    /// The steps fit the dimensions, and what the host sees is row-major.
+    fn layout(&mut self, t: &Tensor) {
+        if t.layout.is_empty() {
+            return;
+        }
+        if t.role != Role::Temp {
+            self.error("tensor-layout", "inputs and outputs are stored as they are declared");
+        }
+        let names = t.dims.iter().map(|d| d.name.clone()).collect();
+        if stored_names(&t.layout, names).is_none() {
+            self.error("tensor-layout", "a step does not fit the dimensions before it");
+        }
+    }
+
     fn tensor(&mut self, t: &Tensor, attached: bool, tables: &FxHashSet<TensorId>) {
         let nothing = FxHashSet::default();
         let free = attached && t.scope != Scope::Global;
@@ -122,6 +137,7 @@ impl Checker<'_> {
         if t.ty == ScalarType::Index {
             self.error("tensor-type", "elements are not stored as index");
         }
+        self.layout(t);
         let Some((lo, hi)) = t.range else { return };
         if !t.ty.is_int() {
             self.error("tensor-type", format!("elements of type {} have a range", t.ty));

@@ -11,6 +11,7 @@
 //! | `uf-pure` | definitions consist of scalar `Index` parameters, arguments, calls and operators: no variables, no loads |
 //! | `uf-shape` | `prefix_sum`, `search` and `map` have arguments; `search` inverts a prefix sum with as many; `sort_desc` has one |
 //! | `tensor-dims` | extents are scalar `Index` expressions over the indices of outer dimensions, without loads (but of tables, in the storage dialect); variables occur only for tensors attached in a loop |
+//! | `tensor-layout` | layout steps fit the dimensions before them; inputs and outputs have none |
 //! | `tensor-type` | elements are not `Index`; a range is over parameters, and of an integer tensor |
 //!
 //! Expressions, in every stage:

@@ -194,6 +194,7 @@ fn ids_exist() {
         role: Role::Temp,
         scope: crate::env::Scope::Global,
         range: None,
+        layout: vec![],
     });
     assert_eq!(rules(verify_loops(&m)), ["entities"]);
 

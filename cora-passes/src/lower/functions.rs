@@ -257,7 +257,7 @@ impl Functions<'_> {
         let name = self.env.fresh_tensor_name(&uf.name);
         let dims = vec![TensorDim { name: "entry".to_owned(), extent: entries, storage: entries }];
         let tensor =
-            self.env.tensors.push(Tensor { name, ty, dims, role: Role::Temp, scope: Scope::Global, range: None });
+            self.env.tensors.push(Tensor { name, ty, dims, role: Role::Temp, scope: Scope::Global, range: None, layout: vec![] });
         self.tables.push(Table { uf: f, tensor, entries, domain, body });
         tensor
     }

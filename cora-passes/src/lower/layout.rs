@@ -100,8 +100,13 @@ impl Layout<'_> {
 
     /// Flat offset of the element at `Arg(0..n)`.
     pub fn offset(&self, env: &mut Env) -> ExprId {
+        self.offset_within(env, 0)
+    }
+
+    /// Position of the element at `Arg(0..n)` among those with the same indices `Arg(0..from)`.
+    pub fn offset_within(&self, env: &mut Env, from: usize) -> ExprId {
         let mut sum = env.pool.int(0);
-        for d in 0..self.extents.len() {
+        for d in from..self.extents.len() {
             let t = self.term(env, d);
             let outer: Vec<ExprId> = (0..d as u32).map(|a| env.pool.arg(a)).collect();
             let x = env.pool.arg(d as u32);

@@ -5,6 +5,7 @@ pub mod hoist;
 pub mod layout;
 pub mod legalize;
 pub mod sign;
+pub mod stored;
 pub mod to_loops;
 pub mod to_storage;
 pub mod vectorize;

@@ -15,6 +15,7 @@
 
 use super::Simplifier;
 use super::layout::{Layout, sizes};
+use super::stored::Stored;
 use crate::schedule::region::{bound_above, range_over};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, BlockRole, For, LoopModule, Stmt as LoopStmt};
@@ -206,7 +207,7 @@ impl Lowering<'_> {
 
     fn buffer(&mut self, tensor: TensorId) -> Buffer {
         if let Some(b) = self.boxes.get(&tensor) {
-            let sizes = b.size.clone();
+            let sizes = self.stored(tensor, b.size.clone()).extents;
             let mut elems = self.env.pool.int(1);
             for s in sizes {
                 elems = self.env.pool.mul(elems, s);
@@ -217,6 +218,7 @@ impl Lowering<'_> {
         let t = self.env.tensors[tensor].clone();
         let name = format!("{}.row", t.name);
         let extents = self.storage_sizes(tensor);
+        let extents = self.stored(tensor, extents).extents;
         let elems = Layout { extents: &extents, name: &name }.volume(&mut self.env, 0);
         let offset = (t.role != Role::Temp).then(|| self.global_offset(tensor));
         Buffer { tensor, elems, offset }
@@ -233,20 +235,31 @@ impl Lowering<'_> {
         }
         let name = format!("{}.row", self.env.tensors[tensor].name);
         let extents = self.storage_sizes(tensor);
-        let o = Layout { extents: &extents, name: &name }.offset(&mut self.env);
+        let stored = self.stored(tensor, extents);
+        let o = Layout { extents: &stored.extents, name: &name }.offset(&mut self.env);
+        let o = self.env.pool.instantiate(o, &stored.index);
         self.offsets.insert(tensor, o);
         o
+    }
+
+    /// The stored dimensions of a tensor whose own have `sizes` positions.
+    fn stored(&mut self, tensor: TensorId, sizes: Vec<ExprId>) -> Stored {
+        let t = &self.env.tensors[tensor];
+        let (name, steps) = (format!("{}.row", t.name), t.layout.clone());
+        Stored::new(&mut self.env, &name, sizes, &steps)
     }
 
     fn flat(&mut self, tensor: TensorId, index: &[ExprId]) -> ExprId {
         let e = if let Some(b) = self.boxes.get(&tensor) {
             let (lo, size) = (b.lo.clone(), b.size.clone());
             let lo: Vec<ExprId> = lo.into_iter().map(|e| self.value(e, &mut FxHashMap::default())).collect();
+            let rel: Vec<ExprId> = index.iter().zip(lo).map(|(&i, l)| self.env.pool.sub(i, l)).collect();
+            let stored = self.stored(tensor, size);
             let mut sum = self.env.pool.int(0);
-            for d in 0..index.len() {
-                let rel = self.env.pool.sub(index[d], lo[d]);
-                sum = self.env.pool.mul(sum, size[d]);
-                sum = self.env.pool.add(sum, rel);
+            for (size, at) in stored.extents.into_iter().zip(stored.index) {
+                let at = self.env.pool.instantiate(at, &rel);
+                sum = self.env.pool.mul(sum, size);
+                sum = self.env.pool.add(sum, at);
             }
             sum
         } else {

@@ -167,6 +167,7 @@ fn copy_stage(m: &mut LoopModule, source: TensorId, layout: &[usize], name: &str
         role: Role::Temp,
         scope: Scope::Global,
         range: None,
+        layout: vec![],
     });
     let mut loops: Vec<(VarId, ExprId)> = Vec::new();
     let mut iters: Vec<Iter> = Vec::new();

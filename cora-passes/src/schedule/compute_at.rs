@@ -271,6 +271,10 @@ fn wrap(env: &mut Env, stage: TensorId, block: Block, loops: &[(VarId, ExprId)])
 fn pointwise(m: &LoopModule, tensor: TensorId, readers: &[Reader]) -> Option<Reader> {
     let [r] = readers else { return None };
     let [Access { raw, .. }] = r.accesses.as_slice() else { return None };
+    // A layout is one of the producer's own dimensions.
+    if !m.env.tensors[tensor].layout.is_empty() {
+        return None;
+    }
     let plain = raw.iter().all(|&e| m.env.pool.as_var(e).is_some());
     let distinct = (1..raw.len()).all(|i| !raw[..i].contains(&raw[i]));
     (plain && distinct && m.env.tensors[tensor].dims.len() == raw.len()).then(|| r.clone())

@@ -7,12 +7,16 @@ pub mod compute_at;
 pub mod compute_inline;
 mod defined;
 pub mod fuse;
+pub mod fuse_dims;
+mod layout_dims;
 pub mod pad;
 mod readers;
 pub mod region;
 pub mod relax;
 pub mod reorder;
+pub mod reorder_dims;
 pub mod split;
+pub mod split_dim;
 pub mod tree;
 
 use cora_ir::Diagnostic;
@@ -35,6 +39,11 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
         StepKind::Parallel { target } => annotate::parallel(m, target),
         StepKind::PadLoop { target, multiple } => pad::pad_loop(m, target, *multiple),
         StepKind::PadDim { tensor, dim, multiple } => pad::pad_dim(m, tensor, dim, *multiple),
+        StepKind::SplitDim { tensor, dim, factor, outer, inner } => {
+            split_dim::split_dim(m, tensor, dim, *factor, (outer, inner))
+        }
+        StepKind::FuseDims { tensor, dims, name } => fuse_dims::fuse_dims(m, tensor, dims, name),
+        StepKind::ReorderDims { tensor, order } => reorder_dims::reorder_dims(m, tensor, order),
         StepKind::ComputeAt { stage, at } => compute_at::compute_at(m, stage, at),
         StepKind::ComputeInline { stage } => compute_inline::compute_inline(m, stage),
         StepKind::CacheWrite { stage, name, scope, at } => cache_write::cache_write(m, stage, name, *scope, at),

@@ -16,7 +16,8 @@ use cora_ir::{Diagnostic, Env, Expr, ExprId, TensorId, VarId};
 ///
 /// # Errors
 /// `E0463` unknown tensor, `E0470` unknown dimension, `E0471` a multiple below 1, `E0474` a
-/// dimension whose index decides, by a function, how large another one is.
+/// dimension whose index decides, by a function, how large another one is, `E0479` a tensor whose
+/// layout has changed.
 pub fn pad_dim(m: &mut LoopModule, tensor: &str, dim: &str, multiple: i64) -> Result<(), Diagnostic> {
     let Some(t) = m.env.tensor_named(tensor) else {
         return Err(Diagnostic::new("E0463", format!("there is no tensor `{tensor}`"))
@@ -25,6 +26,10 @@ pub fn pad_dim(m: &mut LoopModule, tensor: &str, dim: &str, multiple: i64) -> Re
     if multiple < 1 {
         return Err(Diagnostic::new("E0471", format!("cannot pad to a multiple of {multiple}"))
             .hint("pad to a positive multiple"));
+    }
+    if !m.env.tensors[t].layout.is_empty() {
+        return Err(Diagnostic::new("E0479", format!("the layout of `{tensor}` has changed already"))
+            .hint("pad_dim comes before split_dim, fuse_dims and reorder_dims; a split pads by itself"));
     }
     let Some(d) = m.env.tensors[t].dims.iter().position(|d| d.name == dim) else {
         let names: Vec<&str> = m.env.tensors[t].dims.iter().map(|d| d.name.as_str()).collect();

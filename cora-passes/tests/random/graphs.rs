@@ -111,7 +111,7 @@ impl Gen<'_> {
     ) -> TensorId {
         let name = format!("I{}", self.g.env.tensors.len());
         let dims = named_dims(extents);
-        let id = self.g.env.tensors.push(Tensor { name, ty, dims, role, scope: Scope::Global, range });
+        let id = self.g.env.tensors.push(Tensor { name, ty, dims, role, scope: Scope::Global, range, layout: vec![] });
         if range.is_none() {
             self.known.push(Known { id, bound: 4.0, exact: true });
         }
@@ -223,7 +223,7 @@ impl Gen<'_> {
             t.name.clone_from(&self.g.env.dims[d.dim].name);
         }
         let id =
-            self.g.env.tensors.push(Tensor { name, ty, dims, role: Role::Temp, scope: Scope::Global, range: None });
+            self.g.env.tensors.push(Tensor { name, ty, dims, role: Role::Temp, scope: Scope::Global, range: None, layout: vec![] });
         let dim_ids = |dims: &[OpDim]| dims.iter().map(|d| d.dim).collect();
         self.g.ops.push(Op { tensor: id, spatial: dim_ids(&outer), reduce: dim_ids(&inner), combiner, value: value.e });
         let bound = match combiner {

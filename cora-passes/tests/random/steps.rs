@@ -17,6 +17,9 @@ pub fn kind_name(s: &StepKind) -> &'static str {
         StepKind::Parallel { .. } => "parallel",
         StepKind::PadLoop { .. } => "pad_loop",
         StepKind::PadDim { .. } => "pad_dim",
+        StepKind::SplitDim { .. } => "split_dim",
+        StepKind::FuseDims { .. } => "fuse_dims",
+        StepKind::ReorderDims { .. } => "reorder_dims",
         StepKind::ComputeAt { .. } => "compute_at",
         StepKind::ComputeInline { .. } => "compute_inline",
         StepKind::CacheWrite { .. } => "cache_write",
@@ -55,8 +58,9 @@ impl<'r> Proposer<'r> {
                 Some(StepKind::Parallel { target: reference(m, stage, &paths[at]) })
             }
             58..63 => Some(StepKind::PadLoop { target: self.any_loop(m, &stages)?, multiple: self.multiple() }),
-            63..69 => self.pad_dim(m),
-            69..79 => self.compute_at(m, &stages),
+            63..66 => self.pad_dim(m),
+            66..72 => self.layout(m),
+            72..79 => self.compute_at(m, &stages),
             79..83 => Some(StepKind::ComputeInline { stage: self.temp(m, &stages)? }),
             83..89 => self.cache_write(m, &stages),
             89..95 => self.cache_read(m, &stages),
@@ -157,6 +161,37 @@ impl<'r> Proposer<'r> {
         let t = &m.env.tensors[*ids.choose(self.rng)?];
         let dim = t.dims.choose(self.rng)?.name.clone();
         Some(StepKind::PadDim { tensor: t.name.clone(), dim, multiple: self.multiple() })
+    }
+
+    /// A change of a tensor's stored dimensions.
+    fn layout(&mut self, m: &LoopModule) -> Option<StepKind> {
+        let temps: Vec<TensorId> = m.env.tensors.ids().filter(|&t| m.env.tensors[t].role == Role::Temp).collect();
+        let all: Vec<TensorId> = m.env.tensors.ids().collect();
+        let t = *if self.rng.random_bool(0.95) { temps.choose(self.rng)? } else { all.choose(self.rng)? };
+        let own = m.env.tensors[t].dims.iter().map(|d| d.name.clone()).collect();
+        let dims = cora_ir::layout::stored_names(&m.env.tensors[t].layout, own)?;
+        let tensor = name(m, t);
+        match self.rng.random_range(0..3) {
+            0 => {
+                let dim = dims.choose(self.rng)?.clone();
+                let (outer, inner) = (self.fresh("o"), self.fresh("i"));
+                Some(StepKind::SplitDim { tensor, dim, factor: self.multiple(), outer, inner })
+            }
+            1 => {
+                let first = self.rng.random_range(0..dims.len().max(1));
+                let end = (first + self.rng.random_range(2..=3)).min(dims.len());
+                Some(StepKind::FuseDims { tensor, dims: dims[first..end].to_vec(), name: self.fresh("t") })
+            }
+            _ => {
+                let mut order = dims;
+                let keep = self.rng.random_range(2..=3).min(order.len());
+                while order.len() > keep {
+                    order.remove(self.rng.random_range(0..order.len()));
+                }
+                order.shuffle(self.rng);
+                Some(StepKind::ReorderDims { tensor, order })
+            }
+        }
     }
 
     fn temp(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<String> {

@@ -20,7 +20,7 @@ impl Kit {
     }
 
     fn push(&mut self, name: &str, ty: ScalarType, elems: i64, role: Role, scope: Scope) -> TensorId {
-        let tensor = self.m.env.tensors.push(Tensor { name: name.into(), ty, dims: vec![], role, scope, range: None });
+        let tensor = self.m.env.tensors.push(Tensor { name: name.into(), ty, dims: vec![], role, scope, range: None, layout: vec![] });
         let elems = self.int(elems);
         self.m.buffers.push(Buffer { tensor, elems, offset: None });
         tensor
@@ -44,6 +44,7 @@ impl Kit {
             role: Role::Temp,
             scope: Scope::Global,
             range: None,
+            layout: vec![],
         });
         let (entries, lo, hi) = (self.int(8), self.int(0), self.int(1 << 20));
         let uf = self.m.env.ufs.push(Uf { name: name.into(), domain: vec![entries], def: UfDef::Extent { lo, hi } });

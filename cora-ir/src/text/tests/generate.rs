@@ -4,6 +4,7 @@ use super::Rng;
 use crate::env::{Dim, Env, Param, Role, Scope, Tensor, TensorDim, Uf, UfDef};
 use crate::graph::{Graph, Op};
 use crate::ids::{ExprId, ParamId, TensorId, UfId, VarId};
+use crate::layout::LayoutStep;
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use crate::schedule::{LoopRef, Schedule, Span, Step, StepKind, Tail};
 use crate::storage::{self, Buffer, Kernel, StorageModule, Table};
@@ -109,9 +110,19 @@ impl Gen {
         let ty = self.rng.pick(&ScalarType::ELEMENTS);
         let role = self.rng.pick(&[Role::Input, Role::ConstInput, Role::Output, Role::Temp]);
         let range = self.rng.chance(20).then(|| (self.expr(1, false), self.expr(1, false)));
-        let t = Tensor { name: self.name(), ty, dims, role, scope, range };
+        let layout = if self.rng.chance(30) { self.layout() } else { vec![] };
+        let t = Tensor { name: self.name(), ty, dims, role, scope, range, layout };
         let t = self.env.tensors.push(t);
         self.tensors.push(t);
+    }
+
+    fn layout(&mut self) -> Vec<LayoutStep> {
+        let steps = (0..1 + self.rng.below(3)).map(|n| match n {
+            0 => LayoutStep::Split { dim: 0, factor: 4, outer: self.name(), inner: self.name() },
+            1 => LayoutStep::Fuse { first: 1, count: 2, name: self.name() },
+            _ => LayoutStep::Reorder { order: vec![1, 0, 2] },
+        });
+        steps.collect()
     }
 
     fn literal(&mut self) -> Literal {
@@ -324,7 +335,7 @@ impl Gen {
         }
         for _ in 0..self.rng.below(3) {
             let name = self.name();
-            let kinds: Vec<StepKind> = (0..15).map(|i| self.step(i)).collect();
+            let kinds: Vec<StepKind> = (0..18).map(|i| self.step(i)).collect();
             let steps = kinds.into_iter().map(|kind| Step { kind, span: Span::default() }).collect();
             g.schedules.push(Schedule { name, steps });
         }
@@ -367,6 +378,9 @@ impl Gen {
                 StepKind::CacheRead { stage, tensor: self.name(), name, scope, at, layout, access: None }
             }
             13 => StepKind::SetScope { stage, scope },
+            14 => StepKind::SplitDim { tensor: stage, dim: at.name, factor: multiple, outer: name, inner: at.stage },
+            15 => StepKind::FuseDims { tensor: stage, dims: vec![at.name, at.stage], name },
+            16 => StepKind::ReorderDims { tensor: stage, order: vec![at.name, name] },
             _ => StepKind::Relax { target: at },
         }
     }

@@ -1,0 +1,93 @@
+//! The stored dimensions of a tensor: what its layout steps make of its own dimensions.
+//!
+//! ```text
+//! [b: M, i: lens(b)], split 1 32 -> io ii   =>  [b: M, io: ceildiv(lens(b), 32), ii: 32]
+//!                                               at [b, i // 32, i % 32]
+//! [b: M, i: lens(b)], fuse 0 2 -> t         =>  [t: row(M)] at [row(b) + i]
+//! ```
+//!
+//! The rule of offsets (`layout`) then applies to the stored dimensions as to any others. Each step
+//! maps different positions to different ones, so the whole does.
+
+use super::layout::{Layout, sizes};
+use cora_ir::layout::LayoutStep;
+use cora_ir::{Env, ExprId};
+
+/// Stored dimensions.
+pub struct Stored {
+    /// Their sizes, outermost first, the j-th over `Arg(0..j)`, their own indices; none is negative.
+    pub extents: Vec<ExprId>,
+    /// Their indices, over the indices `Arg(0..rank)` of the tensor's own dimensions.
+    pub index: Vec<ExprId>,
+}
+
+impl Stored {
+    /// What `steps` make of dimensions of `extents` (the j-th over `Arg(0..j)`, not negative); `name`
+    /// is the base of the names of functions that are made.
+    pub fn new(env: &mut Env, name: &str, extents: Vec<ExprId>, steps: &[LayoutStep]) -> Self {
+        let index = (0..extents.len() as u32).map(|d| env.pool.arg(d)).collect();
+        let mut out = Self { extents, index };
+        for step in steps {
+            match step {
+                LayoutStep::Split { dim, factor, .. } => out.split(env, *dim, *factor),
+                LayoutStep::Fuse { first, count, .. } => out.fuse(env, name, *first, *count),
+                LayoutStep::Reorder { order } => out.reorder(env, order),
+            }
+        }
+        out
+    }
+
+    fn split(&mut self, env: &mut Env, d: usize, factor: i64) {
+        let c = env.pool.int(factor);
+        let whole = env.pool.round_up(self.extents[d], factor);
+        let blocks = env.pool.floor_div(whole, c);
+        let blocks = cora_ir::affine::normalize(&mut env.pool, blocks);
+        // The old index d in terms of the new ones; inner dimensions move by one.
+        let mut renumber: Vec<ExprId> = (0..d as u32).map(|a| env.pool.arg(a)).collect();
+        let (outer, inner) = (env.pool.arg(d as u32), env.pool.arg(d as u32 + 1));
+        let base = env.pool.mul(outer, c);
+        renumber.push(env.pool.add(base, inner));
+        renumber.extend((d + 1..self.extents.len()).map(|a| env.pool.arg(a as u32 + 1)));
+        let mut extents = self.extents[..d].to_vec();
+        extents.extend([blocks, c]);
+        extents.extend(self.extents[d + 1..].iter().map(|&e| env.pool.instantiate(e, &renumber)));
+        // Extents have values in the padding of the last block too, perhaps negative ones.
+        self.extents = sizes(env, &extents);
+        let at = self.index[d];
+        let (block, within) = (env.pool.floor_div(at, c), env.pool.modulo(at, c));
+        self.index.splice(d..=d, [block, within]);
+    }
+
+    fn fuse(&mut self, env: &mut Env, name: &str, first: usize, count: usize) {
+        let end = first + count;
+        let outer: Vec<ExprId> = (0..first as u32).map(|a| env.pool.arg(a)).collect();
+        let fused = Layout { extents: &self.extents[..end], name };
+        let (volume, offset) = (fused.volume(env, first), fused.offset_within(env, first));
+        let flat = env.pool.arg(first as u32);
+        let steered = self.extents[end..].iter().any(|&e| {
+            env.pool.any(e, &mut |n| matches!(n, cora_ir::Expr::Arg(a) if (first..end).contains(&(*a as usize))))
+        });
+        let mut renumber = outer.clone();
+        if steered {
+            renumber.extend(fused.unflatten(env, first, &outer, flat));
+        } else {
+            renumber.resize(end, flat);
+        }
+        renumber.extend((end..self.extents.len()).map(|a| env.pool.arg((a - count + 1) as u32)));
+        let mut extents = self.extents[..first].to_vec();
+        extents.push(volume);
+        extents.extend(self.extents[end..].iter().map(|&e| env.pool.instantiate(e, &renumber)));
+        self.extents = extents;
+        let at = env.pool.instantiate(offset, &self.index);
+        self.index.splice(first..end, [at]);
+    }
+
+    fn reorder(&mut self, env: &mut Env, order: &[usize]) {
+        let mut renumber = vec![env.pool.int(0); order.len()];
+        for (new, &old) in order.iter().enumerate() {
+            renumber[old] = env.pool.arg(new as u32);
+        }
+        self.extents = order.iter().map(|&d| env.pool.instantiate(self.extents[d], &renumber)).collect();
+        self.index = order.iter().map(|&d| self.index[d]).collect();
+    }
+}
