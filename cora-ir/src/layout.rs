@@ -93,7 +93,8 @@ mod tests {
         let split = |dim, factor| LayoutStep::Split { dim, factor, outer: "o".into(), inner: "i".into() };
         let fuse = |first, count| LayoutStep::Fuse { first, count, name: "t".into() };
         let reorder = |order: &[usize]| LayoutStep::Reorder { order: order.to_vec() };
-        for bad in [split(2, 4), split(0, 0), fuse(0, 1), fuse(1, 2), fuse(usize::MAX, 2), reorder(&[0, 0]), reorder(&[0])]
+        for bad in
+            [split(2, 4), split(0, 0), fuse(0, 1), fuse(1, 2), fuse(usize::MAX, 2), reorder(&[0, 0]), reorder(&[0])]
         {
             assert_eq!(bad.rename(names(&["a", "b"])), None, "{bad:?}");
         }

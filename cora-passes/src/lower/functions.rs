@@ -256,8 +256,15 @@ impl Functions<'_> {
         let ty = if fits_i32(&mut self.env, f) { ScalarType::I32 } else { ScalarType::I64 };
         let name = self.env.fresh_tensor_name(&uf.name);
         let dims = vec![TensorDim { name: "entry".to_owned(), extent: entries, storage: entries }];
-        let tensor =
-            self.env.tensors.push(Tensor { name, ty, dims, role: Role::Temp, scope: Scope::Global, range: None, layout: vec![] });
+        let tensor = self.env.tensors.push(Tensor {
+            name,
+            ty,
+            dims,
+            role: Role::Temp,
+            scope: Scope::Global,
+            range: None,
+            layout: vec![],
+        });
         self.tables.push(Table { uf: f, tensor, entries, domain, body });
         tensor
     }

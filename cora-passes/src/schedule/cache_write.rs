@@ -75,7 +75,15 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
         dims.push(TensorDim { name: m.env.vars[l.var].name.clone(), extent: bound, storage: bound });
     }
     let ty = m.env.tensors[old].ty;
-    let new = m.env.tensors.push(Tensor { name: name.to_owned(), ty, dims, role: Role::Temp, scope, range: None, layout: vec![] });
+    let new = m.env.tensors.push(Tensor {
+        name: name.to_owned(),
+        ty,
+        dims,
+        role: Role::Temp,
+        scope,
+        range: None,
+        layout: vec![],
+    });
     let copy = copy_nest(m, &block, &spatial, new);
     let mut compute = block.clone();
     compute.stage = new;

@@ -24,7 +24,9 @@ impl Target {
         let t = &m.env.tensors[tensor];
         if t.role != Role::Temp {
             let (kind, hint) = match t.role {
-                Role::Output => ("an output", "compute it in a stage of another layout, by `cache_write` or an operator"),
+                Role::Output => {
+                    ("an output", "compute it in a stage of another layout, by `cache_write` or an operator")
+                }
                 _ => ("an input", "read it through a copy of another layout, by `cache_read`"),
             };
             return Err(Diagnostic::new("E0475", format!("`{name}` is {kind}: its storage is row-major as declared"))

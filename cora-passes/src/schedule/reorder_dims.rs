@@ -26,9 +26,8 @@ pub fn reorder_dims(m: &mut LoopModule, tensor: &str, names: &[String]) -> Resul
             .hint("name each dimension once"));
     }
     let mut next = named.iter().copied();
-    let order: Vec<usize> = (0..target.names.len())
-        .map(|d| if named.contains(&d) { next.next().unwrap_or(d) } else { d })
-        .collect();
+    let order: Vec<usize> =
+        (0..target.names.len()).map(|d| if named.contains(&d) { next.next().unwrap_or(d) } else { d }).collect();
     if let Some(extents) = target.extents(m) {
         for (at, &d) in order.iter().enumerate() {
             if let Some(&out) = order[at + 1..].iter().find(|&&o| depends(m, extents[d], o)) {

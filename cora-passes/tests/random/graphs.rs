@@ -222,8 +222,15 @@ impl Gen<'_> {
         for (t, d) in dims.iter_mut().zip(&outer) {
             t.name.clone_from(&self.g.env.dims[d.dim].name);
         }
-        let id =
-            self.g.env.tensors.push(Tensor { name, ty, dims, role: Role::Temp, scope: Scope::Global, range: None, layout: vec![] });
+        let id = self.g.env.tensors.push(Tensor {
+            name,
+            ty,
+            dims,
+            role: Role::Temp,
+            scope: Scope::Global,
+            range: None,
+            layout: vec![],
+        });
         let dim_ids = |dims: &[OpDim]| dims.iter().map(|d| d.dim).collect();
         self.g.ops.push(Op { tensor: id, spatial: dim_ids(&outer), reduce: dim_ids(&inner), combiner, value: value.e });
         let bound = match combiner {

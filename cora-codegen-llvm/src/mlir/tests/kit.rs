@@ -20,7 +20,15 @@ impl Kit {
     }
 
     fn push(&mut self, name: &str, ty: ScalarType, elems: i64, role: Role, scope: Scope) -> TensorId {
-        let tensor = self.m.env.tensors.push(Tensor { name: name.into(), ty, dims: vec![], role, scope, range: None, layout: vec![] });
+        let tensor = self.m.env.tensors.push(Tensor {
+            name: name.into(),
+            ty,
+            dims: vec![],
+            role,
+            scope,
+            range: None,
+            layout: vec![],
+        });
         let elems = self.int(elems);
         self.m.buffers.push(Buffer { tensor, elems, offset: None });
         tensor
