@@ -142,6 +142,7 @@ impl Bounds<'_> {
             role: Role::Temp,
             scope: Scope::Global,
             range: None,
+            layout: Vec::new(),
         });
         let reduce: Vec<DimId> = if combiner.is_some() { op.reduce.clone() } else { Vec::new() };
         self.ops.push(Op { tensor, spatial: op.spatial.clone(), reduce, combiner, value });
