@@ -464,15 +464,36 @@ impl ExprPool {
         if map.is_empty() {
             return id;
         }
-        self.rewrite(id, &mut |p, e| p.as_var(e).and_then(|v| map.get(&v).copied()))
+        let leaf = |n: &Expr| if let Expr::Var(v) = n { map.get(v).copied() } else { None };
+        self.replace_leaves(id, &mut FxHashMap::default(), &leaf)
     }
 
     /// Replaces the formal arguments `Arg(0)`, `Arg(1)`, ... by `actuals`.
     pub fn instantiate(&mut self, id: ExprId, actuals: &[ExprId]) -> ExprId {
-        self.rewrite(id, &mut |p, e| match p.get(e) {
-            Expr::Arg(n) => actuals.get(*n as usize).copied(),
-            _ => None,
-        })
+        let leaf = |n: &Expr| if let Expr::Arg(n) = n { actuals.get(*n as usize).copied() } else { None };
+        self.replace_leaves(id, &mut FxHashMap::default(), &leaf)
+    }
+
+    /// Replaces leaves, all at once: what comes in is not replaced again, even where a node around it
+    /// folds away (`$0 + $1` at `[$1, 0]` is `$1`).
+    fn replace_leaves(
+        &mut self,
+        id: ExprId,
+        memo: &mut FxHashMap<ExprId, ExprId>,
+        leaf: &dyn Fn(&Expr) -> Option<ExprId>,
+    ) -> ExprId {
+        if let Some(&done) = memo.get(&id) {
+            return done;
+        }
+        let kids = self.children(id);
+        let out = if kids.is_empty() {
+            leaf(self.get(id)).unwrap_or(id)
+        } else {
+            let new: Args = kids.iter().map(|&k| self.replace_leaves(k, memo, leaf)).collect();
+            if new == kids { id } else { self.with_children(id, &new) }
+        };
+        memo.insert(id, out);
+        out
     }
 
     /// Visits each distinct node below `id` once, operands first.
@@ -540,5 +561,23 @@ impl ExprPool {
     /// The id of a node that already exists.
     pub fn lookup(&self, node: &Expr) -> Option<ExprId> {
         self.index.get(node).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_are_replaced_once() {
+        let mut pool = ExprPool::default();
+        let (a, b, zero) = (pool.arg(0), pool.arg(1), pool.int(0));
+        let sum = pool.add(a, b);
+        assert_eq!(pool.instantiate(sum, &[b, zero]), b);
+        let (x, y) = (VarId::from_index(0), VarId::from_index(1));
+        let (vx, vy) = (pool.var(x), pool.var(y));
+        let sum = pool.add(vx, vy);
+        let map = [(x, vy), (y, zero)].into_iter().collect();
+        assert_eq!(pool.substitute(sum, &map), vy);
     }
 }
