@@ -7,6 +7,7 @@ use cora::codegen_llvm::llvm::TargetSpec;
 use cora::driver::{Failure, Source, lower};
 use cora::ir::interp::{self, Data, Results};
 use cora::ir::schedule::Schedule;
+use cora::ir::storage::StorageModule;
 use cora::ir::{TensorId, UfDef};
 use cora::passes::graph::check_accesses::check_accesses;
 use cora::passes::standard::StandardSimplifier;
@@ -54,7 +55,12 @@ pub fn message(f: Failure) -> String {
 impl Compiled {
     pub fn new(source: &Source, schedule: Option<&Schedule>, padded: bool) -> Result<Self, String> {
         let lowered = lower(source, schedule, padded, &mut |_| {}).map_err(message)?;
-        let program = compile(&lowered.storage, &TargetSpec::host(), &CompileOptions::default())
+        Self::of(&lowered.storage)
+    }
+
+    /// Native code for a module.
+    pub fn of(storage: &StorageModule) -> Result<Self, String> {
+        let program = compile(storage, &TargetSpec::host(), &CompileOptions::default())
             .map_err(|e| format!("code generation: {e}"))?;
         let kernels = program.jit().map_err(|e| format!("loading: {e}"))?;
         Ok(Self { desc: Arc::new(program.desc), kernels: Arc::new(kernels) })

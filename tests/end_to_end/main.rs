@@ -8,4 +8,8 @@ mod datasets;
 mod examples;
 mod harness;
 mod programs;
+#[path = "../../cora-passes/tests/random/mod.rs"]
+#[allow(dead_code, reason = "the tests of the passes use the rest")]
+mod random;
+mod random_native;
 mod tables;

@@ -171,6 +171,9 @@ impl Scalars<'_> {
         let Some(held) = self.memory.and_then(|m| m.get(table)) else {
             return Err(self.unsupported(format!("`{}` is searched before it exists", self.env.tensors[table].name)));
         };
+        if len <= 0 {
+            return Ok(None);
+        }
         let row = table_row(held.buf.len(), base, len).ok_or_else(|| self.out_of_bounds(table, &[base, len]))?;
         if !held.buf.range_defined(row.start, row.len()) {
             return Ok(None);

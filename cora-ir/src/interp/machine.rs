@@ -247,6 +247,11 @@ impl<'m> Machine<'m, '_> {
                 continue;
             }
             let [base, len, value] = operands.map(|o| self.regs.int_at(o, lane));
+            if len <= 0 {
+                // Nothing is read, and nothing found.
+                put_int(&mut self.regs, dst, lane, None);
+                continue;
+            }
             let Some(held) = self.memory.get(table) else { return Err(self.absent(table)) };
             let Some(row) = table_row(held.buf.len(), base, len) else {
                 return Err(self.fault(Fault::Outside(vec![base, len]), table, false));

@@ -18,7 +18,7 @@
 use super::compute_inline::zero_of;
 use super::pad::calls_with_arg;
 use super::region::bound_above;
-use super::tree::{clamp_surplus, enclosing, find_loop, loop_at, loop_at_mut, place_init};
+use super::tree::{clamp_surplus, enclosing, find_loop, looks_up_at, loop_at, loop_at_mut, place_init};
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::poly;
@@ -168,6 +168,10 @@ fn room(
             let binding = env.pool.as_var(e).and_then(|x| b.iters.iter().find(|i| i.var == x)).map(|i| i.binding);
             let uses = b.iters.iter().any(|i| env.pool.uses_var(e, i.var) && env.pool.uses_var(i.binding, var));
             let storage = env.tensors[b.tensor].dims[d].storage;
+            // Beyond the tile functions and tensors have no value.
+            if uses && b.iters.iter().any(|i| env.pool.uses_var(e, i.var) && looks_up_at(&env.pool, i.binding, var)) {
+                return None;
+            }
             if !uses || (binding == Some(v) && env.pool.as_int(storage).is_some_and(|n| n >= tile)) {
                 continue;
             }

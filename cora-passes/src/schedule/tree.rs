@@ -169,15 +169,20 @@ pub fn clamp_surplus(pool: &mut ExprPool, stmts: &mut [Stmt], v: VarId, last: Ex
 /// depends on `v`.
 fn looks_up(pool: &ExprPool, s: &Stmt, v: VarId) -> bool {
     let mut found = false;
-    let mut check = |e: ExprId| {
-        pool.walk(e, &mut |id, n| {
-            let lookup = matches!(n, cora_ir::Expr::Call(..) | cora_ir::Expr::Load { .. });
-            found = found || (lookup && pool.uses_var(id, v));
-        });
-    };
+    let mut check = |e: ExprId| found = found || looks_up_at(pool, e, v);
     s.walk(&mut |s| match s {
         Stmt::For(l) => check(l.extent),
         Stmt::Block(b) => b.predicate.iter().for_each(|&p| check(p)),
+    });
+    found
+}
+
+/// Whether `e` calls a function or reads a tensor at something that depends on `v`.
+pub fn looks_up_at(pool: &ExprPool, e: ExprId, v: VarId) -> bool {
+    let mut found = false;
+    pool.walk(e, &mut |id, n| {
+        let lookup = matches!(n, cora_ir::Expr::Call(..) | cora_ir::Expr::Load { .. });
+        found = found || (lookup && pool.uses_var(id, v));
     });
     found
 }

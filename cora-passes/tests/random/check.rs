@@ -75,14 +75,14 @@ fn options() -> Options {
     Options { threads: 1, ..Options::default() }
 }
 
-/// The case with that seed; nothing if its graph has no meaning for some batch.
-pub fn case(rng: &mut SmallRng) -> Result<Option<Case>, Failure> {
+/// A random case with that many batches; nothing if its graph has no meaning for some batch.
+pub fn case(rng: &mut SmallRng, count: usize) -> Result<Option<Case>, Failure> {
     let made = graph(rng);
     verified("graph", verify_graph(&made.graph))?;
     let text = print_graph(&made.graph);
     let again = parse_graph(&text).map_err(|d| Failure::new("parse graph", format!("{d}\n{text}")))?;
     same_text("graph", &text, &print_graph(&again))?;
-    let batches = batches(&made.graph, rng);
+    let batches = batches(&made.graph, count, rng);
     let expected: Result<Vec<Results>, _> =
         batches.iter().map(|(_, b)| run_graph(&made.graph, b, &options())).collect();
     Ok(expected.ok().map(|expected| Case { made, batches, expected }))
@@ -91,13 +91,14 @@ pub fn case(rng: &mut SmallRng) -> Result<Option<Case>, Failure> {
 /// Operators with more iterations than this get a smaller batch.
 const MAX_TRIPS: u64 = 2500;
 
-fn batches(graph: &Graph, rng: &mut SmallRng) -> Vec<(Pattern, Batch)> {
+/// The edge cases, then random ones.
+fn batches(graph: &Graph, count: usize, rng: &mut SmallRng) -> Vec<(Pattern, Batch)> {
     let nests = nests_of_graph(graph);
-    let one = |&p: &Pattern| batch(&graph.env, &nests, MAX_TRIPS, p, rng).map(|b| (p, b));
-    Pattern::ALL.iter().filter_map(one).collect()
+    let patterns = Pattern::ALL.into_iter().chain(std::iter::repeat(Pattern::Random)).take(count);
+    patterns.filter_map(|p| batch(&graph.env, &nests, MAX_TRIPS, p, rng).map(|b| (p, b))).collect()
 }
 
-fn verified(stage: &str, r: Result<(), Vec<VerifyError>>) -> Result<(), Failure> {
+pub fn verified(stage: &str, r: Result<(), Vec<VerifyError>>) -> Result<(), Failure> {
     r.map_err(|errors| {
         let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
         Failure::new(format!("verify {stage} [{}]", errors[0].rule), all.join("\n"))
@@ -266,7 +267,7 @@ fn check_storage(case: &Case, m: &StorageModule, pass: &str, dims: &[Vec<TensorD
 }
 
 /// The results are those of the graph.
-fn compare(case: &Case, b: usize, stage: &str, found: Result<Results, String>) -> Result<(), Failure> {
+pub fn compare(case: &Case, b: usize, stage: &str, found: Result<Results, String>) -> Result<(), Failure> {
     let fail =
         |kind: &str, detail: String| Failure { batch: Some(b), ..Failure::new(format!("{kind} {stage}"), detail) };
     let found = found.map_err(|e| fail(&format!("run ({})", without_numbers(&e)), e))?;

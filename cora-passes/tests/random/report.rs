@@ -1,8 +1,11 @@
 //! Many cases on all cores, and what is said about one that fails.
 
 use super::check::{Case, Counts, Failure, Log, Source, case, run};
-use cora_ir::schedule::StepKind;
+use cora_frontend::print_program;
+use cora_ir::Graph;
+use cora_ir::schedule::{Schedule, Step, StepKind};
 use cora_ir::text::{print_graph, print_step};
+use cora_passes::execution::{Pattern, verify_each};
 use rand::prelude::*;
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -17,7 +20,7 @@ thread_local! {
 }
 
 /// Keeps panics of checked code off the screen; others are shown as usual.
-fn catch_quietly() {
+pub fn catch_quietly() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let caught = PANIC.with_borrow_mut(|p| p.as_mut().map(|p| *p = info.to_string()).is_some());
@@ -28,7 +31,7 @@ fn catch_quietly() {
 }
 
 /// `f`, with a panic as a failure.
-fn guarded<T>(f: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+pub fn guarded<T>(f: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     PANIC.with_borrow_mut(|p| *p = Some(String::new()));
     let out = catch_unwind(AssertUnwindSafe(f));
     let message = PANIC.with_borrow_mut(Option::take).unwrap_or_default();
@@ -71,7 +74,7 @@ pub fn run_cases(first: u64, count: u64, max_failures: usize) -> (Counts, Vec<St
 fn one(seed: u64) -> (Counts, Option<String>) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut log = Log::default();
-    let made = match guarded(|| case(&mut rng)) {
+    let made = match guarded(|| case(&mut rng, Pattern::ALL.len())) {
         Err(f) => return (log.counts, Some(format!("seed {seed}: {}\n{}", f.kind, f.detail))),
         Ok(None) => {
             log.counts.meaningless += 1;
@@ -83,7 +86,7 @@ fn one(seed: u64) -> (Counts, Option<String>) {
     let outcome = guarded(|| run(&made, Source::Random(&mut rng, steps), &mut log));
     log.counts.cases += 1;
     log.counts.triples += made.batches.len() as u64;
-    let failure = outcome.err().map(|f| describe(seed, &made, &log.applied, f));
+    let failure = outcome.err().map(|f| minimised(seed, &made, &log.applied, f));
     (log.counts, failure)
 }
 
@@ -93,17 +96,17 @@ fn replay(made: &Case, steps: &[StepKind]) -> (Log, Option<Failure>) {
     (log, outcome.err())
 }
 
-/// Drops steps as long as the same check fails.
-fn minimise(made: &Case, steps: &[StepKind], kind: &str) -> Vec<StepKind> {
+/// Drops steps as long as the same check fails; `replay` gives the steps that were not refused.
+pub fn minimise(steps: &[StepKind], kind: &str, replay: Replay) -> Vec<StepKind> {
     let mut steps = steps.to_vec();
     loop {
         let before = steps.len();
         for at in (0..before).rev() {
             let mut fewer = steps.clone();
             fewer.remove(at);
-            let (log, failure) = replay(made, &fewer);
+            let (applied, failure) = replay(&fewer);
             if failure.is_some_and(|f| f.kind == kind) {
-                steps = log.applied;
+                steps = applied;
                 break;
             }
         }
@@ -113,26 +116,44 @@ fn minimise(made: &Case, steps: &[StepKind], kind: &str) -> Vec<StepKind> {
     }
 }
 
-fn describe(seed: u64, made: &Case, steps: &[StepKind], first: Failure) -> String {
-    let steps = minimise(made, steps, &first.kind);
-    let (log, again) = replay(made, &steps);
-    let f = again.unwrap_or(first);
+/// Tries steps in turn: those that were not refused, and what went wrong.
+pub type Replay<'a> = &'a dyn Fn(&[StepKind]) -> (Vec<StepKind>, Option<Failure>);
+
+/// The program with its schedule in the language of users, in a file to be run by itself.
+fn reproducer(seed: u64, graph: &Graph, steps: &[StepKind]) -> String {
+    let steps = steps.iter().map(|s| Step { kind: s.clone(), span: Default::default() }).collect();
+    let graph = Graph { schedules: vec![Schedule { name: "cpu".to_owned(), steps }], ..graph.clone() };
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("random-{seed}.cora"));
+    match std::fs::write(&path, print_program(&graph)) {
+        Ok(()) => path.display().to_string(),
+        Err(e) => format!("{}: {e}", path.display()),
+    }
+}
+
+/// The failure with the program, the fewest steps and the batch that show it.
+pub fn describe(seed: u64, made: &Case, steps: &[StepKind], f: &Failure) -> String {
     let mut out = format!("seed {seed}: {}\n{}\n", f.kind, f.detail);
+    let _ = writeln!(out, "--- as a program: {}", reproducer(seed, &made.made.graph, steps));
     let _ = writeln!(out, "--- graph\n{}", print_graph(&made.made.graph));
     let _ = writeln!(out, "--- steps, the fewest that fail so");
-    for s in &steps {
+    for s in steps {
         let _ = writeln!(out, "{}", print_step(s));
     }
-    let _ = writeln!(out, "--- the program before the last of them, or before the pass\n{}", log.module);
     if let Some((pattern, batch)) = f.batch.and_then(|b| made.batches.get(b)) {
-        let _ = writeln!(out, "--- batch {pattern:?}: params {:?}", batch.params);
-        let mut extents: Vec<_> = batch.extents.iter().collect();
-        extents.sort_by_key(|e| *e.0);
-        for (f, entries) in extents {
-            let _ = writeln!(out, "@{} {entries:?}", made.made.graph.env.ufs[*f].name);
-        }
+        let _ = writeln!(out, "--- batch {pattern:?}\n{}", verify_each::describe(&made.made.graph.env, batch));
     }
     out
+}
+
+fn minimised(seed: u64, made: &Case, steps: &[StepKind], first: Failure) -> String {
+    let again = |steps: &[StepKind]| {
+        let (log, failure) = replay(made, steps);
+        (log.applied, failure)
+    };
+    let steps = minimise(steps, &first.kind, &again);
+    let (log, failure) = replay(made, &steps);
+    let out = describe(seed, made, &steps, &failure.unwrap_or(first));
+    format!("{out}--- the program before the last of them, or before the pass\n{}", log.module)
 }
 
 fn summary(c: &Counts, seconds: f64) -> String {

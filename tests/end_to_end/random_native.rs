@@ -1,0 +1,153 @@
+//! Random programs under random schedules, compiled and run natively on many batches.
+//!
+//! `CORA_NATIVE_SEED` is the seed of the first case, `CORA_NATIVE_CASES` how many programs are compiled,
+//! and `CORA_NATIVE_BATCHES` on how many batches each one runs.
+
+use crate::harness::Compiled;
+use crate::random::check::{Case, Failure, case, compare, verified};
+use crate::random::report::{catch_quietly, describe, guarded, minimise};
+use crate::random::steps::Proposer;
+use cora::driver::Source;
+use cora::inputs;
+use cora::ir::interp::{Output, Results};
+use cora::ir::schedule::{Step, StepKind};
+use cora::ir::storage::StorageModule;
+use cora::ir::verify::{StorageForm, verify_storage};
+use cora::passes::lower::to_loops::lower_to_loops;
+use cora::passes::manager::{BACK_END, Invocation, PassContext, run_pipeline};
+use cora::passes::program::Program;
+use cora::passes::schedule::apply_step;
+use cora::passes::standard::StandardSimplifier;
+use cora::runtime::abi::Role;
+use rand::prelude::*;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+/// Where the steps come from.
+enum Steps<'a> {
+    Random(&'a mut SmallRng, usize),
+    Given(&'a [StepKind]),
+}
+
+/// The case under a schedule, ready for code generation, and the steps that were not refused; no
+/// module where a refusal of the back end is the user's affair.
+fn lowered(made: &Case, steps: Steps) -> (Vec<StepKind>, Result<Option<StorageModule>, Failure>) {
+    let mut m = lower_to_loops(&made.made.graph);
+    let mut applied = Vec::new();
+    let mut one = |m: &mut _, kind: StepKind| {
+        if apply_step(m, &Step { kind: kind.clone(), span: Default::default() }).is_ok() {
+            applied.push(kind);
+        }
+    };
+    match steps {
+        Steps::Given(all) => all.iter().for_each(|kind| one(&mut m, kind.clone())),
+        Steps::Random(rng, count) => {
+            let mut proposer = Proposer::new(rng);
+            for _ in 0..count {
+                if let Some(kind) = proposer.propose(&m) {
+                    one(&mut m, kind);
+                }
+            }
+        }
+    }
+    let passes: Vec<Invocation> =
+        BACK_END.iter().map(|p| Invocation { pass: (*p).to_owned(), args: String::new() }).collect();
+    let mut cx = PassContext { simplifier: &mut StandardSimplifier::new() };
+    let storage = match run_pipeline(Program::Loops(m), &passes, &mut cx, &mut |_| {}) {
+        Ok(Program::Storage(s)) => verified("storage", verify_storage(&s, StorageForm::Legal)).map(|()| Some(s)),
+        _ => Ok(None),
+    };
+    (applied, storage)
+}
+
+/// Runs the module on every batch, with one to three threads.
+fn run(made: &Case, storage: &StorageModule) -> Result<(), Failure> {
+    let compiled = Compiled::of(storage).map_err(|e| Failure::new("compile", e))?;
+    let source = Source { path: "random".to_owned(), text: String::new(), graph: made.made.graph.clone() };
+    let env = &source.graph.env;
+    let outputs = || compiled.desc.tensors.iter().filter(|t| t.role == Role::Output);
+    let mut instances: Vec<_> = (1..=3).map(|n| compiled.instance(n)).collect();
+    for (b, (_, batch)) in made.batches.iter().enumerate() {
+        let instance = &mut instances[b % 3];
+        let fail = |e: String| Failure { batch: Some(b), ..Failure::new("run natively", e) };
+        let arrays = compiled.run(instance, &source, batch).map_err(|e| fail(e.to_string()))?;
+        let mut found = Results::default();
+        for (t, array) in outputs().zip(&arrays) {
+            let data = inputs::to_data(array).map_err(|e| fail(e.to_string()))?;
+            let tensor = env.tensor_named(&t.name).ok_or_else(|| fail(format!("no tensor {}", t.name)))?;
+            let ranges = std::iter::once(0..data.len()).collect();
+            found.outputs.push(Output { tensor, data, outer: None, ranges });
+        }
+        compare(made, b, "native", Ok(found))?;
+    }
+    Ok(())
+}
+
+fn replay(made: &Case, steps: &[StepKind]) -> (Vec<StepKind>, Option<Failure>) {
+    let (applied, storage) = lowered(made, Steps::Given(steps));
+    let outcome = guarded(|| match storage {
+        Ok(Some(s)) => run(made, &s),
+        Ok(None) => Ok(()),
+        Err(f) => Err(f),
+    });
+    (applied, outcome.err())
+}
+
+/// Whether the program of that seed was compiled, and what went wrong.
+fn one(seed: u64, batches: usize) -> (bool, Option<String>) {
+    let mut rng = SmallRng::seed_from_u64(seed ^ 0x6e61_7469_7665);
+    let made = match guarded(|| case(&mut rng, batches)) {
+        Ok(Some(c)) => c,
+        Ok(None) => return (false, None),
+        Err(f) => return (false, Some(format!("seed {seed}: {}\n{}", f.kind, f.detail))),
+    };
+    let count = rng.random_range(5..=40);
+    let mut applied = Vec::new();
+    let outcome = guarded(|| {
+        let (steps, storage) = lowered(&made, Steps::Random(&mut rng, count));
+        applied = steps;
+        match storage? {
+            Some(s) => run(&made, &s).map(|()| true),
+            None => Ok(false),
+        }
+    });
+    match outcome {
+        Ok(compiled) => (compiled, None),
+        Err(f) => {
+            let steps = minimise(&applied, &f.kind, &|s| replay(&made, s));
+            let f = replay(&made, &steps).1.unwrap_or(f);
+            (true, Some(describe(seed, &made, &steps, &f)))
+        }
+    }
+}
+
+#[test]
+fn random_programs_run_natively() {
+    let first = setting("CORA_NATIVE_SEED", 1);
+    let (wanted, batches) = (setting("CORA_NATIVE_CASES", 300), setting("CORA_NATIVE_BATCHES", 30) as usize);
+    catch_quietly();
+    let (next, compiled) = (AtomicU64::new(first), AtomicU64::new(0));
+    let failures = Mutex::new(Vec::new());
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|s| {
+        for _ in 0..workers {
+            s.spawn(|| {
+                while compiled.load(Ordering::Relaxed) < wanted {
+                    let (done, failure) = one(next.fetch_add(1, Ordering::Relaxed), batches);
+                    compiled.fetch_add(u64::from(done), Ordering::Relaxed);
+                    failures.lock().expect("no panic while it is held").extend(failure);
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().expect("no panic while it was held");
+    println!("{} programs on {batches} batches each", compiled.load(Ordering::Relaxed));
+    for f in &failures {
+        println!("{f}\n================");
+    }
+    assert!(failures.is_empty(), "{} programs failed", failures.len());
+}
