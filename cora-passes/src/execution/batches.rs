@@ -3,7 +3,7 @@
 use super::world::{Entries, World};
 use cora_ir::interp::{Batch, Data};
 use cora_ir::types::round_float;
-use cora_ir::{Env, Expr, ExprId, ParamId, Role, TensorId, UfDef, VarId};
+use cora_ir::{EntityId, Env, Expr, ExprId, ParamId, Role, TensorId, UfDef, VarId};
 use rand::prelude::*;
 use rustc_hash::FxHashMap;
 
@@ -140,6 +140,9 @@ fn fill(env: &Env, world: &World, rng: &mut SmallRng) -> Option<Batch> {
     for (t, tensor) in env.tensors.iter().filter(|(_, t)| matches!(t.role, Role::Input | Role::ConstInput)) {
         let extents: Vec<_> = tensor.dims.iter().map(|d| d.extent).collect();
         let count = world.points(&extents, &[])?.len();
+        // What is given once is the same in every batch of the same sizes.
+        let mut fixed = SmallRng::seed_from_u64(t.index() as u64);
+        let rng = if tensor.role == Role::ConstInput { &mut fixed } else { &mut *rng };
         inputs.insert(t, elements(env, world, t, count, rng)?);
     }
     Some(Batch { params: world.params.clone(), extents, inputs })
