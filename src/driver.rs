@@ -5,6 +5,7 @@ use cora_ir::loops::LoopModule;
 use cora_ir::schedule::Schedule;
 use cora_ir::storage::StorageModule;
 use cora_ir::{Diagnostic, Graph};
+use cora_passes::execution::Observer;
 use cora_passes::manager::Report;
 use cora_passes::pipeline;
 use cora_passes::program::Program;
@@ -140,6 +141,29 @@ pub fn lower(
     Ok(Lowered { checked, storage, loops, times })
 }
 
+/// As [`lower`], but the program is interpreted before and after each pass on random lengths. Gives
+/// also how many batches there were.
+///
+/// # Errors
+/// Those of [`lower`]; the first pass that changes a result.
+pub fn lower_verified(
+    source: &Source,
+    schedule: Option<&Schedule>,
+    padded: bool,
+    observe: &mut dyn FnMut(&Report),
+) -> Result<(Lowered, usize), Failure> {
+    let mut observer = Observer::new(&Program::Graph(source.graph.clone()));
+    let lowered = lower(source, schedule, padded, &mut |r| {
+        observer.observe(r);
+        observe(r);
+    })?;
+    let batches = observer.finish().map_err(|(what, text)| {
+        let path = text.map(|t| write_reproducer(&t)).map_or(String::new(), |p| format!("\n  reproducer: {p}"));
+        Failure::Bug(format!("{what}{path}"))
+    })?;
+    Ok((lowered, batches))
+}
+
 /// Nothing reaches code generation unverified.
 fn verified(storage: &StorageModule) -> Result<(), Failure> {
     use cora_ir::verify::{StorageForm, verify_storage};
@@ -151,8 +175,12 @@ fn verified(storage: &StorageModule) -> Result<(), Failure> {
 
 /// Writes the module where a person can find it, and gives the path.
 pub fn reproducer(storage: &StorageModule) -> String {
+    write_reproducer(&cora_ir::text::print_storage(storage))
+}
+
+fn write_reproducer(text: &str) -> String {
     let path = std::env::temp_dir().join(format!("cora-{}.reproducer", std::process::id()));
     // The message that names the file matters more than an error in writing it.
-    let _ = std::fs::write(&path, cora_ir::text::print_storage(storage));
+    let _ = std::fs::write(&path, text);
     path.display().to_string()
 }

@@ -14,7 +14,7 @@ fn setting(name: &str, default: u64) -> u64 {
 
 #[test]
 fn random_schedules() {
-    let (first, count) = (setting("CORA_RANDOM_SEED", 1), setting("CORA_RANDOM_CASES", 1000));
+    let (first, count) = (setting("CORA_RANDOM_SEED", 1), setting("CORA_RANDOM_CASES", 800));
     let (_, failures) = report::run_cases(first, count, setting("CORA_RANDOM_FAILURES", 1) as usize);
     for f in &failures {
         println!("{f}\n================");

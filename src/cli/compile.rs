@@ -1,11 +1,12 @@
 //! `cora compile`: any form of a program, from the op graph to an object file.
 
 use super::{PATHS, write_out};
-use crate::driver::{Failure, Source, lower};
+use crate::driver::{Failure, Source, lower, lower_verified};
 use clap::ValueEnum;
 use cora_codegen_llvm::compile::{CompileOptions, CompiledProgram, compile as compile_native};
 use cora_codegen_llvm::llvm::{CodegenError, TargetSpec};
 use cora_ir::text;
+use cora_passes::manager::Report;
 use cora_passes::program::Program;
 use std::path::PathBuf;
 
@@ -70,6 +71,10 @@ pub struct Args {
     /// Write the program after each pass into this folder.
     #[arg(long)]
     dump_dir: Option<PathBuf>,
+    /// Interpret the program before and after each pass on random lengths; exit 70 if a pass changes
+    /// what it computes.
+    #[arg(long)]
+    verify_each: bool,
     /// Print the time of each pass, on stderr.
     #[arg(long)]
     time_passes: bool,
@@ -120,7 +125,7 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
         })?;
     }
     let (mut n, mut failed) = (0, None);
-    let lowered = lower(&source, schedule, args.padded, &mut |r| {
+    let mut observe = |r: &Report| {
         let printed = (args.print_ir_after_all || args.dump_dir.is_some()).then(|| r.program.print());
         if let Some(p) = printed.as_deref().filter(|_| args.print_ir_after_all) {
             eprintln!("// after {}\n{p}", r.invocation);
@@ -132,7 +137,14 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
             }
             n += 1;
         }
-    })?;
+    };
+    let lowered = if args.verify_each {
+        let (lowered, batches) = lower_verified(&source, schedule, args.padded, &mut observe)?;
+        eprintln!("every pass keeps the results on {batches} batches");
+        lowered
+    } else {
+        lower(&source, schedule, args.padded, &mut observe)?
+    };
     if let Some(f) = failed {
         return Err(Failure::User(f));
     }

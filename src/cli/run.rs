@@ -3,7 +3,7 @@
 use super::compile::{native, target_spec};
 use super::prepare::{Prepared, prepare};
 use crate::check::{Comparison, compare, reconsider, tolerances};
-use crate::driver::{Failure, Lowered, Source, lower};
+use crate::driver::{Failure, Lowered, Source, lower, lower_verified};
 use crate::inputs;
 use crate::report::{KernelRow, RunReport, TableRow};
 use cora_codegen_llvm::describe::program_desc;
@@ -67,6 +67,10 @@ pub struct Args {
     /// Worker threads; 0 = one for each core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
+    /// Interpret the program before and after each pass on random lengths; exit 70 if a pass changes
+    /// what it computes.
+    #[arg(long)]
+    pub verify_each: bool,
     /// Fill padding and unused memory with NaN before each run.
     #[arg(long)]
     pub poison: bool,
@@ -209,7 +213,13 @@ impl Compiled {
         let target = if interpreted { None } else { Some(target_spec(&args.target, &args.target_cpu)?) };
         let start = Instant::now();
         let schedule = source.schedule(args.schedule.as_deref(), if interpreted { "cpu" } else { &args.target })?;
-        let lowered = lower(source, schedule, padded, &mut |_| {})?;
+        let lowered = if args.verify_each {
+            let (lowered, batches) = lower_verified(source, schedule, padded, &mut |_| {})?;
+            eprintln!("every pass keeps the results on {batches} batches");
+            lowered
+        } else {
+            lower(source, schedule, padded, &mut |_| {})?
+        };
         let desc = Arc::new(program_desc(&lowered.storage).map_err(|e| Failure::Bug(e.to_string()))?);
         let threads = match args.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),

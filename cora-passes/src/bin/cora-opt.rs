@@ -1,6 +1,7 @@
 //! `cora-opt FILE --pass-pipeline 'a,b{args}'`: runs passes on the text of any stage.
 
 use clap::Parser;
+use cora_passes::execution::Observer;
 use cora_passes::manager::{PASSES, PassContext, parse_pipeline, run_pipeline};
 use cora_passes::program::Program;
 use cora_passes::standard::StandardSimplifier;
@@ -23,6 +24,10 @@ struct Args {
     /// Print the time of each pass, on stderr.
     #[arg(long)]
     time_passes: bool,
+    /// Interpret the program before and after each pass on random lengths; exit 70 if a pass changes
+    /// what it computes.
+    #[arg(long)]
+    verify_each: bool,
     /// List the passes.
     #[arg(long)]
     list_passes: bool,
@@ -41,19 +46,22 @@ fn main() -> ExitCode {
             print!("{text}");
             ExitCode::SUCCESS
         }
-        Err(message) => {
+        Err((message, code)) => {
             eprintln!("{message}");
-            ExitCode::from(1)
+            ExitCode::from(code)
         }
     }
 }
 
-fn run(args: &Args) -> Result<String, String> {
-    let source = read(&args.file).map_err(|e| format!("error[E0600]: cannot read `{}`: {e}", args.file))?;
-    let program = Program::parse(&source).map_err(|d| locate(&d, &source))?;
-    let pipeline = parse_pipeline(&args.pass_pipeline).map_err(|d| d.to_string())?;
+/// The text after all passes; else a message and the exit code.
+fn run(args: &Args) -> Result<String, (String, u8)> {
+    let user = |e: String| (e, 1);
+    let source = read(&args.file).map_err(|e| user(format!("error[E0600]: cannot read `{}`: {e}", args.file)))?;
+    let program = Program::parse(&source).map_err(|d| user(locate(&d, &source)))?;
+    let pipeline = parse_pipeline(&args.pass_pipeline).map_err(|d| user(d.to_string()))?;
     let mut simplifier = StandardSimplifier::new();
     let mut cx = PassContext { simplifier: &mut simplifier };
+    let mut observer = args.verify_each.then(|| Observer::new(&program));
     let program = run_pipeline(program, &pipeline, &mut cx, &mut |r| {
         if args.print_ir_after_all {
             eprintln!("// after {}\n{}", r.invocation, r.program.print());
@@ -61,8 +69,15 @@ fn run(args: &Args) -> Result<String, String> {
         if args.time_passes {
             eprintln!("{:>10.3} ms  {}", r.time.as_secs_f64() * 1e3, r.invocation);
         }
+        if let Some(o) = &mut observer {
+            o.observe(r);
+        }
     })
-    .map_err(|ds| ds.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+    .map_err(|ds| user(ds.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
+    if let Some(o) = observer {
+        let batches = o.finish().map_err(|(what, _)| (format!("error: {what}"), 70))?;
+        eprintln!("every pass keeps the results on {batches} batches");
+    }
     Ok(program.print())
 }
 

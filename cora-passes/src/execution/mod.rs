@@ -5,4 +5,4 @@ pub mod verify_each;
 pub mod world;
 
 pub use batches::{Nest, Pattern, batch};
-pub use verify_each::{Fault, VerifyEach};
+pub use verify_each::{Fault, Observer, VerifyEach};

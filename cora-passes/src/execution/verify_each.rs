@@ -7,6 +7,7 @@
 use super::batches::{Nest, Pattern, batch};
 use crate::graph::check_accesses::check_accesses;
 use crate::graph::error_bounds::{epsilon, error_bounds};
+use crate::manager::Report;
 use crate::program::Program;
 use crate::standard::StandardSimplifier;
 use cora_ir::interp::{Batch, Data, InterpError, Options, Results, run_graph, run_loops, run_storage};
@@ -18,6 +19,9 @@ use std::fmt::{self, Write};
 
 /// Operators run at most this many iterations in one batch.
 const MOST_TRIPS: u64 = 200_000;
+
+/// Of the batches that [`Observer`] makes.
+const SEED: u64 = 1;
 
 /// The batches that every pass is checked on.
 const PATTERNS: [Pattern; 6] = [
@@ -60,6 +64,41 @@ pub struct VerifyEach {
     dims: Option<Vec<Vec<TensorDim>>>,
     names: Vec<String>,
     text: Vec<String>,
+}
+
+/// Checks each pass that it is told of until one is at fault.
+pub struct Observer {
+    state: Result<VerifyEach, String>,
+    fault: Option<(Fault, String)>,
+}
+
+impl Observer {
+    /// For pipelines that begin with `program`.
+    pub fn new(program: &Program) -> Self {
+        Self { state: VerifyEach::new(program, SEED), fault: None }
+    }
+
+    /// Checks the program after a pass.
+    pub fn observe(&mut self, r: &Report) {
+        let Ok(state) = &mut self.state else { return };
+        if self.fault.is_none()
+            && let Err(f) = state.check(&r.invocation.to_string(), r.program)
+        {
+            self.fault = Some((f, r.program.print()));
+        }
+    }
+
+    /// How many batches each pass was checked on.
+    ///
+    /// # Errors
+    /// The first pass at fault with the text of the program after it, or why nothing could be checked.
+    pub fn finish(self) -> Result<usize, (String, Option<String>)> {
+        match (self.state, self.fault) {
+            (Err(e), _) => Err((format!("the program cannot be interpreted: {e}"), None)),
+            (_, Some((f, text))) => Err((f.to_string(), Some(text))),
+            (Ok(s), None) => Ok(s.samples.len()),
+        }
+    }
 }
 
 fn options() -> Options {
