@@ -191,6 +191,13 @@ pub enum StepKind {
         /// The new scope.
         scope: crate::env::Scope,
     },
+    /// `rfactor S.ko -> Sf`: a new stage computes a reduction's partial results for each iteration of a loop.
+    Rfactor {
+        /// A loop that its stage is reduced over.
+        target: LoopRef,
+        /// Name of the new stage.
+        name: String,
+    },
     /// `relax S.i`: drops the tail predicate of a local stage's loop; surplus iterations read
     /// clamped, valid positions and write elements that nobody reads.
     Relax {

@@ -223,6 +223,12 @@ impl<'a> ScheduleBuilder<'a> {
         self.step(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
     }
 
+    /// A new stage `name` computes the partial results of a reduction for each iteration of one of its loops.
+    pub fn rfactor(&mut self, target: impl ToLoop, name: &str) -> &mut Self {
+        let target = self.at(target);
+        self.step(StepKind::Rfactor { target, name: name.into() })
+    }
+
     /// Where an attached stage's buffer lives.
     pub fn set_scope(&mut self, stage: impl ToStage, scope: Scope) -> &mut Self {
         let stage = self.stage(stage);

@@ -13,7 +13,7 @@ const MAX_CALLS: u32 = 32;
 const MAX_STEPS: usize = 100_000;
 
 /// Every step.
-pub(crate) const STEPS: [&str; 17] = [
+pub(crate) const STEPS: &[&str] = &[
     "split",
     "fuse",
     "reorder",
@@ -30,6 +30,7 @@ pub(crate) const STEPS: [&str; 17] = [
     "cache_write",
     "cache_read",
     "set_scope",
+    "rfactor",
     "relax",
 ];
 /// Words inside steps, which are no parameters.
@@ -251,6 +252,11 @@ impl Cx<'_> {
                 p.expect("at")?;
                 let at = loop_ref(p)?;
                 kinds.push(StepKind::CacheWrite { stage, name, scope, at });
+            }
+            "rfactor" => {
+                let target = loop_ref(p)?;
+                p.expect("->")?;
+                kinds.push(StepKind::Rfactor { target, name: p.name("the new stage's name")?.name });
             }
             "set_scope" => {
                 let stage = p.name("a stage")?.name;

@@ -43,6 +43,7 @@ pub fn print_step(step: &StepKind) -> String {
             format!("cache_read {stage}{dot}{tensor} -> {name} {} at {}{layout}{access}", scope.name(), at(r))
         }
         StepKind::SetScope { stage, scope } => format!("set_scope {stage} {}", scope.name()),
+        StepKind::Rfactor { target, name } => format!("rfactor {} -> {name}", at(target)),
         StepKind::Relax { target } => format!("relax {}", at(target)),
     }
 }

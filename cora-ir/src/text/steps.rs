@@ -38,6 +38,7 @@ pub fn print_step(step: &StepKind) -> String {
         StepKind::Vectorize { target, width } => {
             format!("vectorize {}{}", loop_ref(target), width.map_or(String::new(), |w| format!(" {w}")))
         }
+        StepKind::Rfactor { target, name } => format!("rfactor {} -> @{}", loop_ref(target), quote(name)),
         StepKind::Unroll { target } => format!("unroll {}", loop_ref(target)),
         StepKind::Parallel { target } => format!("parallel {}", loop_ref(target)),
         StepKind::PadLoop { target, multiple } => format!("pad_loop {} {multiple}", loop_ref(target)),
@@ -84,7 +85,7 @@ type Rule = fn(&mut Parser) -> Parse<StepKind>;
 impl Parser {
     /// One scheduling step.
     pub(super) fn step(&mut self) -> Parse<StepKind> {
-        let rules: [(&str, Rule); 17] = [
+        let rules: &[(&str, Rule)] = &[
             ("split", Self::split),
             ("fuse", Self::fuse),
             ("reorder", Self::reorder),
@@ -100,10 +101,11 @@ impl Parser {
             ("compute_inline", |p| Ok(StepKind::ComputeInline { stage: p.stage_name()? })),
             ("cache_write", Self::cache_write),
             ("cache_read", Self::cache_read),
+            ("rfactor", Self::rfactor),
             ("relax", |p| Ok(StepKind::Relax { target: p.loop_ref()? })),
             ("set_scope", |p| Ok(StepKind::SetScope { stage: p.stage_name()?, scope: p.choice("a scope", &SCOPES)? })),
         ];
-        let rule = self.choice("a scheduling step", &rules)?;
+        let rule = self.choice("a scheduling step", rules)?;
         rule(self)
     }
 
@@ -192,6 +194,12 @@ impl Parser {
         let stage = self.stage_name()?;
         self.word("at")?;
         Ok(StepKind::ComputeAt { stage, at: self.loop_ref()? })
+    }
+
+    fn rfactor(&mut self) -> Parse<StepKind> {
+        let target = self.loop_ref()?;
+        self.punct("->")?;
+        Ok(StepKind::Rfactor { target, name: self.stage_name()? })
     }
 
     fn cache_write(&mut self) -> Parse<StepKind> {

@@ -15,6 +15,7 @@ pub mod region;
 pub mod relax;
 pub mod reorder;
 pub mod reorder_dims;
+pub mod rfactor;
 pub mod split;
 pub mod split_dim;
 pub mod tree;
@@ -52,6 +53,7 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
             &cache_read::CacheRead { stage, tensor, name, scope: *scope, at, layout, access: *access },
         ),
         StepKind::SetScope { stage, scope } => set_scope(m, stage, *scope),
+        StepKind::Rfactor { target, name } => rfactor::rfactor(m, target, name),
         StepKind::Relax { target } => relax::relax(m, target),
     }
     .map_err(|d| d.at(step.span))

@@ -26,6 +26,7 @@ pub fn kind_name(s: &StepKind) -> &'static str {
         StepKind::CacheRead { .. } => "cache_read",
         StepKind::SetScope { .. } => "set_scope",
         StepKind::Relax { .. } => "relax",
+        StepKind::Rfactor { .. } => "rfactor",
     }
 }
 
@@ -64,7 +65,11 @@ impl<'r> Proposer<'r> {
             79..83 => Some(StepKind::ComputeInline { stage: self.temp(m, &stages)? }),
             83..89 => self.cache_write(m, &stages),
             89..95 => self.cache_read(m, &stages),
-            95..98 => Some(StepKind::Relax { target: self.any_loop(m, &stages)? }),
+            95..97 => Some(StepKind::Relax { target: self.any_loop(m, &stages)? }),
+            97..99 => {
+                let target = self.any_loop(m, &stages)?;
+                Some(StepKind::Rfactor { target, name: self.fresh("P") })
+            }
             _ => {
                 let scope = *[Scope::Local, Scope::Reg, Scope::Reg, Scope::Global].choose(self.rng)?;
                 Some(StepKind::SetScope { stage: name(m, *stages.choose(self.rng)?), scope })

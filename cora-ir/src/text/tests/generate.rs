@@ -335,7 +335,7 @@ impl Gen {
         }
         for _ in 0..self.rng.below(3) {
             let name = self.name();
-            let kinds: Vec<StepKind> = (0..18).map(|i| self.step(i)).collect();
+            let kinds: Vec<StepKind> = (0..19).map(|i| self.step(i)).collect();
             let steps = kinds.into_iter().map(|kind| Step { kind, span: Span::default() }).collect();
             g.schedules.push(Schedule { name, steps });
         }
@@ -381,6 +381,7 @@ impl Gen {
             14 => StepKind::SplitDim { tensor: stage, dim: at.name, factor: multiple, outer: name, inner: at.stage },
             15 => StepKind::FuseDims { tensor: stage, dims: vec![at.name, at.stage], name },
             16 => StepKind::ReorderDims { tensor: stage, order: vec![at.name, name] },
+            17 => StepKind::Rfactor { target: at, name },
             _ => StepKind::Relax { target: at },
         }
     }

@@ -1,0 +1,222 @@
+//! `rfactor S.ko -> Sf`: a reduction's partial results for each iteration of one of its loops.
+//!
+//! ```text
+//! for i { S[i] = 0; for ko { for ki { S[i] += x(ko*4+ki) } } }
+//!   =>  for i { for ko { Sf[i, ko] = 0; for ki { Sf[i, ko] += x(ko*4+ki) } } }
+//!       for i { S[i] = 0; for ko { S[i] += Sf[i, ko] } }
+//! ```
+//!
+//! The partial results are a tensor of their own, ragged where the loop's extent depends on where the
+//! element is. They are combined in the order of the loop, whoever computed them: results do not
+//! depend on the number of threads (paper section 4.1; TVM's primitive of the same name).
+//!
+//! Requires: the stage is not attached, and is reduced over the loop; the loop's extent is a function of
+//! the element. Ensures: every element combines the same terms, in another order; the new stage
+//! has the stage's loops under their names, the stage keeps its spatial loops and the one named.
+
+use super::tree::{
+    Path, enclosing, find_loop, find_stage, is_condition, is_reduction_var, loop_at, place_init, remove_init,
+    stages_below, stmt_at, substitute,
+};
+use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::schedule::LoopRef;
+use cora_ir::{Diagnostic, Env, ExprId, ExprPool, Role, Scope, Tensor, TensorDim, TensorId, VarId};
+use rustc_hash::FxHashMap;
+
+/// Makes the new stage `name` compute the partial results of `target`'s stage for each of its iterations.
+///
+/// # Errors
+/// `E0401`/`E0402` unknown stage or loop, `E0411` a loop that is not serial, `E0460` the name is taken,
+/// `E0494` a loop that the stage is not reduced over, `E0495` an attached stage, or one with others
+/// attached in its loops, `E0496` a loop whose extent is no function of the stage's element.
+pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), Diagnostic> {
+    let old = find_stage(m, &target.stage)?;
+    let shown = format!("{}.{}", target.stage, target.name);
+    if m.env.tensor_named(name).is_some() {
+        return Err(Diagnostic::new("E0460", format!("there already is a tensor `{name}`"))
+            .hint("choose another name for the new stage"));
+    }
+    let var = loop_at(&m.body, &find_loop(m, target)?).var;
+    let nest = Nest::of(m, old, &target.stage)?;
+    let at = nest.loops.iter().position(|l| l.var == var).filter(|_| is_reduction_var(&m.env.pool, &nest.block, var));
+    let (Some(at), BlockRole::Update(_)) = (at, nest.block.role) else {
+        return Err(Diagnostic::new("E0494", format!("`{}` is not reduced over `{shown}`", target.stage))
+            .hint("name a loop that the stage is reduced over"));
+    };
+    if let Some(l) = nest.loops.iter().find(|l| is_reduced(m, &nest, l) && l.kind != LoopKind::Serial) {
+        let l = &m.env.vars[l.var].name;
+        return Err(Diagnostic::new("E0411", format!("loop `{}.{l}` is no longer serial", target.stage))
+            .hint("factor the reduction first, then make loops vector or unrolled"));
+    }
+    let dims = dims(m, &nest, at, &shown)?;
+    let tensor = &m.env.tensors[old];
+    let ty = tensor.ty;
+    let new = m.env.tensors.push(Tensor {
+        name: name.to_owned(),
+        ty,
+        dims,
+        role: Role::Temp,
+        scope: Scope::Global,
+        range: None,
+        layout: Vec::new(),
+    });
+    remove_init(&mut m.body, old);
+    let partial = partial_nest(m, &nest, var, new);
+    let combined = combined_nest(m, &nest, var, new);
+    let top = nest.top;
+    m.body[top] = combined;
+    m.body.insert(top, partial);
+    place_init(m, new);
+    place_init(m, old);
+    Ok(())
+}
+
+/// The loops around a stage's block, outermost first, and the block.
+struct Nest {
+    top: usize,
+    loops: Vec<For>,
+    block: Block,
+}
+
+impl Nest {
+    fn of(m: &LoopModule, stage: TensorId, name: &str) -> Result<Self, Diagnostic> {
+        let mut body = m.body.clone();
+        remove_init(&mut body, stage);
+        let mut tops = (0..body.len()).filter(|&n| stages_below(&body[n..=n]).contains(&stage));
+        let (Some(top), None) = (tops.next(), tops.next()) else { return Err(shared(name)) };
+        let mut path: Path = vec![top];
+        while let Some(Stmt::For(l)) = stmt_at(&body, &path) {
+            if l.body.len() != 1 || l.stage != stage {
+                return Err(shared(name));
+            }
+            path.push(0);
+        }
+        let Some(Stmt::Block(block)) = stmt_at(&body, &path) else { return Err(shared(name)) };
+        let loops = enclosing(&body, &path).into_iter().map(|l| For { body: Vec::new(), ..l.clone() }).collect();
+        Ok(Self { top, loops, block: block.clone() })
+    }
+}
+
+fn shared(name: &str) -> Diagnostic {
+    Diagnostic::new("E0495", format!("`{name}` is not alone in its loops"))
+        .hint("factor the reduction before stages are attached; the new stage can be attached itself")
+}
+
+fn is_reduced(m: &LoopModule, nest: &Nest, l: &For) -> bool {
+    is_reduction_var(&m.env.pool, &nest.block, l.var)
+}
+
+/// The dimensions of the partial results: the stage's, and the loop's iterations.
+fn dims(m: &mut LoopModule, nest: &Nest, at: usize, shown: &str) -> Result<Vec<TensorDim>, Diagnostic> {
+    let extent = nest.loops[at].extent;
+    let over_element = element_extent(&mut m.env, nest, extent);
+    let alone = !m.env.pool.vars_of(over_element).iter().any(|v| nest.loops.iter().any(|l| l.var == *v));
+    if !alone || is_condition(&m.env.pool, extent) {
+        return Err(Diagnostic::new(
+            "E0496",
+            format!("the number of iterations of `{shown}` is no function of the element"),
+        )
+        .hint(
+            "factor the reduction before its spatial loops are split, or name a loop outside the other reduced ones",
+        ));
+    }
+    let mut dims = m.env.tensors[nest.block.tensor].dims.clone();
+    let name = m.env.vars[nest.loops[at].var].name.clone();
+    dims.push(TensorDim { name, extent: over_element, storage: over_element });
+    Ok(dims)
+}
+
+/// An extent over loop variables as one over the indices of the stage's tensor (`Arg`s).
+fn element_extent(env: &mut Env, nest: &Nest, extent: ExprId) -> ExprId {
+    let mut map: FxHashMap<ExprId, ExprId> = FxHashMap::default();
+    for (n, &x) in nest.block.index.iter().enumerate() {
+        let bound = nest.block.iters.iter().find(|i| env.pool.as_var(x) == Some(i.var));
+        if let Some(i) = bound {
+            let arg = env.pool.arg(n as u32);
+            map.insert(i.binding, arg);
+        }
+    }
+    replace(&mut env.pool, extent, &map)
+}
+
+/// Replaces whole subexpressions.
+fn replace(pool: &mut ExprPool, e: ExprId, map: &FxHashMap<ExprId, ExprId>) -> ExprId {
+    pool.rewrite(e, &mut |_, x| map.get(&x).copied())
+}
+
+/// The stage's own nest, with the partial results as its target.
+fn partial_nest(m: &mut LoopModule, nest: &Nest, var: VarId, new: TensorId) -> Stmt {
+    let mut block = nest.block.clone();
+    block.stage = new;
+    block.tensor = new;
+    let (iter, index) = loop_iter(m, nest, var);
+    let at = block.iters.iter().position(|i| i.kind == IterKind::Reduce).unwrap_or(block.iters.len());
+    block.iters.insert(at, iter);
+    block.index.push(index);
+    let mut stmt = Stmt::Block(block);
+    for l in nest.loops.iter().rev() {
+        stmt = Stmt::For(For { stage: new, body: vec![stmt], ..l.clone() });
+    }
+    stmt
+}
+
+/// An iterator for the iterations of the factored loop, and the index made of it.
+fn loop_iter(m: &mut LoopModule, nest: &Nest, var: VarId) -> (Iter, ExprId) {
+    let l = &nest.loops[nest.loops.iter().position(|l| l.var == var).unwrap_or_default()];
+    let whole = l.extent;
+    // A domain is over the block's own iterators.
+    let mut map: FxHashMap<ExprId, ExprId> = FxHashMap::default();
+    for i in nest.block.iters.iter().filter(|i| i.kind == IterKind::Spatial) {
+        let v = m.env.pool.var(i.var);
+        map.insert(i.binding, v);
+    }
+    let extent = replace(&mut m.env.pool, whole, &map);
+    let name = m.env.vars[var].name.clone();
+    let own = m.env.new_var(name);
+    let binding = m.env.pool.var(var);
+    let index = m.env.pool.var(own);
+    (Iter { var: own, kind: IterKind::Spatial, extent, binding }, index)
+}
+
+/// The stage's spatial loops and the factored one around the sum of the partial results.
+fn combined_nest(m: &mut LoopModule, nest: &Nest, var: VarId, new: TensorId) -> Stmt {
+    let (mut reduce, _) = loop_iter(m, nest, var);
+    let mut block = nest.block.clone();
+    let dropped: Vec<VarId> =
+        nest.loops.iter().filter(|l| l.var != var && is_reduced(m, nest, l)).map(|l| l.var).collect();
+    block.predicate.retain(|&p| !m.env.pool.vars_of(p).iter().any(|v| dropped.contains(v)));
+    block.iters.retain(|i| i.kind == IterKind::Spatial);
+    // Its own iterators, then its own loops.
+    let mut rename: FxHashMap<VarId, ExprId> = FxHashMap::default();
+    for i in block.iters.iter_mut().chain([&mut reduce]) {
+        i.extent = m.env.pool.substitute(i.extent, &rename);
+        let name = m.env.vars[i.var].name.clone();
+        let fresh = m.env.new_var(name);
+        let e = m.env.pool.var(fresh);
+        rename.insert(i.var, e);
+        i.var = fresh;
+    }
+    for x in &mut block.index {
+        *x = m.env.pool.substitute(*x, &rename);
+    }
+    reduce.kind = IterKind::Reduce;
+    let at: Vec<ExprId> = block.index.iter().copied().chain([m.env.pool.var(reduce.var)]).collect();
+    block.iters.push(reduce);
+    block.value = m.env.load(new, at);
+    let mut vars: FxHashMap<VarId, ExprId> = FxHashMap::default();
+    let mut loops = Vec::new();
+    for l in nest.loops.iter().filter(|l| !dropped.contains(&l.var)) {
+        let name = m.env.vars[l.var].name.clone();
+        let fresh = m.env.new_var(name);
+        let extent = m.env.pool.substitute(l.extent, &vars);
+        let e = m.env.pool.var(fresh);
+        vars.insert(l.var, e);
+        loops.push(For { var: fresh, extent, ..l.clone() });
+    }
+    let mut stmts = vec![Stmt::Block(block)];
+    substitute(&mut m.env.pool, &mut stmts, &vars);
+    for l in loops.into_iter().rev() {
+        stmts = vec![Stmt::For(For { body: stmts, ..l })];
+    }
+    stmts.remove(0)
+}
