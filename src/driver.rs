@@ -110,7 +110,7 @@ pub struct Lowered {
     pub times: Vec<(String, Duration)>,
 }
 
-/// Runs every pass up to code generation; `observe` sees the program after each.
+/// Runs every pass up to code generation for a processor; `observe` sees the program after each.
 ///
 /// # Errors
 /// The user's mistakes, rendered.
@@ -120,11 +120,25 @@ pub fn lower(
     padded: bool,
     observe: &mut dyn FnMut(&Report),
 ) -> Result<Lowered, Failure> {
+    lower_for(source, schedule, padded, false, observe)
+}
+
+/// [`lower`], where `grid` says whether a program without a schedule gets one for a GPU.
+///
+/// # Errors
+/// The user's mistakes, rendered.
+pub fn lower_for(
+    source: &Source,
+    schedule: Option<&Schedule>,
+    padded: bool,
+    grid: bool,
+    observe: &mut dyn FnMut(&Report),
+) -> Result<Lowered, Failure> {
     let mut simplifier = StandardSimplifier::new();
     let (mut times, mut loops, mut checked) = (Vec::new(), LoopModule::default(), Graph::default());
     let storage = pipeline::compile(
         &source.graph,
-        &pipeline::Options { schedule, padded },
+        &pipeline::Options { schedule, padded, grid },
         &mut simplifier,
         &mut |r: &Report| {
             times.push((r.invocation.to_string(), r.time));
@@ -150,10 +164,11 @@ pub fn lower_verified(
     source: &Source,
     schedule: Option<&Schedule>,
     padded: bool,
+    grid: bool,
     observe: &mut dyn FnMut(&Report),
 ) -> Result<(Lowered, usize), Failure> {
     let mut observer = Observer::new(&Program::Graph(source.graph.clone()));
-    let lowered = lower(source, schedule, padded, &mut |r| {
+    let lowered = lower_for(source, schedule, padded, grid, &mut |r| {
         observer.observe(r);
         observe(r);
     })?;

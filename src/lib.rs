@@ -13,6 +13,7 @@ pub mod inputs;
 pub mod report;
 pub mod work;
 
+pub use cora_codegen_cuda as codegen_cuda;
 pub use cora_codegen_llvm as codegen_llvm;
 pub use cora_frontend as frontend;
 pub use cora_ir as ir;

@@ -1,1 +1,121 @@
-//! Storage dialect to PTX.
+//! The storage dialect's way to PTX: which architectures there are, what a block may have on each, the lowering of
+//! MLIR for NVIDIA GPUs, and the description of launches for the runtime.
+//!
+//! The mapping of grids to MLIR text is shared with the CPU ([`cora_codegen_llvm::mlir`]); it makes no choice that a
+//! pass could have made visible. Neither a GPU nor a CUDA toolkit is needed to build or test this crate: LLVM writes
+//! PTX, and the driver of the machine that runs it assembles it.
+//!
+//! ```text
+//! StorageModule ─ mlir::emit_grid ─► MLIR text ─ GPU_PIPELINE ─► llvm dialect ─► LLVM IR ─ O3 ─► PTX
+//!               └ describe::grid_desc ─► ProgramDesc, GridDesc
+//! ```
+
+mod target;
+
+use cora_codegen_llvm::describe::{self, DescribeError};
+use cora_codegen_llvm::llvm::{CodegenError, LlvmModule, MlirModule};
+use cora_codegen_llvm::mlir::{self, EmitError, GridArg as Emitted};
+use cora_ir::storage::StorageModule;
+use cora_runtime::abi::{GridArg, GridDesc, GridLaunch, ProgramDesc};
+
+pub use target::{ARCHITECTURES, GpuTarget};
+
+/// Lowers `llvm`, `nvvm`, `scf`, `arith`, `math` and `vector` to what LLVM's NVPTX back end takes.
+pub const GPU_PIPELINE: &str = "builtin.module(\
+    canonicalize,\
+    cse,\
+    convert-scf-to-cf,\
+    convert-vector-to-llvm{reassociate-fp-reductions=1},\
+    convert-math-to-llvm,\
+    convert-arith-to-llvm,\
+    convert-ub-to-llvm,\
+    convert-index-to-llvm,\
+    convert-cf-to-llvm,\
+    convert-nvvm-to-llvm,\
+    cse,\
+    reconcile-unrealized-casts)";
+
+/// Why a program could not be compiled for a GPU.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompileError {
+    /// The module is not what emission requires, or uses a function that GPUs do not have.
+    #[error(transparent)]
+    Emit(#[from] EmitError),
+    /// The module cannot be described to the runtime.
+    #[error(transparent)]
+    Describe(#[from] DescribeError),
+    /// MLIR or LLVM failed.
+    #[error(transparent)]
+    Codegen(#[from] CodegenError),
+    /// More shared memory than a block of the target has.
+    #[error("kernel `{kernel}` needs {bytes} bytes of shared memory, a block on {target} has {most}")]
+    Shared {
+        /// The kernel.
+        kernel: String,
+        /// What it needs.
+        bytes: u64,
+        /// What there is.
+        most: u64,
+        /// The architecture.
+        target: String,
+    },
+}
+
+/// A program for one GPU architecture.
+#[derive(Clone, Debug)]
+pub struct GridProgram {
+    /// The MLIR text as emitted, before any pass.
+    pub mlir: String,
+    /// The optimised LLVM IR.
+    pub llvm: String,
+    /// The kernels.
+    pub ptx: String,
+    /// What the runtime needs to know.
+    pub desc: ProgramDesc,
+    /// How each kernel is launched.
+    pub grid: GridDesc,
+    /// What it was compiled for.
+    pub target: GpuTarget,
+}
+
+/// Compiles a verified, legalised module; the same module and target give the same bytes.
+///
+/// # Errors
+///
+/// [`CompileError`]; for modules that meet the requirements, only what the target lacks.
+pub fn compile(module: &StorageModule, target: &GpuTarget) -> Result<GridProgram, CompileError> {
+    let (desc, blocks) = describe::grid_desc(module)?;
+    let (mlir, kernels) = mlir::emit_grid(module)?;
+    let mut launches = Vec::new();
+    for (k, blocks) in kernels.iter().zip(blocks) {
+        if k.shared > target.shared_memory() {
+            return Err(CompileError::Shared {
+                kernel: k.symbol.clone(),
+                bytes: k.shared,
+                most: target.shared_memory(),
+                target: target.name().to_owned(),
+            });
+        }
+        let args = k.args.iter().map(|a| match *a {
+            Emitted::Buffer(i) => GridArg::Buffer(i),
+            Emitted::Table(i) => GridArg::Table(i),
+            Emitted::Param(i) => GridArg::Param(i),
+        });
+        launches.push(GridLaunch {
+            symbol: k.symbol.clone(),
+            blocks,
+            threads: k.threads,
+            // Bounded by the target above.
+            shared: if k.dynamic { k.shared as u32 } else { 0 },
+            args: args.collect(),
+        });
+    }
+    let mut parsed = MlirModule::parse(&mlir)?;
+    parsed.run_pipeline(GPU_PIPELINE)?;
+    let mut llvm = LlvmModule::from_mlir(&parsed, &target.spec())?;
+    llvm.optimize("default<O3>")?;
+    let ptx = llvm.emit_asm()?;
+    let llvm = llvm.to_ir_string();
+    Ok(GridProgram { mlir, llvm, ptx, desc, grid: GridDesc { launches }, target: target.clone() })
+}

@@ -66,15 +66,29 @@ pub enum DescribeFault {
 ///
 /// [`DescribeError`] for a module that was not completely lowered.
 pub fn program_desc(module: &StorageModule) -> Result<ProgramDesc, DescribeError> {
-    let slots = Slots::new(module);
+    described(module, Slots::new(module)).map(|d| d.0)
+}
+
+/// The description of a module for a GPU, and the number of blocks that each kernel is launched with, in the module's
+/// order: in agreement with the code that [`mlir::emit_grid`](crate::mlir::emit_grid) writes.
+///
+/// # Errors
+///
+/// [`DescribeError`] for a module that was not completely lowered.
+pub fn grid_desc(module: &StorageModule) -> Result<(ProgramDesc, Vec<[Ix; 3]>), DescribeError> {
+    described(module, Slots::grid(module))
+}
+
+fn described(module: &StorageModule, slots: Slots) -> Result<(ProgramDesc, Vec<[Ix; 3]>), DescribeError> {
     let mut d = Describer { module, indices: Indices::new(module, &slots), slots };
     let params =
         module.env.params.iter().map(|(_, p)| ParamDesc { name: p.name.clone(), lo: p.lo, hi: p.hi }).collect();
     let (tables, extents) = d.tables()?;
     let (tensors, buffers) = d.tensors_and_buffers()?;
     let setup = usage::setup_kernels(module, &d.slots);
-    let (mut kernels, mut setup_kernels) = (Vec::new(), Vec::new());
+    let (mut kernels, mut setup_kernels, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
     for (i, kernel) in module.kernels.iter().enumerate() {
+        blocks.push(d.blocks(kernel)?);
         let desc = d.kernel(i, kernel)?;
         if setup[i] { setup_kernels.push(desc) } else { kernels.push(desc) }
     }
@@ -83,7 +97,7 @@ pub fn program_desc(module: &StorageModule) -> Result<ProgramDesc, DescribeError
         ProgramDesc { version: ABI_VERSION, name, params, extents, tables, tensors, buffers, kernels, setup_kernels };
     desc.validate()
         .map_err(|e| DescribeError { at: format!("program `{}`", module.name), fault: DescribeFault::Invalid(e) })?;
-    Ok(desc)
+    Ok((desc, blocks))
 }
 
 struct Describer<'m> {
@@ -219,7 +233,7 @@ impl Describer<'_> {
                 elems: self.ix(elems, &what)?,
                 kind: kind.unwrap_or(match t.scope {
                     Scope::Local => BufferKind::PerWorker,
-                    Scope::Global | Scope::Reg => BufferKind::Temp,
+                    Scope::Global | Scope::Shared | Scope::Reg => BufferKind::Temp,
                 }),
                 align: 64,
             });
@@ -229,6 +243,28 @@ impl Describer<'_> {
 
     fn buffer_number(&self, tensor: TensorId) -> Option<usize> {
         self.slots.buffers().iter().position(|&t| t == tensor)
+    }
+
+    /// The extents of block loops along x, y and z.
+    fn blocks(&mut self, kernel: &Kernel) -> Result<[Ix; 3], DescribeError> {
+        let mut blocks = [Ix::Const(1), Ix::Const(1), Ix::Const(1)];
+        let mut fault = None;
+        self.indices.lets.clear();
+        for s in &kernel.body {
+            s.walk(&mut |s| match s {
+                Stmt::Let { var, value } => drop(self.indices.lets.insert(*var, *value)),
+                Stmt::For { extent, kind, .. } if kind.is_block() => {
+                    let dimension = kind.axis().map_or(0, |a| a.dimension());
+                    match self.ix(*extent, format!("the number of blocks of kernel `{}`", kernel.name)) {
+                        Ok(n) => blocks[dimension] = n.max(0),
+                        Err(e) => fault = Some(e),
+                    }
+                }
+                _ => {}
+            });
+        }
+        self.indices.lets.clear();
+        fault.map_or(Ok(blocks), Err)
     }
 
     fn kernel(&mut self, i: usize, kernel: &Kernel) -> Result<KernelDesc, DescribeError> {

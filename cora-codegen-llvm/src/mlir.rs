@@ -32,6 +32,7 @@ mod arith;
 mod builder;
 mod convert;
 mod expr;
+mod grid;
 mod kernel;
 mod lanes;
 mod library;
@@ -45,6 +46,7 @@ use cora_ir::ScalarType;
 use cora_ir::storage::StorageModule;
 
 use crate::llvm::TargetSpec;
+pub use grid::{GridArg, GridKernel};
 pub use slots::{Slot, Slots};
 
 /// How to emit.
@@ -114,6 +116,9 @@ pub enum EmitFault {
         /// The type of the value read or written.
         ty: ScalarType,
     },
+    /// A function that ends as a call of libm, on a device that has none.
+    #[error("`{0}` of f64 has no expansion for a GPU")]
+    NoDeviceFunction(&'static str),
     /// Vectors of different numbers of lanes, or a vector where a scalar belongs.
     #[error("{0}")]
     Lanes(&'static str),
@@ -136,4 +141,24 @@ pub fn emit(module: &StorageModule, options: &EmitOptions) -> Result<String, Emi
         kernels.push_str(&text);
     }
     Ok(format!("module {{\n{}{kernels}}}\n", library.text()))
+}
+
+/// The MLIR text of a module for a GPU, and how to launch each of its kernels; the same module gives the same bytes.
+///
+/// Requires: verified and legalised. Kernels without bound loops run on one thread.
+///
+/// # Errors
+///
+/// [`EmitError`] for a module that breaks the requirement, or that uses what GPUs do not have.
+pub fn emit_grid(module: &StorageModule) -> Result<(String, Vec<GridKernel>), EmitError> {
+    let slots = Slots::grid(module);
+    let mut library = library::Library::grid();
+    let (mut kernels, mut launches) = (String::new(), Vec::new());
+    for (kernel, symbol) in module.kernels.iter().zip(slots.symbols()) {
+        let (text, launch) = grid::emit(module, &slots, &mut library, kernel, symbol)
+            .map_err(|fault| EmitError { kernel: kernel.name.clone(), fault })?;
+        kernels.push_str(&text);
+        launches.push(launch);
+    }
+    Ok((format!("module {{\n{}{kernels}}}\n", library.text()), launches))
 }

@@ -119,18 +119,24 @@ pub enum Role {
 pub enum Scope {
     /// One buffer for the whole program.
     Global,
-    /// Attached in a loop: one slot for each worker.
+    /// Attached in a loop: one slot for each worker; in a grid, for each thread.
     Local,
+    /// In a grid: one buffer for each block, shared by its threads.
+    Shared,
     /// Attached in a loop; every index is a constant after unrolling, so it becomes registers.
     Reg,
 }
 
 impl Scope {
+    /// Every scope.
+    pub const ALL: [Scope; 4] = [Self::Global, Self::Local, Self::Shared, Self::Reg];
+
     /// The name in text.
     pub fn name(self) -> &'static str {
         match self {
             Self::Global => "global",
             Self::Local => "local",
+            Self::Shared => "shared",
             Self::Reg => "reg",
         }
     }

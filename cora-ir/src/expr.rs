@@ -82,6 +82,24 @@ pub struct ExprPool {
 }
 
 impl ExprPool {
+    /// The constant that `e` never exceeds, from its form.
+    pub fn constant_bound(&self, e: ExprId) -> Option<i64> {
+        match *self.get(e) {
+            Expr::Int(v) => Some(v),
+            Expr::Bin(BinOp::Min, a, b) => match (self.constant_bound(a), self.constant_bound(b)) {
+                (Some(x), Some(y)) => Some(x.min(y)),
+                (x, y) => x.or(y),
+            },
+            Expr::Bin(BinOp::Add, a, b) => self.constant_bound(a)?.checked_add(self.constant_bound(b)?),
+            Expr::Bin(BinOp::FloorDiv, a, b) => {
+                let c = self.as_int(b).filter(|&c| c > 0)?;
+                Some(floor_div(self.constant_bound(a)?, c))
+            }
+            Expr::Bin(BinOp::Max, a, b) => Some(self.constant_bound(a)?.max(self.constant_bound(b)?)),
+            _ => None,
+        }
+    }
+
     /// The node behind an id.
     pub fn get(&self, id: ExprId) -> &Expr {
         &self.nodes[id.index()]

@@ -25,6 +25,57 @@ pub enum Stmt {
     Block(Block),
 }
 
+/// What of a grid a loop's iterations are spread over.
+///
+/// A grid is a set of blocks that run independently; the threads of one block share memory and
+/// meet at barriers (CUDA's model). Thread loops stand inside block loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Axis {
+    /// One block an iteration.
+    BlockX,
+    /// One block an iteration; at most 65535.
+    BlockY,
+    /// One block an iteration; at most 65535.
+    BlockZ,
+    /// One thread an iteration; neighbours in a warp.
+    ThreadX,
+    /// One thread an iteration.
+    ThreadY,
+    /// One thread an iteration; at most 64.
+    ThreadZ,
+}
+
+impl Axis {
+    /// Every axis.
+    pub const ALL: [Axis; 6] = [Self::BlockX, Self::BlockY, Self::BlockZ, Self::ThreadX, Self::ThreadY, Self::ThreadZ];
+
+    /// The name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BlockX => "block.x",
+            Self::BlockY => "block.y",
+            Self::BlockZ => "block.z",
+            Self::ThreadX => "thread.x",
+            Self::ThreadY => "thread.y",
+            Self::ThreadZ => "thread.z",
+        }
+    }
+
+    /// 0, 1 or 2 for x, y and z.
+    pub fn dimension(self) -> usize {
+        match self {
+            Self::BlockX | Self::ThreadX => 0,
+            Self::BlockY | Self::ThreadY => 1,
+            Self::BlockZ | Self::ThreadZ => 2,
+        }
+    }
+
+    /// Whether iterations are threads of one block (else they are blocks).
+    pub fn is_thread(self) -> bool {
+        matches!(self, Self::ThreadX | Self::ThreadY | Self::ThreadZ)
+    }
+}
+
 /// How a loop runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LoopKind {
@@ -36,11 +87,24 @@ pub enum LoopKind {
     Vector,
     /// Replicated; the extent's greatest value is a constant.
     Unroll,
+    /// Over the blocks of a grid, or the threads of a block; iterations are independent.
+    Bound(Axis),
 }
 
 impl LoopKind {
     /// Every kind.
-    pub const ALL: [LoopKind; 4] = [Self::Serial, Self::Parallel, Self::Vector, Self::Unroll];
+    pub const ALL: [LoopKind; 10] = [
+        Self::Serial,
+        Self::Parallel,
+        Self::Vector,
+        Self::Unroll,
+        Self::Bound(Axis::BlockX),
+        Self::Bound(Axis::BlockY),
+        Self::Bound(Axis::BlockZ),
+        Self::Bound(Axis::ThreadX),
+        Self::Bound(Axis::ThreadY),
+        Self::Bound(Axis::ThreadZ),
+    ];
 
     /// The name in text.
     pub fn name(self) -> &'static str {
@@ -49,7 +113,26 @@ impl LoopKind {
             Self::Parallel => "parallel",
             Self::Vector => "vector",
             Self::Unroll => "unroll",
+            Self::Bound(axis) => axis.name(),
         }
+    }
+
+    /// The axis that the loop is bound to.
+    pub fn axis(self) -> Option<Axis> {
+        match self {
+            Self::Bound(axis) => Some(axis),
+            _ => None,
+        }
+    }
+
+    /// Whether iterations are threads of a block.
+    pub fn is_thread(self) -> bool {
+        self.axis().is_some_and(Axis::is_thread)
+    }
+
+    /// Whether iterations are blocks of a grid.
+    pub fn is_block(self) -> bool {
+        self.axis().is_some_and(|a| !a.is_thread())
     }
 }
 

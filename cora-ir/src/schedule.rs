@@ -1,5 +1,7 @@
 //! Schedules as data: steps that name stages and loops in text, since steps create loops.
 
+use crate::loops::Axis;
+
 /// Bytes `start..end` of the source text; `0..0` for steps that come from the builder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct Span {
@@ -44,6 +46,40 @@ pub enum Tail {
     Exact,
     /// The inner loop always runs `factor` times; a predicate masks the surplus.
     Mask,
+}
+
+/// What the iterations of a bound loop become.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Binding {
+    /// Blocks or threads along one axis.
+    Axis(Axis),
+    /// Warps of the block: `thread.y`, where the innermost axis has the 32 lanes of a warp.
+    Warp,
+    /// Virtual threads: every thread runs them all, interleaved.
+    Virtual,
+}
+
+impl Binding {
+    /// Every binding.
+    pub const ALL: [Binding; 8] = [
+        Self::Axis(Axis::BlockX),
+        Self::Axis(Axis::BlockY),
+        Self::Axis(Axis::BlockZ),
+        Self::Axis(Axis::ThreadX),
+        Self::Axis(Axis::ThreadY),
+        Self::Axis(Axis::ThreadZ),
+        Self::Warp,
+        Self::Virtual,
+    ];
+
+    /// The name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Axis(a) => a.name(),
+            Self::Warp => "warp",
+            Self::Virtual => "vthread",
+        }
+    }
 }
 
 /// Where a padded position count is rounded to.
@@ -97,6 +133,14 @@ pub enum StepKind {
     Parallel {
         /// The loop.
         target: LoopRef,
+    },
+    /// `bind S.i block.x`: iterations become blocks of a grid or threads of a block; `vthread`:
+    /// each thread runs all iterations, interleaved.
+    Bind {
+        /// The loop.
+        target: LoopRef,
+        /// What the iterations become.
+        to: Binding,
     },
     /// `pad_loop S.i 2`: rounds a loop's extent up (paper: loop padding).
     PadLoop {

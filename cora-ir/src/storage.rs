@@ -98,6 +98,9 @@ pub enum Stmt {
         /// Lanes (or the one element) to write; nothing = all.
         mask: Option<ExprId>,
     },
+    /// Every thread of the block waits for all others; what was written to shared and global
+    /// memory before it is seen after it. Stands outside thread loops.
+    Barrier,
 }
 
 impl Stmt {
@@ -107,12 +110,47 @@ impl Stmt {
         match self {
             Stmt::For { body, .. } => body.iter().for_each(|s| s.walk(f)),
             Stmt::If { then, other, .. } => then.iter().chain(other).for_each(|s| s.walk(f)),
-            Stmt::Let { .. } | Stmt::Store { .. } => {}
+            Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Barrier => {}
         }
     }
 }
 
+impl Kernel {
+    /// Whether a loop of it is bound to a grid.
+    pub fn is_grid(&self) -> bool {
+        let mut found = false;
+        for s in &self.body {
+            s.walk(&mut |s| found |= matches!(s, Stmt::For { kind: LoopKind::Bound(_), .. }));
+        }
+        found
+    }
+
+    /// Threads of a block along x, y and z: the greatest extents of thread loops, 1 where there is
+    /// none. Nothing if one has no constant bound.
+    pub fn threads(&self, env: &Env) -> Option<[i64; 3]> {
+        let mut threads = Some([1; 3]);
+        for s in &self.body {
+            s.walk(&mut |s| {
+                if let Stmt::For { extent, kind: LoopKind::Bound(axis), .. } = s
+                    && axis.is_thread()
+                {
+                    match (env.pool.constant_bound(*extent), &mut threads) {
+                        (Some(n), Some(t)) => t[axis.dimension()] = n.max(t[axis.dimension()]),
+                        _ => threads = None,
+                    }
+                }
+            });
+        }
+        threads
+    }
+}
+
 impl StorageModule {
+    /// Whether kernels of it run on a grid.
+    pub fn is_grid(&self) -> bool {
+        self.kernels.iter().any(Kernel::is_grid)
+    }
+
     /// The layout of `tensor`.
     pub fn buffer(&self, tensor: TensorId) -> Option<&Buffer> {
         self.buffers.iter().find(|b| b.tensor == tensor)

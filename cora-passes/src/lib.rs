@@ -4,6 +4,7 @@
 //! Absent from this crate: LLVM and MLIR, the `.cora` language.
 #![forbid(unsafe_code)]
 
+pub mod default_grid;
 pub mod default_schedule;
 pub mod execution;
 pub mod graph;

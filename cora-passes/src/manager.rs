@@ -1,9 +1,11 @@
 //! The pass manager: named passes, pipelines as text, and an observer that sees every step.
 
-use crate::lower::{Simplifier, functions, hoist, legalize, to_loops, to_storage, vectorize};
+use crate::lower::{
+    Simplifier, functions, hoist, legalize, place_barriers, shape_blocks, to_loops, to_storage, vectorize,
+};
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};
-use crate::{default_schedule, graph};
+use crate::{default_grid, default_schedule, graph};
 use cora_ir::text::Stage;
 use cora_ir::{Diagnostic, schedule::Step};
 use std::time::{Duration, Instant};
@@ -76,6 +78,17 @@ pub const PASSES: &[Pass] = &[
         },
     },
     Pass {
+        name: "default-grid",
+        summary: "schedule nests for a grid of blocks and threads by rules about their shape",
+        input: Stage::Loop,
+        run: |p, _, _| {
+            on_loops(p, |m| {
+                default_grid::default_grid_schedule(m);
+                Ok(())
+            })
+        },
+    },
+    Pass {
         name: "relax-register-tails",
         summary: "run full tiles where a stage writes registers",
         input: Stage::Loop,
@@ -104,6 +117,18 @@ pub const PASSES: &[Pass] = &[
         run: |p, cx, _| on_storage(p, |m| functions::lower_functions(m, cx.simplifier)),
     },
     Pass {
+        name: "shape-blocks",
+        summary: "thread loops of a grid get constant extents",
+        input: Stage::Storage,
+        run: |p, _, _| match p {
+            Program::Storage(mut m) => {
+                shape_blocks::shape_blocks(&mut m).map_err(|d| vec![d])?;
+                Ok(Program::Storage(m))
+            }
+            p => Ok(p),
+        },
+    },
+    Pass {
         name: "vectorize-and-unroll",
         summary: "vector and unrolled loops become statements",
         input: Stage::Storage,
@@ -123,6 +148,18 @@ pub const PASSES: &[Pass] = &[
             Program::Storage(mut m) => {
                 legalize::demote_registers(&mut m);
                 legalize::check_kernels(&m).map_err(|d| vec![d])?;
+                Ok(Program::Storage(m))
+            }
+            p => Ok(p),
+        },
+    },
+    Pass {
+        name: "place-barriers",
+        summary: "barriers between threads of a block",
+        input: Stage::Storage,
+        run: |p, _, _| match p {
+            Program::Storage(mut m) => {
+                place_barriers::place_barriers(&mut m).map_err(|d| vec![d])?;
                 Ok(Program::Storage(m))
             }
             p => Ok(p),
@@ -170,8 +207,16 @@ impl std::fmt::Display for Invocation {
 }
 
 /// The passes from a scheduled loop module to code generation.
-pub const BACK_END: &[&str] =
-    &["relax-register-tails", "to-storage", "lower-functions", "vectorize-and-unroll", "hoist-loads", "legalize"];
+pub const BACK_END: &[&str] = &[
+    "relax-register-tails",
+    "to-storage",
+    "lower-functions",
+    "shape-blocks",
+    "vectorize-and-unroll",
+    "hoist-loads",
+    "legalize",
+    "place-barriers",
+];
 
 /// Reads `a,b{args},c`.
 ///

@@ -15,6 +15,8 @@ pub struct Options<'a> {
     pub schedule: Option<&'a Schedule>,
     /// Compile the fully padded form of the program.
     pub padded: bool,
+    /// Whether a program without a schedule gets one for a grid.
+    pub grid: bool,
 }
 
 fn invoke(pass: &str) -> Invocation {
@@ -49,7 +51,10 @@ pub fn compile(
                 observe(&Report { invocation: &invocation, program: &program, time: start.elapsed() });
             }
         }
-        None => program = run_pipeline(program, &[invoke("default-schedule")], &mut cx, observe)?,
+        None => {
+            let pass = if options.grid { "default-grid" } else { "default-schedule" };
+            program = run_pipeline(program, &[invoke(pass)], &mut cx, observe)?;
+        }
     }
     let back: Vec<Invocation> = BACK_END.iter().map(|p| invoke(p)).collect();
     match run_pipeline(program, &back, &mut cx, observe)? {

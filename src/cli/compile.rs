@@ -1,8 +1,9 @@
 //! `cora compile`: any form of a program, from the op graph to an object file.
 
 use super::{PATHS, write_out};
-use crate::driver::{Failure, Source, lower, lower_verified};
+use crate::driver::{Failure, Source, lower_for, lower_verified};
 use clap::ValueEnum;
+use cora_codegen_cuda::{ARCHITECTURES, GpuTarget, GridProgram};
 use cora_codegen_llvm::compile::{CompileOptions, CompiledProgram, compile as compile_native};
 use cora_codegen_llvm::llvm::{CodegenError, TargetSpec};
 use cora_ir::text;
@@ -29,6 +30,8 @@ enum Emit {
     Asm,
     /// A relocatable object file.
     Object,
+    /// NVIDIA's portable assembly, for a `cuda` target.
+    Ptx,
     /// Dimension graphs as DOT.
     Dot,
     /// Dimension graphs as SVG.
@@ -44,7 +47,7 @@ enum Emit {
 pub struct Args {
     /// The program.
     program: PathBuf,
-    /// The target: cpu.
+    /// The target: cpu, or cuda:ARCH such as cuda:sm_80 (cuda alone is cuda:sm_80).
     #[arg(long, default_value = "cpu")]
     target: String,
     /// The processor to compile for; `host` is this machine's.
@@ -83,10 +86,50 @@ pub struct Args {
     explain_guards: bool,
 }
 
+/// What to compile for.
+pub enum Target {
+    /// A processor.
+    Cpu(TargetSpec),
+    /// A GPU.
+    Gpu(GpuTarget),
+}
+
+impl Target {
+    /// The target that `--target` and `--target-cpu` name.
+    ///
+    /// # Errors
+    /// `E0605` an unknown target or processor.
+    pub fn new(target: &str, cpu: &str) -> Result<Self, Failure> {
+        let Some(rest) = target.strip_prefix("cuda") else { return target_spec(target, cpu).map(Self::Cpu) };
+        let arch = match rest.strip_prefix(':') {
+            Some(arch) => arch,
+            None if rest.is_empty() => "sm_80",
+            None => return target_spec(target, cpu).map(Self::Cpu),
+        };
+        GpuTarget::new(arch).map(Self::Gpu).ok_or_else(|| {
+            let known = ARCHITECTURES.map(|a| a.0).join(", ");
+            Failure::User(format!("error[E0605]: unknown GPU architecture `{arch}`\n  help: known are {known}"))
+        })
+    }
+
+    /// The name of the target's own schedule.
+    pub fn schedule(&self) -> &'static str {
+        match self {
+            Self::Cpu(_) => "cpu",
+            Self::Gpu(_) => "cuda",
+        }
+    }
+
+    /// Whether kernels run on a grid.
+    pub fn is_gpu(&self) -> bool {
+        matches!(self, Self::Gpu(_))
+    }
+}
+
 /// The target machine for a `--target-cpu`.
 pub fn target_spec(target: &str, cpu: &str) -> Result<TargetSpec, Failure> {
     if target != "cpu" {
-        return Err(Failure::User(format!("error[E0605]: unknown target `{target}`\n  help: use --target cpu")));
+        return Err(Failure::User(format!("error[E0605]: unknown target `{target}`\n  help: use cpu, or cuda:ARCH")));
     }
     let spec = if cpu == "host" { Ok(TargetSpec::host()) } else { TargetSpec::new(cpu) };
     spec.map_err(|e| match e {
@@ -97,8 +140,49 @@ pub fn target_spec(target: &str, cpu: &str) -> Result<TargetSpec, Failure> {
     })
 }
 
+/// PTX for a lowered program.
+///
+/// # Errors
+/// `E0606` what the target lacks.
+pub fn for_gpu(storage: &cora_ir::storage::StorageModule, target: &GpuTarget) -> Result<GridProgram, Failure> {
+    use cora_codegen_cuda::CompileError;
+    use cora_codegen_llvm::mlir::EmitFault;
+    if storage.kernels.iter().any(|k| k.body.iter().any(is_parallel)) {
+        return Err(Failure::User(
+            "error[E0607]: the schedule makes a loop parallel over CPU workers\n  help: bind loops to blocks and \
+             threads for a GPU, or give --schedule default"
+                .to_owned(),
+        ));
+    }
+    cora_codegen_cuda::compile(storage, target).map_err(|e| match &e {
+        CompileError::Shared { .. } => {
+            Failure::User(format!("error[E0606]: {e}\n  help: attach smaller tiles, or keep them in global memory"))
+        }
+        CompileError::Emit(emit) if matches!(emit.fault, EmitFault::NoDeviceFunction(_)) => {
+            Failure::User(format!("error[E0606]: {e}\n  help: compute it in f32"))
+        }
+        _ => {
+            let path = crate::driver::reproducer(storage);
+            Failure::Bug(format!("code generation failed: {e}\n  reproducer: {path}"))
+        }
+    })
+}
+
+fn is_parallel(s: &cora_ir::storage::Stmt) -> bool {
+    matches!(s, cora_ir::storage::Stmt::For { kind: cora_ir::loops::LoopKind::Parallel, .. })
+}
+
 /// Native code for a lowered program.
+///
+/// # Errors
+/// `E0607` a schedule for a GPU.
 pub fn native(storage: &cora_ir::storage::StorageModule, target: &TargetSpec) -> Result<CompiledProgram, Failure> {
+    if storage.is_grid() {
+        return Err(Failure::User(
+            "error[E0607]: the schedule binds loops to the grid of a GPU\n  help: give --target cuda, or another --schedule"
+                .to_owned(),
+        ));
+    }
     compile_native(storage, target, &CompileOptions::default()).map_err(|e| {
         let path = crate::driver::reproducer(storage);
         Failure::Bug(format!("code generation failed: {e}\n  reproducer: {path}"))
@@ -107,7 +191,7 @@ pub fn native(storage: &cora_ir::storage::StorageModule, target: &TargetSpec) ->
 
 /// Compiles and prints.
 pub fn compile(args: &Args) -> Result<(), Failure> {
-    let target = target_spec(&args.target, &args.target_cpu)?;
+    let target = Target::new(&args.target, &args.target_cpu)?;
     let source = Source::load(&args.program, &args.consts)?;
     let out = |bytes: &[u8]| write_out(args.output.as_deref(), bytes);
     match args.emit {
@@ -118,7 +202,7 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
         Emit::Rust => return out(cora_frontend::to_builder_code(&source.graph).as_bytes()),
         _ => {}
     }
-    let schedule = source.schedule(args.schedule.as_deref(), &args.target)?;
+    let schedule = source.schedule(args.schedule.as_deref(), target.schedule())?;
     if let Some(dir) = &args.dump_dir {
         std::fs::create_dir_all(dir).map_err(|e| {
             Failure::User(format!("error[E0600]: cannot create `{}`: {e}\n  help: {PATHS}", dir.display()))
@@ -139,11 +223,11 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
         }
     };
     let lowered = if args.verify_each {
-        let (lowered, batches) = lower_verified(&source, schedule, args.padded, &mut observe)?;
+        let (lowered, batches) = lower_verified(&source, schedule, args.padded, target.is_gpu(), &mut observe)?;
         eprintln!("every pass keeps the results on {batches} batches");
         lowered
     } else {
-        lower(&source, schedule, args.padded, &mut observe)?
+        lower_for(&source, schedule, args.padded, target.is_gpu(), &mut observe)?
     };
     if let Some(f) = failed {
         return Err(Failure::User(f));
@@ -166,6 +250,20 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
         }
         _ => {}
     }
+    let target = match target {
+        Target::Cpu(target) => target,
+        Target::Gpu(target) => {
+            let program = for_gpu(&lowered.storage, &target)?;
+            return match args.emit {
+                Emit::Mlir => out(program.mlir.as_bytes()),
+                Emit::Llvm => out(program.llvm.as_bytes()),
+                Emit::Ptx | Emit::Asm => out(program.ptx.as_bytes()),
+                _ => Err(Failure::User(format!(
+                    "error[E0607]: {target} has no object files of ours\n  help: use --emit ptx"
+                ))),
+            };
+        }
+    };
     let program = native(&lowered.storage, &target)?;
     if args.time_passes {
         for p in &program.phases {
@@ -177,6 +275,9 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
         Emit::Mlir => out(program.mlir.as_bytes()),
         Emit::Llvm => out(program.llvm_ir().map_err(bug)?.as_bytes()),
         Emit::Asm => out(program.asm().map_err(bug)?.as_bytes()),
+        Emit::Ptx => Err(Failure::User(
+            "error[E0607]: a processor has no PTX\n  help: use --emit asm, or --target cuda:sm_80".to_owned(),
+        )),
         _ => out(&program.object),
     }
 }

@@ -1,6 +1,6 @@
 //! `cora explain`: the loop nest after each schedule step.
 
-use crate::driver::{Failure, Source, lower};
+use crate::driver::{Failure, Source, lower_for};
 use cora_ir::text::print_loop_stmts;
 use cora_passes::program::Program;
 use std::path::PathBuf;
@@ -24,8 +24,9 @@ pub struct Args {
 /// Prints the nests after each step on standard output.
 pub fn explain(args: &Args) -> Result<(), Failure> {
     let source = Source::load(&args.program, &args.consts)?;
-    let schedule = source.schedule(args.schedule.as_deref(), &args.target)?;
-    lower(&source, schedule, false, &mut |r| {
+    let target = if args.target.starts_with("cuda") { "cuda" } else { &args.target };
+    let schedule = source.schedule(args.schedule.as_deref(), target)?;
+    lower_for(&source, schedule, false, target == "cuda", &mut |r| {
         if let Program::Loops(m) = r.program {
             println!("// {}\n{}", r.invocation, print_loop_stmts(&m.env, &m.body));
         }

@@ -1,9 +1,9 @@
 //! `cora run`: compile, run on a batch, check, time.
 
-use super::compile::{native, target_spec};
+use super::compile::{Target, native};
 use super::prepare::{Prepared, prepare};
 use crate::check::{Comparison, compare, reconsider, tolerances};
-use crate::driver::{Failure, Lowered, Source, lower, lower_verified};
+use crate::driver::{Failure, Lowered, Source, lower_for, lower_verified};
 use crate::inputs;
 use crate::report::{KernelRow, RunReport, TableRow};
 use cora_codegen_llvm::describe::program_desc;
@@ -26,6 +26,9 @@ pub struct Args {
     /// Where to run: cpu, or interp (the reference interpreter).
     #[arg(long, default_value = "cpu")]
     pub target: String,
+    /// For a cuda target: run on the interpreter instead of a GPU, and report races between threads.
+    #[arg(long)]
+    pub emulate: bool,
     /// The processor to compile for.
     #[arg(long, default_value = "host")]
     pub target_cpu: String,
@@ -210,15 +213,16 @@ struct Compiled {
 impl Compiled {
     fn new(args: &Args, source: &Source, padded: bool) -> Result<Self, Failure> {
         let interpreted = args.target == "interp";
-        let target = if interpreted { None } else { Some(target_spec(&args.target, &args.target_cpu)?) };
+        let target = if interpreted { None } else { Some(Target::new(&args.target, &args.target_cpu)?) };
+        let grid = target.as_ref().is_some_and(Target::is_gpu);
         let start = Instant::now();
-        let schedule = source.schedule(args.schedule.as_deref(), if interpreted { "cpu" } else { &args.target })?;
+        let schedule = source.schedule(args.schedule.as_deref(), target.as_ref().map_or("cpu", Target::schedule))?;
         let lowered = if args.verify_each {
-            let (lowered, batches) = lower_verified(source, schedule, padded, &mut |_| {})?;
+            let (lowered, batches) = lower_verified(source, schedule, padded, grid, &mut |_| {})?;
             eprintln!("every pass keeps the results on {batches} batches");
             lowered
         } else {
-            lower(source, schedule, padded, &mut |_| {})?
+            lower_for(source, schedule, padded, grid, &mut |_| {})?
         };
         let desc = Arc::new(program_desc(&lowered.storage).map_err(|e| Failure::Bug(e.to_string()))?);
         let threads = match args.threads {
@@ -226,7 +230,11 @@ impl Compiled {
             n => n,
         };
         let (mut instance, mut compile_ms) = (None, 0.0);
-        if let Some(target) = target {
+        if let Some(Target::Gpu(_)) = target {
+            if !args.emulate {
+                return Err(no_device());
+            }
+        } else if let Some(Target::Cpu(target)) = target {
             let program = native(&lowered.storage, &target)?;
             compile_ms = start.elapsed().as_secs_f64() * 1e3;
             let kernels = Arc::new(program.jit().map_err(|e| Failure::Bug(e.to_string()))?);
@@ -247,7 +255,8 @@ impl Compiled {
         let mut report = RunReport::new(&source.graph.name, &args.target, self.padded);
         report.batch = p.params(&source.graph);
         let Some(instance) = &mut self.instance else {
-            let outputs = interpret(&self.lowered.checked, p)?;
+            let outputs =
+                if args.emulate { emulate(&self.lowered.storage, p)? } else { interpret(&self.lowered.checked, p)? };
             return Ok((report, outputs));
         };
         report.compile_ms = self.compile_ms;
@@ -292,12 +301,30 @@ impl Compiled {
     }
 }
 
+fn no_device() -> Failure {
+    Failure::User(
+        "error[E0608]: there is no CUDA driver on this machine\n  help: run it where there is one, or give --emulate"
+            .to_owned(),
+    )
+}
+
+/// The grid on the interpreter: blocks and threads one after the other, every race an error.
+fn emulate(storage: &cora_ir::storage::StorageModule, p: &Prepared) -> Result<Outputs, Failure> {
+    let options = interp::Options { races: true, ..interp::Options::default() };
+    let r = interp::run_storage(storage, &p.interp, &options).map_err(|e| Failure::Bug(e.to_string()))?;
+    outputs_of(&storage.env, r, p)
+}
+
 fn interpret(graph: &Graph, p: &Prepared) -> Result<Outputs, Failure> {
     let r =
         interp::run_graph(graph, &p.interp, &interp::Options::default()).map_err(|e| Failure::Bug(e.to_string()))?;
+    outputs_of(&graph.env, r, p)
+}
+
+fn outputs_of(env: &cora_ir::Env, r: interp::Results, p: &Prepared) -> Result<Outputs, Failure> {
     let mut out = Vec::new();
     for o in r.outputs {
-        let ty = graph.env.tensors[o.tensor].ty;
+        let ty = env.tensors[o.tensor].ty;
         let shape = p.shapes.get(&o.tensor).cloned().unwrap_or(Shape::Dense(vec![o.data.len() as u64]));
         out.push((o.tensor, inputs::to_array(ty, shape, &o.data)?));
     }

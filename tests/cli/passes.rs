@@ -57,14 +57,18 @@ fn one(input: &str) -> (String, Vec<String>) {
         Err(ds) => return (ds.iter().map(|d| format!("{d}\n")).collect(), wrong),
     };
     let text = after.print();
-    let form = if run.ends_with("legalize") { StorageForm::Legal } else { StorageForm::Lowered };
+    let form = if run.ends_with("legalize") || run.ends_with("place-barriers") {
+        StorageForm::Legal
+    } else {
+        StorageForm::Lowered
+    };
     wrong.extend(invariants(&after, form, "the result"));
     match Program::parse(&text) {
         Ok(again) if again.print() == text => {}
         Ok(_) => wrong.push("the result prints differently after parsing".to_owned()),
         Err(d) => wrong.push(format!("the result does not parse: {d}")),
     }
-    wrong.extend(meaning(&checked(before), &after));
+    wrong.extend(meaning(&checked(before), &after, run.ends_with("place-barriers")));
     (text, wrong)
 }
 
@@ -90,19 +94,21 @@ fn checked(p: Program) -> Program {
 }
 
 /// Runs both on every edge batch and compares the outputs.
-fn meaning(before: &Program, after: &Program) -> Vec<String> {
+///
+/// Threads of a grid may race until barriers are placed.
+fn meaning(before: &Program, after: &Program, placed: bool) -> Vec<String> {
     let mut wrong = Vec::new();
     for plan in edges(env(before)) {
         let values = values(env(before), &plan);
         let batch = with_inputs(env(before), &values, 3, |_, _| None);
-        let want = match run(before, &batch) {
+        let want = match run(before, &batch, false) {
             Ok(r) => r,
             Err(e) => {
                 wrong.push(format!("{}: the input cannot be interpreted: {e}", plan.name));
                 continue;
             }
         };
-        match run(after, &renumber(env(before), env(after), &batch)) {
+        match run(after, &renumber(env(before), env(after), &batch), placed) {
             Ok(got) if same(&got, &want) => {}
             Ok(_) => wrong.push(format!("{}: the result computes something else", plan.name)),
             Err(e) => wrong.push(format!("{}: the result cannot be interpreted: {e}", plan.name)),
@@ -133,8 +139,8 @@ fn renumber(from: &Env, to: &Env, batch: &Batch) -> Batch {
     out
 }
 
-fn run(p: &Program, batch: &Batch) -> Result<BTreeMap<String, Data>, String> {
-    let options = Options { threads: 1, ..Options::default() };
+fn run(p: &Program, batch: &Batch, races: bool) -> Result<BTreeMap<String, Data>, String> {
+    let options = Options { threads: 1, races, ..Options::default() };
     let results = match p {
         Program::Graph(g) => interp::run_graph(g, batch, &options),
         Program::Loops(m) => interp::run_loops(m, batch, &options),
@@ -172,7 +178,7 @@ fn every_pass_has_a_file() {
         assert!(used.contains(p.name), "pass {} has no file in filetests/passes", p.name);
     }
     let steps = "split fuse reorder vectorize unroll parallel pad_loop pad_dim split_dim fuse_dims reorder_dims compute_at compute_inline cache_write \
-                 cache_read set_scope relax";
+                 cache_read set_scope relax bind";
     for step in steps.split_whitespace() {
         assert!(used.contains(step), "step {step} has no file in filetests/passes");
     }

@@ -10,7 +10,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("cora-passes", &["cora-ir"]),
     ("cora-runtime", &[]),
     ("cora-codegen-llvm", &["cora-ir", "cora-runtime"]),
-    ("cora-codegen-cuda", &["cora-codegen-llvm", "cora-ir"]),
+    ("cora-codegen-cuda", &["cora-codegen-llvm", "cora-ir", "cora-runtime"]),
     ("cora-bench", &["cora"]),
     ("cora", &["cora-codegen-cuda", "cora-codegen-llvm", "cora-frontend", "cora-ir", "cora-passes", "cora-runtime"]),
 ];

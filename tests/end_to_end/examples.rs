@@ -29,7 +29,7 @@ pub fn load(path: &std::path::Path, consts: &[(&str, i64)]) -> Result<Source, St
     program(&stem(path), &text, &consts)
 }
 
-fn small(name: &str) -> &'static [(&'static str, i64)] {
+pub fn small(name: &str) -> &'static [(&'static str, i64)] {
     SMALL.iter().find(|(n, _)| *n == name).map_or(&[], |(_, consts)| consts)
 }
 

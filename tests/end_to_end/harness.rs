@@ -173,16 +173,21 @@ impl Case {
 
     fn compare(&self, source: &Source, desc: &ProgramDesc, got: &[RaggedArray]) -> Option<String> {
         let outputs = desc.tensors.iter().filter(|t| t.role == Role::Output);
+        let data = |a| inputs::to_data(a).expect("elements of the array's own type");
+        self.compare_data(source, outputs.zip(got).map(|(t, a)| (t.name.clone(), data(a))).collect())
+    }
+
+    /// What is wrong with the outputs of these names.
+    pub fn compare_data(&self, source: &Source, outputs: Vec<(String, Data)>) -> Option<String> {
         let mut bad = Vec::new();
-        for (t, array) in outputs.zip(got) {
-            let id = source.graph.env.tensor_named(&t.name).expect("the program's own name");
+        for (name, got) in outputs {
+            let id = source.graph.env.tensor_named(&name).expect("the program's own name");
             let want = self.want.output(id).expect("an output");
-            let got = inputs::to_data(array).expect("elements of the array's own type");
             if got.len() != want.data.len() {
-                bad.push(format!("{} has {} elements, not {}", t.name, got.len(), want.data.len()));
+                bad.push(format!("{} has {} elements, not {}", name, got.len(), want.data.len()));
                 continue;
             }
-            let mut c = compare(&t.name, &got, want, self.tolerance[&id]);
+            let mut c = compare(&name, &got, want, self.tolerance[&id]);
             if !c.passes() {
                 let options = interp::Options::default();
                 reconsider(&source.graph, &self.batch, &options, &mut c, &got, want).expect("it ran before");
@@ -190,10 +195,7 @@ impl Case {
             let (g, w) = (got.get(c.at), want.data.get(c.at));
             if !c.passes() {
                 let (error, allowed) = (c.max_error, c.tolerance);
-                bad.push(format!(
-                    "{}[{}] is {g:?}, not {w:?} (error {error:.2e}, allowed {allowed:.2e})",
-                    t.name, c.at
-                ));
+                bad.push(format!("{}[{}] is {g:?}, not {w:?} (error {error:.2e}, allowed {allowed:.2e})", name, c.at));
             }
         }
         (!bad.is_empty()).then(|| bad.join("; "))

@@ -6,8 +6,10 @@ mod support;
 mod crates;
 mod datasets;
 mod examples;
+mod grid;
 mod harness;
 mod programs;
+mod ptx;
 #[path = "../../cora-passes/tests/random/mod.rs"]
 #[allow(dead_code, reason = "the tests of the passes use the rest")]
 mod random;

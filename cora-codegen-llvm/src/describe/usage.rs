@@ -24,9 +24,11 @@ pub(super) fn usage(module: &StorageModule, slots: &Slots, body: &[Stmt]) -> Usa
             let exprs: Vec<ExprId> = match s {
                 // Known to the runtime as the trip count.
                 Stmt::For { kind: LoopKind::Parallel, .. } => vec![],
+                Stmt::For { kind, .. } if kind.is_block() => vec![],
                 Stmt::For { extent, .. } => vec![*extent],
                 Stmt::If { cond, .. } => vec![*cond],
                 Stmt::Let { value, .. } => vec![*value],
+                Stmt::Barrier => vec![],
                 Stmt::Store { tensor, index, value, mask } => {
                     used.writes.push(*tensor);
                     [*index, *value].into_iter().chain(*mask).collect()
@@ -56,7 +58,7 @@ pub(super) fn usage(module: &StorageModule, slots: &Slots, body: &[Stmt]) -> Usa
 pub(super) fn setup_kernels(module: &StorageModule, slots: &Slots) -> Vec<bool> {
     let all: Vec<Usage> = module.kernels.iter().map(|k| usage(module, slots, &k.body)).collect();
     let tensors = &module.env.tensors;
-    let own = |t: TensorId| matches!(tensors[t].scope, Scope::Local | Scope::Reg);
+    let own = |t: TensorId| matches!(tensors[t].scope, Scope::Local | Scope::Shared | Scope::Reg);
     let memory = |t: &TensorId| matches!(slots.get(*t), Some(Slot::Buffer(_))) && !own(*t);
     let mut setup: Vec<bool> = all.iter().map(|u| !u.params && !u.tables).collect();
     // Striking one kernel out may strike out others, so go on until nothing changes.

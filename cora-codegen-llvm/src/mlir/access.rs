@@ -30,6 +30,7 @@ impl Emitter<'_> {
             Some(Slot::Buffer(n)) => Formal::Buffer(n),
             Some(Slot::Table(n)) => Formal::Table(n),
             Some(Slot::Registers) => return self.registers(tensor),
+            Some(Slot::Shared) => return self.shared(tensor),
             None => return Err(EmitFault::NoBuffer(name())),
         };
         let b = &mut self.b;

@@ -108,11 +108,22 @@ pub(crate) struct Builder {
     values: Vec<(Ty, usize)>,
     /// Whether `a * b + c` is one rounding.
     pub(crate) fma: bool,
+    /// Whether functions of libm may be called.
+    libm: bool,
 }
 
 impl Builder {
     pub(crate) fn new(fma: bool) -> Self {
-        Self { regions: vec![Region::default()], values: Vec::new(), fma }
+        Self { regions: vec![Region::default()], values: Vec::new(), fma, libm: true }
+    }
+
+    /// For a target that has no libm.
+    pub(crate) fn without_libm(&mut self) {
+        self.libm = false;
+    }
+
+    pub(crate) fn libm(&self) -> bool {
+        self.libm
     }
 
     /// The number of open regions inside the function's own.

@@ -50,6 +50,14 @@ pub(super) struct Emitter<'m> {
     pub(super) registers: Vec<(TensorId, Val, String)>,
     /// Tensors that the kernel writes, ascending.
     pub(super) stored: Vec<TensorId>,
+    /// On a grid: the threads of a block.
+    pub(super) threads: Option<[i64; 3]>,
+    /// Shared buffers in order of first use: the address and the size in bytes.
+    pub(super) in_shared: Vec<(TensorId, Val, u64)>,
+    /// Tensors that the kernel reads.
+    pub(super) read: Vec<TensorId>,
+    /// Whether there is a barrier.
+    pub(super) barriers: bool,
     known: Vec<Known>,
     vars: HashMap<VarId, Binding>,
     reads: HashMap<ExprId, Rc<[TensorId]>>,
@@ -79,6 +87,10 @@ impl<'m> Emitter<'m> {
             formals: BTreeMap::new(),
             registers: Vec::new(),
             stored,
+            threads: None,
+            in_shared: Vec::new(),
+            read: Vec::new(),
+            barriers: false,
             known: vec![Known::default()],
             vars: HashMap::new(),
             reads: HashMap::new(),
@@ -220,7 +232,10 @@ impl<'m> Emitter<'m> {
                 Ok(cast(&mut self.b, from, to, a))
             }
             Expr::Load { tensor, index, guard } => match index[..] {
-                [index] => self.load(tensor, index, guard, ty),
+                [index] => {
+                    self.read.push(tensor);
+                    self.load(tensor, index, guard, ty)
+                }
                 _ => Err(EmitFault::NotLegal("a load with several indices")),
             },
             Expr::Ramp { base, stride, lanes } => {

@@ -39,7 +39,7 @@ pub(super) fn emit(
 }
 
 /// The tensors that statements write, ascending.
-fn stored(body: &[Stmt]) -> Vec<TensorId> {
+pub(super) fn stored(body: &[Stmt]) -> Vec<TensorId> {
     let mut all = Vec::new();
     for s in body {
         s.walk(&mut |s| {
@@ -54,7 +54,7 @@ fn stored(body: &[Stmt]) -> Vec<TensorId> {
 }
 
 impl Emitter<'_> {
-    fn stmts(&mut self, body: &[Stmt]) -> Result<(), EmitFault> {
+    pub(super) fn stmts(&mut self, body: &[Stmt]) -> Result<(), EmitFault> {
         body.iter().try_for_each(|s| self.stmt(s))
     }
 
@@ -66,7 +66,9 @@ impl Emitter<'_> {
                 self.repeat(*var, (start, end), body)
             }
             Stmt::For { kind: LoopKind::Parallel, .. } => Err(EmitFault::NotLegal("a parallel loop inside another")),
+            Stmt::For { var, extent, kind: LoopKind::Bound(axis), body } => self.bound_loop(*axis, *var, *extent, body),
             Stmt::For { .. } => Err(EmitFault::NotLegal("a vector or unrolled loop")),
+            Stmt::Barrier => self.barrier(),
             Stmt::If { cond, then, other } => self.branch(*cond, then, other),
             Stmt::Let { var, value } => {
                 let nonnegative = self.nonnegative(*value);

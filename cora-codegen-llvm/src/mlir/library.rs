@@ -10,12 +10,19 @@ use super::math;
 /// The private functions asked for so far.
 pub(crate) struct Library {
     fma: bool,
+    /// Whether code is for a GPU: no libm, no calls.
+    grid: bool,
     functions: BTreeMap<String, String>,
 }
 
 impl Library {
     pub(crate) fn new(fma: bool) -> Self {
-        Self { fma, functions: BTreeMap::new() }
+        Self { fma, grid: false, functions: BTreeMap::new() }
+    }
+
+    /// For a GPU.
+    pub(crate) fn grid() -> Self {
+        Self { fma: true, grid: true, functions: BTreeMap::new() }
     }
 
     /// Whether `a * b + c` is one rounding.
@@ -56,6 +63,9 @@ impl Library {
         let symbol = format!("cora.{name}.{}x{}", ty.elem, ty.lanes);
         if !self.functions.contains_key(&symbol) {
             let mut f = Builder::new(self.fma);
+            if self.grid {
+                f.without_libm();
+            }
             let formals: Vec<Val> = args.iter().map(|_| f.value(ty, 0)).collect();
             let result = body(&mut f, &formals);
             let formals: Vec<String> = formals.iter().map(|v| format!("{v}: {ty}")).collect();
@@ -79,13 +89,14 @@ impl Library {
     /// never changes: LLVM may keep one call of several and move it out of loops.
     pub(crate) fn search(&mut self, b: &mut Builder, elem: Elem, [table, base, len, value]: [Val; 4]) -> Val {
         let symbol = format!("cora.search.{elem}");
-        self.functions.entry(symbol.clone()).or_insert_with(|| search_text(&symbol, elem));
+        self.functions.entry(symbol.clone()).or_insert_with(|| search_text(&symbol, elem, self.grid));
         let rhs = format!("llvm.call @{symbol}({table}, {base}, {len}, {value}) : (!llvm.ptr, i64, i64, i64) -> i64");
         b.op(Ty::scalar(Elem::I64), &rhs)
     }
 }
 
-fn search_text(symbol: &str, elem: Elem) -> String {
+fn search_text(symbol: &str, elem: Elem, inline: bool) -> String {
+    let inline = if inline { "always_inline" } else { "no_inline" };
     let load = format!("llvm.load %at {{alignment = {} : i64}} : !llvm.ptr -> {elem}", elem.bits() / 8);
     let entry = match elem {
         Elem::I64 => format!("%entry = {load}"),
@@ -93,7 +104,7 @@ fn search_text(symbol: &str, elem: Elem) -> String {
     };
     format!(
         "llvm.func internal @{symbol}(%table: !llvm.ptr {{llvm.noalias, llvm.readonly, llvm.noundef}}, %base: i64, \
-         %len: i64, %value: i64) -> i64 attributes {{no_inline, no_unwind, will_return, memory_effects = \
+         %len: i64, %value: i64) -> i64 attributes {{{inline}, no_unwind, will_return, memory_effects = \
          #llvm.memory_effects<other = none, argMem = read, inaccessibleMem = none, errnoMem = none, targetMem0 = none, \
          targetMem1 = none>}} {{
   %zero = arith.constant 0 : i64

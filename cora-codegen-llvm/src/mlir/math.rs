@@ -18,6 +18,8 @@
 //! | `rsqrt` | 1.5 | it is `1 / sqrt`, two roundings |
 //! | `sqrt` | 0.5 | the machine's |
 //!
+//! Where there is no libm (on a GPU), `sin` and `cos` are NaN beyond 2^50.
+//!
 //! NaN propagates. In `f64` every function is a call of libm for each lane.
 
 mod exp;

@@ -17,6 +17,8 @@ pub enum Slot {
     Table(usize),
     /// Registers: no memory outside the kernel.
     Registers,
+    /// A block's shared memory.
+    Shared,
 }
 
 /// The numbering of a module.
@@ -31,6 +33,15 @@ impl Slots {
     /// Numbers the buffers of `module` in their order, leaving out registers and the tensors of tables; tables and kernels
     /// keep their order.
     pub fn new(module: &StorageModule) -> Self {
+        Self::numbered(module, false)
+    }
+
+    /// The same for a GPU, where what belongs to a thread or a block is no buffer of the program.
+    pub fn grid(module: &StorageModule) -> Self {
+        Self::numbered(module, true)
+    }
+
+    fn numbered(module: &StorageModule, grid: bool) -> Self {
         let mut slots = Self { of_tensor: vec![None; module.env.tensors.len()], ..Self::default() };
         for (n, table) in module.tables.iter().enumerate() {
             slots.of_tensor[table.tensor.index()] = Some(Slot::Table(n));
@@ -40,8 +51,11 @@ impl Slots {
             if slot.is_some() {
                 continue;
             }
-            if module.env.tensors[tensor].scope == Scope::Reg {
+            let scope = module.env.tensors[tensor].scope;
+            if scope == Scope::Reg || (grid && scope == Scope::Local) {
                 *slot = Some(Slot::Registers);
+            } else if grid && scope == Scope::Shared {
+                *slot = Some(Slot::Shared);
             } else {
                 *slot = Some(Slot::Buffer(slots.buffers.len()));
                 slots.buffers.push(tensor);

@@ -2,7 +2,7 @@
 
 use super::{Dim, Tensor};
 use crate::parse::schedule::split_loop;
-use cora_ir::schedule::{LoopRef, Span, Step, StepKind, Tail};
+use cora_ir::schedule::{Binding, LoopRef, Span, Step, StepKind, Tail};
 use cora_ir::{Diagnostic, Scope};
 
 /// Collects the steps of one schedule.
@@ -131,6 +131,12 @@ impl<'a> ScheduleBuilder<'a> {
     pub fn parallel(&mut self, target: impl ToLoop) -> &mut Self {
         let target = self.at(target);
         self.step(StepKind::Parallel { target })
+    }
+
+    /// Iterations become blocks of a grid, threads of a block, or virtual threads.
+    pub fn bind(&mut self, target: impl ToLoop, to: Binding) -> &mut Self {
+        let target = self.at(target);
+        self.step(StepKind::Bind { target, to })
     }
 
     /// Rounds a loop's extent up to a multiple.

@@ -4,7 +4,7 @@ use super::{Failed, Parsed, Parser};
 use crate::ast::{Ident, ItemKind, Program, Steps};
 use crate::lex::{Token, TokenKind};
 use crate::names::suggest;
-use cora_ir::schedule::{LoopRef, Schedule, Span, Step, StepKind, Tail};
+use cora_ir::schedule::{Binding, LoopRef, Schedule, Span, Step, StepKind, Tail};
 use cora_ir::{Diagnostic, Env, Scope};
 
 /// Calls of schedule functions may nest this deep.
@@ -20,6 +20,7 @@ pub(crate) const STEPS: &[&str] = &[
     "vectorize",
     "unroll",
     "parallel",
+    "bind",
     "pad_loop",
     "pad_dim",
     "split_dim",
@@ -34,7 +35,8 @@ pub(crate) const STEPS: &[&str] = &[
     "relax",
 ];
 /// Words inside steps, which are no parameters.
-const WORDS: [&str; 9] = ["access", "at", "tail", "mask", "exact", "layout", "global", "local", "reg"];
+const WORDS: [&str; 12] =
+    ["access", "at", "tail", "mask", "exact", "layout", "global", "local", "shared", "reg", "warp", "vthread"];
 
 /// The schedules of `program`; `env` gives tensors' dimension names for `layout(...)`.
 pub(crate) fn schedules(program: &Program, env: &Env, diags: &mut Vec<Diagnostic>) -> Vec<Schedule> {
@@ -200,6 +202,10 @@ impl Cx<'_> {
             }
             "unroll" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Unroll { target })),
             "parallel" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Parallel { target })),
+            "bind" => {
+                let target = loop_ref(p)?;
+                kinds.push(StepKind::Bind { target, to: binding(p)? });
+            }
             "relax" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Relax { target })),
             "pad_loop" => {
                 let targets = loops(p)?;
@@ -359,12 +365,26 @@ fn split(p: &mut Parser) -> Parsed<StepKind> {
 }
 
 fn scope(p: &mut Parser) -> Parsed<Scope> {
-    for s in [Scope::Global, Scope::Local, Scope::Reg] {
+    for s in Scope::ALL {
         if p.eat(s.name()) {
             return Ok(s);
         }
     }
-    if p.at("at") { Ok(Scope::Local) } else { p.unexpected("`local`, `reg`, `global` or `at`") }
+    if p.at("at") { Ok(Scope::Local) } else { p.unexpected("`local`, `shared`, `reg`, `global` or `at`") }
+}
+
+fn binding(p: &mut Parser) -> Parsed<Binding> {
+    let t = p.peek().clone();
+    match Binding::ALL.into_iter().find(|b| b.name() == t.text) {
+        Some(b) => {
+            p.advance();
+            Ok(b)
+        }
+        None => {
+            let names = Binding::ALL.map(Binding::name).join("`, `");
+            p.unexpected(&format!("`{names}`"))
+        }
+    }
 }
 
 fn positive(p: &mut Parser) -> Parsed<i64> {

@@ -4,7 +4,7 @@ use super::expr::{Names, is_bare};
 use super::rust_expr::{rust, rust_value};
 use super::{ExtentFunction, extent_functions, pad_of};
 use crate::names::is_reserved;
-use cora_ir::schedule::{LoopRef, StepKind};
+use cora_ir::schedule::{Binding, LoopRef, StepKind};
 use cora_ir::{DimId, Graph, Op, Role, TensorDim, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -187,6 +187,10 @@ fn step_call(step: &StepKind) -> String {
         StepKind::Vectorize { target, width } => format!("vectorize({}, {width:?})", at(target)),
         StepKind::Unroll { target } => format!("unroll({})", at(target)),
         StepKind::Parallel { target } => format!("parallel({})", at(target)),
+        StepKind::Bind { target, to: Binding::Axis(axis) } => {
+            format!("bind({}, Binding::Axis(Axis::{axis:?}))", at(target))
+        }
+        StepKind::Bind { target, to } => format!("bind({}, Binding::{to:?})", at(target)),
         StepKind::PadLoop { target, multiple } => format!("pad_loop({}, {multiple})", at(target)),
         StepKind::SplitDim { tensor, dim, factor, outer, inner } => {
             format!("split_dim({tensor:?}, {dim:?}, {factor}, {outer:?}, {inner:?})")

@@ -113,6 +113,7 @@ impl Compiler<'_, '_> {
                     self.end_statement();
                 }
                 Node::Let { var, value } => self.let_var(*var, *value)?,
+                Node::Barrier => self.push(Step::Barrier),
                 Node::Leaf(leaf) => {
                     self.leaf(leaf)?;
                     self.end_statement();
@@ -166,7 +167,7 @@ impl Compiler<'_, '_> {
         }
         self.nodes(&l.body)?;
         let body = self.close();
-        self.push(Step::For { var, extent, at: l.at, outer: l.outer, body });
+        self.push(Step::For { var, extent, at: l.at, outer: l.outer, axis: l.axis, body });
         Ok(())
     }
 
@@ -324,7 +325,7 @@ impl Compiler<'_, '_> {
                 Step::Strip { base: r, extent, at, outer: false, body }
             } else {
                 let body = self.close();
-                Step::For { var: r, extent, at, outer: false, body }
+                Step::For { var: r, extent, at, outer: false, axis: None, body }
             };
             self.push(step);
             if k == 0 && float && fold.combiner == Combiner::Sum {

@@ -7,9 +7,10 @@ use crate::interp::buffer::{Buffer, Held, Memory};
 use crate::interp::error::{InterpError, Stage, Use};
 use crate::interp::eval::{Bindings, Scalars};
 use crate::interp::functions::{Functions, leading_args};
+use crate::interp::grid::Shadow;
 use crate::interp::levels::{LevelExtent, Levels};
 use crate::interp::{Batch, Data, Options};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Which size of a tensor's dimensions is meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Context<'a> {
     pub batch: &'a Batch,
     pub functions: Functions,
     pub stage: Stage,
+    /// In a grid: who accessed what since the last barrier.
+    pub shadow: Option<Mutex<Shadow>>,
     used: usize,
     cap: usize,
 }
@@ -42,7 +45,7 @@ impl<'a> Context<'a> {
             }
         }
         let functions = Functions::new(env.ufs.len());
-        Ok(Self { env, batch, functions, stage, used: 0, cap: options.max_bytes })
+        Ok(Self { env, batch, functions, stage, shadow: None, used: 0, cap: options.max_bytes })
     }
 
     pub fn unsupported(&self, what: impl Into<String>) -> InterpError {

@@ -147,6 +147,18 @@ pub enum InterpError {
         /// What is wrong.
         what: String,
     },
+    /// Two threads of a grid access one element with no barrier between them, one of them writing.
+    #[error("storage stage: race: {} element {at} of `{tensor}`, which {other} accesses at the same time", if *write { "write to" } else { "read of" })]
+    Race {
+        /// The tensor.
+        tensor: String,
+        /// The flat offset.
+        at: i64,
+        /// Whether the access that was found last writes.
+        write: bool,
+        /// Whose access it races with.
+        other: &'static str,
+    },
     /// A construct that has no meaning at this stage.
     #[error("{stage} stage: {what}")]
     Unsupported {

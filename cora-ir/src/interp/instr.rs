@@ -2,6 +2,7 @@
 
 use crate::ids::{TensorId, UfId, VarId};
 use crate::interp::contract::Factor;
+use crate::loops::Axis;
 use crate::types::{BinOp, Combiner, ScalarType, UnOp};
 
 /// Lanes of a vector register: the longest strip.
@@ -78,8 +79,11 @@ pub(crate) enum Step {
         extent: Opd,
         at: Option<TensorId>,
         outer: bool,
+        axis: Option<Axis>,
         body: Vec<Step>,
     },
+    /// All threads of a block meet.
+    Barrier,
     /// Runs `body` on strips of lanes: lane 0 stands for `base`.
     Strip {
         base: u32,

@@ -12,7 +12,7 @@ use crate::interp::machine::{Outer, execute};
 use crate::interp::nest::{Leaf, Loop, Node, mark_strips, place_attachments, used_tensors};
 use crate::interp::{Batch, Options, Output, Results};
 use crate::loops::{Block, BlockRole, LoopModule, Stmt};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// Executes a program in the loop dialect, serially, whatever the kinds of its loops.
 ///
@@ -132,6 +132,9 @@ pub(crate) fn run_between_views<'a>(
 
 fn run_nest(context: &mut Context<'_>, memory: &mut Memory<'_>, nest: &[Node]) -> Result<(), InterpError> {
     let program = compile(context, nest)?;
+    if let Some(s) = &context.shadow {
+        s.lock().unwrap_or_else(PoisonError::into_inner).kernel();
+    }
     execute(context, &program, memory, Outer::All)
 }
 

@@ -8,8 +8,10 @@ use crate::interp::context::{Context, Size, held_bytes};
 use crate::interp::contract::Factor;
 use crate::interp::error::{InterpError, Use};
 use crate::interp::eval::{greatest_not_above, table_row};
+use crate::interp::grid::Shadow;
 use crate::interp::instr::{Access, Instr, LANES, Opd, Program, Step};
 use crate::interp::regs::{Fault, Regs, Src, Und};
+use std::sync::PoisonError;
 
 /// Which iterations of the outermost loop to run.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +49,16 @@ impl<'m> Machine<'m, '_> {
         for step in steps {
             match step {
                 Step::Do(instr) => self.exec(instr)?,
-                Step::For { var, extent, at, outer, body } => {
+                Step::For { var, extent, at, axis: Some(axis), body, .. } if self.context.shadow.is_some() => {
+                    let n = self.trip(*extent, *at)?;
+                    for i in 0..n {
+                        self.shadow(|s| s.enter(*axis, i));
+                        self.each(*var, i..i + 1, body)?;
+                    }
+                    self.shadow(|s| s.leave(*axis));
+                }
+                Step::Barrier => self.shadow(Shadow::barrier),
+                Step::For { var, extent, at, outer, body, .. } => {
                     let n = self.trip(*extent, *at)?;
                     match self.outer {
                         Outer::List(list) if *outer => self.each(*var, list.iter().copied(), body)?,
@@ -70,6 +81,25 @@ impl<'m> Machine<'m, '_> {
                 Step::Where { cond, base, at, then, other } => self.branch(*cond, *base, *at, then, other)?,
                 Step::Contract { acc, factors, extent, general } => self.contract(*acc, factors, *extent, general)?,
                 Step::Attach { tensor, vars, resize } => self.attach(*tensor, vars, *resize)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn shadow(&self, f: impl FnOnce(&mut Shadow)) {
+        if let Some(s) = &self.context.shadow {
+            f(&mut s.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Records the accesses of lanes `lo..lo + n` in a grid.
+    fn shadowed(&self, access: &Access, write: bool, lo: usize, n: usize) -> Result<(), InterpError> {
+        let (Some(shadow), Some(held)) = (&self.context.shadow, self.memory.get(access.tensor)) else { return Ok(()) };
+        let mut shadow = shadow.lock().unwrap_or_else(PoisonError::into_inner);
+        for lane in lo..lo + n {
+            let index: Vec<i64> = access.index.iter().map(|&o| self.regs.int_at(o, lane)).collect();
+            if let Some(at) = held.levels.position(&index) {
+                shadow.check(access.tensor, at, write, || self.context.tensor_name(access.tensor))?;
             }
         }
         Ok(())
@@ -148,6 +178,9 @@ impl<'m> Machine<'m, '_> {
             return Ok(());
         }
         let n = if acc.is_scalar() { 1 } else { self.regs.n };
+        if self.context.shadow.is_some() {
+            return self.run(general);
+        }
         let held = |f: &Factor| self.memory.get(f.access.tensor);
         if let (Some(a), Some(b)) = (held(&factors.0), held(&factors.1))
             && let Some(sa) = self.regs.span(a, &factors.0, n, count)
@@ -227,6 +260,10 @@ impl<'m> Machine<'m, '_> {
             Instr::Load { float, dst, access, guard, w } => return self.load(*float, *dst, access, *guard, *w),
             Instr::Store { float, access, value, mask, w } => return self.store(*float, access, *value, *mask, *w),
             Instr::Update { float, access, combiner, value, w } => {
+                let n = r.width(*w);
+                self.shadowed(access, false, 0, n)?;
+                self.shadowed(access, true, 0, n)?;
+                let r = &mut self.regs;
                 let Some(held) = self.memory.get_mut(access.tensor) else { return Err(self.absent(access.tensor)) };
                 let done = if *float {
                     r.update_f(held, access, *combiner, *value, *w)
@@ -298,6 +335,7 @@ impl<'m> Machine<'m, '_> {
     }
 
     fn load_lanes(&mut self, float: bool, dst: Opd, access: &Access, lo: usize, n: usize) -> Result<(), InterpError> {
+        self.shadowed(access, false, lo, n)?;
         let Some(held) = self.memory.get(access.tensor) else { return Err(self.absent(access.tensor)) };
         let loaded = if float {
             self.regs.load::<f64>(held, access, dst, lo, n)
@@ -342,6 +380,7 @@ impl<'m> Machine<'m, '_> {
         lo: usize,
         n: usize,
     ) -> Result<(), InterpError> {
+        self.shadowed(access, true, lo, n)?;
         let Some(held) = self.memory.get_mut(access.tensor) else { return Err(self.absent(access.tensor)) };
         let done = if float {
             self.regs.store::<f64>(held, access, value, lo, n)

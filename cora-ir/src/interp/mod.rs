@@ -26,6 +26,7 @@ mod error;
 mod eval;
 mod functions;
 mod graph;
+mod grid;
 mod instr;
 mod levels;
 mod loops;
@@ -99,13 +100,16 @@ pub struct Options {
     pub only_outer: Option<usize>,
     /// Graph only: worker threads; 0 = as many as there are cores.
     pub threads: usize,
+    /// Storage only: an error where two threads of a grid race. What barriers order is ordered only
+    /// once they are placed.
+    pub races: bool,
     /// Greatest number of bytes for tensors and tables together.
     pub max_bytes: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { only_outer: None, threads: 0, max_bytes: 16 << 30 }
+        Self { only_outer: None, threads: 0, races: false, max_bytes: 16 << 30 }
     }
 }
 

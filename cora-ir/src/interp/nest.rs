@@ -3,6 +3,7 @@
 use crate::env::Env;
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId, VarId};
+use crate::loops::Axis;
 use crate::types::{BinOp, Combiner};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -10,9 +11,18 @@ use rustc_hash::{FxHashMap, FxHashSet};
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     For(Loop),
-    If { cond: ExprId, then: Vec<Node>, other: Vec<Node> },
-    Let { var: VarId, value: ExprId },
+    If {
+        cond: ExprId,
+        then: Vec<Node>,
+        other: Vec<Node>,
+    },
+    Let {
+        var: VarId,
+        value: ExprId,
+    },
     Leaf(Leaf),
+    /// All threads of a block meet.
+    Barrier,
 }
 
 /// `for var in 0..extent`.
@@ -28,12 +38,14 @@ pub(crate) struct Loop {
     pub strip: bool,
     /// Tensors of which each iteration has its own instance.
     pub attach: Vec<TensorId>,
+    /// The axis of the grid that the iterations are spread over.
+    pub axis: Option<Axis>,
     pub body: Vec<Node>,
 }
 
 impl Loop {
     pub fn new(var: VarId, extent: ExprId, at: Option<TensorId>, body: Vec<Node>) -> Self {
-        Self { var, extent, at, outer: false, strip: false, attach: Vec::new(), body }
+        Self { var, extent, at, outer: false, strip: false, attach: Vec::new(), axis: None, body }
     }
 }
 
@@ -112,6 +124,7 @@ impl Reads {
                     here + self.count(env, then, t) + self.count(env, other, t)
                 }
                 Node::Let { value, .. } => usize::from(self.of(env, *value).contains(&t)),
+                Node::Barrier => 0,
                 Node::Leaf(leaf) => usize::from(leaf.tensor == t || leaf.exprs().any(|e| self.of(env, e).contains(&t))),
             };
         }
@@ -139,6 +152,7 @@ pub(crate) fn used_tensors(env: &Env, nests: &[Vec<Node>]) -> FxHashSet<TensorId
                     collect(env, other, reads, used);
                 }
                 Node::Let { value, .. } => used.extend(reads.of(env, *value)),
+                Node::Barrier => {}
                 Node::Leaf(leaf) => {
                     used.insert(leaf.tensor);
                     leaf.exprs().for_each(|e| used.extend(reads.of(env, e)));
@@ -200,7 +214,7 @@ pub(crate) fn mark_strips(env: &Env, nodes: &mut [Node]) {
                 mark_strips(env, then);
                 mark_strips(env, other);
             }
-            Node::Let { .. } | Node::Leaf(_) => {}
+            Node::Let { .. } | Node::Leaf(_) | Node::Barrier => {}
         }
     }
 }

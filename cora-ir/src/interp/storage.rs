@@ -6,6 +6,7 @@ use crate::ids::{ExprId, TensorId};
 use crate::interp::buffer::Memory;
 use crate::interp::context::Context;
 use crate::interp::error::{InterpError, Stage};
+use crate::interp::grid::Shadow;
 use crate::interp::levels::Levels;
 use crate::interp::loops::{is_host, results, run_between_views, with_views};
 use crate::interp::nest::{Leaf, Loop, Node, mark_strips, place_attachments};
@@ -13,6 +14,7 @@ use crate::interp::prelude::build_table;
 use crate::interp::{Batch, Options, Results};
 use crate::storage::{Buffer, Stmt, StorageModule};
 use crate::types::{BinOp, Combiner};
+use std::sync::Mutex;
 
 /// Executes a program in the storage dialect: its prelude, then its kernels, serially.
 ///
@@ -28,14 +30,18 @@ pub fn run_storage(module: &StorageModule, batch: &Batch, options: &Options) -> 
             what: format!("`{}` is an input or a result and has no offset", env.tensors[b.tensor].name),
         }),
     })?;
+    let kernels = per_thread(&mut env, module);
     let env = env;
-    let mut nests: Vec<Vec<Node>> = module.kernels.iter().map(|k| nodes(&env, &k.body)).collect();
+    let mut nests: Vec<Vec<Node>> = kernels.iter().map(|k| nodes(&env, &k.body)).collect();
     let locals: Vec<TensorId> =
         module.buffers.iter().map(|b| b.tensor).filter(|&t| env.tensors[t].scope != Scope::Global).collect();
     place_attachments(&env, &mut nests, &locals);
-    nests.iter_mut().for_each(|n| mark_strips(&env, n));
-
     let mut context = Context::new(&env, batch, options, Stage::Storage)?;
+    if options.races && module.is_grid() {
+        context.shadow = Some(Mutex::new(Shadow::new(shared(module))));
+    } else {
+        nests.iter_mut().for_each(|n| mark_strips(&env, n));
+    }
     let mut memory = Memory::new(env.tensors.len());
     for table in &module.tables {
         build_table(&mut context, &mut memory, table)?;
@@ -47,6 +53,8 @@ pub fn run_storage(module: &StorageModule, batch: &Batch, options: &Options) -> 
             continue;
         }
         let elems = context.size(b.elems, &memory, &env.tensors[b.tensor].name)?.max(0);
+        let copies = kernels.iter().flat_map(|k| &k.copies).find(|c| c.0 == b.tensor).map_or(1, |c| c.1);
+        let elems = elems.saturating_mul(copies);
         if elems > context.room() {
             return Err(context.too_large(b.tensor));
         }
@@ -56,13 +64,164 @@ pub fn run_storage(module: &StorageModule, batch: &Batch, options: &Options) -> 
     results(&context, &mut memory, &views)
 }
 
+/// What threads (`false`) or blocks as well (`true`) share, by tensor.
+fn shared(module: &StorageModule) -> Vec<Option<bool>> {
+    let written = |t: TensorId| !matches!(module.env.tensors[t].role, Role::Input | Role::ConstInput);
+    let of = |t: TensorId| match module.env.tensors[t].scope {
+        Scope::Global => Some(true),
+        Scope::Shared => Some(false),
+        Scope::Local | Scope::Reg => None,
+    };
+    module.env.tensors.ids().map(|t| of(t).filter(|_| written(t) && module.buffer(t).is_some())).collect()
+}
+
+/// A kernel whose threads have instances of their own of what is private to them.
+struct PerThread {
+    body: Vec<Stmt>,
+    /// Private tensors that outlive a thread loop, and the number of instances.
+    copies: Vec<(TensorId, i64)>,
+}
+
+fn per_thread(env: &mut Env, module: &StorageModule) -> Vec<PerThread> {
+    let mut out = Vec::new();
+    for k in &module.kernels {
+        let mut p = PerThread { body: k.body.clone(), copies: Vec::new() };
+        if let Some(threads) = k.threads(env).filter(|_| k.is_grid()) {
+            let private: Vec<&Buffer> = module
+                .buffers
+                .iter()
+                .filter(|b| matches!(env.tensors[b.tensor].scope, Scope::Local | Scope::Reg))
+                .collect();
+            let (sizes, spanning) = spanning(env, &private, &p.body);
+            p.copies = spanning.iter().map(|&t| (t, threads.iter().product())).collect();
+            let mut at = [None; 3];
+            p.body.iter_mut().for_each(|s| instances(env, s, &spanning, &sizes, threads, &mut at));
+        }
+        out.push(p);
+    }
+    out
+}
+
+/// The private tensors that statements outside one single outermost thread loop use.
+fn spanning(env: &Env, private: &[&Buffer], body: &[Stmt]) -> (Vec<ExprId>, Vec<TensorId>) {
+    let uses = |s: &Stmt, t: TensorId| {
+        let mut found = false;
+        s.walk(&mut |s| {
+            let exprs = match s {
+                Stmt::For { extent, .. } => vec![*extent],
+                Stmt::If { cond, .. } => vec![*cond],
+                Stmt::Let { value, .. } => vec![*value],
+                Stmt::Store { tensor, index, value, mask } => {
+                    found |= *tensor == t;
+                    [*index, *value].into_iter().chain(*mask).collect()
+                }
+                Stmt::Barrier => vec![],
+            };
+            found |=
+                exprs.iter().any(|&e| env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if *tensor == t)));
+        });
+        found
+    };
+    fn regions<'s>(body: &'s [Stmt], out: &mut Vec<&'s Stmt>) {
+        for s in body {
+            match s {
+                Stmt::For { kind, body, .. } if !kind.is_thread() => regions(body, out),
+                Stmt::If { then, other, .. } => {
+                    regions(then, out);
+                    regions(other, out);
+                }
+                s => out.push(s),
+            }
+        }
+    }
+    let mut parts = Vec::new();
+    regions(body, &mut parts);
+    let several = |t: TensorId| parts.iter().filter(|s| uses(s, t)).count() > 1;
+    private.iter().filter(|b| several(b.tensor)).map(|b| (b.elems, b.tensor)).unzip()
+}
+
+/// `T[i]` becomes `T[i + thread * size]`.
+fn instances(
+    env: &mut Env,
+    s: &mut Stmt,
+    private: &[TensorId],
+    sizes: &[ExprId],
+    threads: [i64; 3],
+    at: &mut [Option<ExprId>; 3],
+) {
+    if private.is_empty() {
+        return;
+    }
+    let thread = |env: &mut Env, at: &[Option<ExprId>; 3]| {
+        let mut lin = env.pool.int(0);
+        for d in (0..3).rev() {
+            let (n, x) = (env.pool.int(threads[d]), at[d].unwrap_or_else(|| env.pool.int(0)));
+            lin = env.pool.mul(lin, n);
+            lin = env.pool.add(lin, x);
+        }
+        lin
+    };
+    let moved = |env: &mut Env, at: &[Option<ExprId>; 3], t: TensorId, i: ExprId| {
+        let Some(n) = private.iter().position(|&p| p == t) else { return i };
+        let lin = thread(env, at);
+        let base = env.pool.mul(lin, sizes[n]);
+        let lanes = env.pool.ty(i).lanes;
+        let base = env.pool.splat(base, lanes);
+        env.pool.add(i, base)
+    };
+    let redirect = |env: &mut Env, at: &[Option<ExprId>; 3], e: ExprId| {
+        let bases: Vec<ExprId> = sizes
+            .iter()
+            .map(|&s| {
+                let l = thread(env, at);
+                env.pool.mul(l, s)
+            })
+            .collect();
+        env.pool.rewrite(e, &mut |p, x| match p.get(x).clone() {
+            Expr::Load { tensor, index, guard } => {
+                let n = private.iter().position(|&t| t == tensor)?;
+                let lanes = p.ty(index[0]).lanes;
+                let (base, ty) = (p.splat(bases[n], lanes), p.ty(x).scalar);
+                let i = p.add(index[0], base);
+                Some(p.load_guarded(tensor, ty, [i], guard))
+            }
+            _ => None,
+        })
+    };
+    match s {
+        Stmt::For { var, kind, body, .. } => {
+            let outer = *at;
+            if let Some(axis) = kind.axis().filter(|a| a.is_thread()) {
+                at[axis.dimension()] = Some(env.pool.var(*var));
+            }
+            body.iter_mut().for_each(|s| instances(env, s, private, sizes, threads, at));
+            *at = outer;
+        }
+        Stmt::If { cond, then, other } => {
+            *cond = redirect(env, at, *cond);
+            then.iter_mut().chain(other).for_each(|s| instances(env, s, private, sizes, threads, at));
+        }
+        Stmt::Let { value, .. } => *value = redirect(env, at, *value),
+        Stmt::Store { tensor, index, value, mask } => {
+            *value = redirect(env, at, *value);
+            *index = redirect(env, at, *index);
+            *index = moved(env, at, *tensor, *index);
+            *mask = mask.map(|m| redirect(env, at, m));
+        }
+        Stmt::Barrier => {}
+    }
+}
+
 fn nodes(env: &Env, body: &[Stmt]) -> Vec<Node> {
     body.iter().map(|s| node(env, s)).collect()
 }
 
 fn node(env: &Env, s: &Stmt) -> Node {
     match s {
-        Stmt::For { var, extent, body, .. } => Node::For(Loop::new(*var, *extent, target(body), nodes(env, body))),
+        Stmt::For { var, extent, kind, body } => {
+            let axis = kind.axis();
+            Node::For(Loop { axis, ..Loop::new(*var, *extent, target(body), nodes(env, body)) })
+        }
         Stmt::If { cond, then, other } => match then.as_slice() {
             // One guarded store: its lanes may be decided one by one.
             [Stmt::Store { tensor, index, value, mask }] if other.is_empty() => {
@@ -73,6 +232,8 @@ fn node(env: &Env, s: &Stmt) -> Node {
             _ => Node::If { cond: *cond, then: nodes(env, then), other: nodes(env, other) },
         },
         Stmt::Let { var, value } => Node::Let { var: *var, value: *value },
+        // One thread after the other: nothing to wait for.
+        Stmt::Barrier => Node::Barrier,
         Stmt::Store { tensor, index, value, mask } => Node::Leaf(store(env, *tensor, *index, *value, *mask)),
     }
 }

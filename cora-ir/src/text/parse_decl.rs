@@ -131,8 +131,7 @@ impl Parser {
             ScalarType::ELEMENTS.into_iter().chain([ScalarType::Index]).map(|t| (t.name(), t)).collect();
         let ty = self.choice("an element type", &types)?;
         let role = self.choice("the tensor's role", &ROLES.map(|(r, n)| (n, r)))?;
-        let scopes = [Scope::Global, Scope::Local, Scope::Reg];
-        let scope = scopes.into_iter().find(|s| self.eat_word(s.name())).unwrap_or(Scope::Global);
+        let scope = Scope::ALL.into_iter().find(|s| self.eat_word(s.name())).unwrap_or(Scope::Global);
         let mut range = None;
         if self.eat_word("range") {
             let lo = self.expr()?;

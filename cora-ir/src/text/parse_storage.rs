@@ -96,8 +96,11 @@ impl Parser {
             let value = self.expr()?;
             return Ok(Stmt::Let { var: self.bind(name, span)?, value });
         }
+        if self.eat_word("barrier") {
+            return Ok(Stmt::Barrier);
+        }
         if !matches!(self.peek(), Tok::At(_)) {
-            return Err(self.expected("`for`, `if`, `let`, a store or `}`"));
+            return Err(self.expected("`for`, `if`, `let`, `barrier`, a store or `}`"));
         }
         let tensor = self.tensor_ref()?;
         self.punct("[")?;

@@ -73,6 +73,7 @@ fn reach_stmt(reach: &mut Reach<'_>, s: &Stmt) {
             then.iter().chain(other).for_each(|s| reach_stmt(reach, s));
         }
         Stmt::Let { value, .. } => reach.expr(*value),
+        Stmt::Barrier => {}
         Stmt::Store { tensor, index, value, mask } => {
             reach.tensor(*tensor);
             [Some(*index), Some(*value), *mask].into_iter().flatten().for_each(|e| reach.expr(e));
@@ -132,6 +133,9 @@ impl Printer<'_> {
                 let name = self.text("let ").binder(*var);
                 self.text(" = ").expr(*value).end_line();
                 self.enter(scope, *var, name);
+            }
+            Stmt::Barrier => {
+                self.text("barrier").end_line();
             }
             Stmt::Store { tensor, index, value, mask } => {
                 self.tensor(*tensor).text("[").expr(*index).text("] = ").expr(*value);

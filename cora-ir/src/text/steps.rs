@@ -4,9 +4,10 @@ use super::names::quote;
 use super::parse::{Parse, Parser, display, out_of_range};
 use crate::diag::Diagnostic;
 use crate::env::Scope;
-use crate::schedule::{LoopRef, StepKind, Tail};
+use crate::schedule::{Binding, LoopRef, StepKind, Tail};
 
-const SCOPES: [(&str, Scope); 3] = [("global", Scope::Global), ("local", Scope::Local), ("reg", Scope::Reg)];
+const SCOPES: [(&str, Scope); 4] =
+    [("global", Scope::Global), ("local", Scope::Local), ("shared", Scope::Shared), ("reg", Scope::Reg)];
 const TAILS: [(&str, Tail); 2] = [("exact", Tail::Exact), ("mask", Tail::Mask)];
 
 fn loop_ref(l: &LoopRef) -> String {
@@ -41,6 +42,7 @@ pub fn print_step(step: &StepKind) -> String {
         StepKind::Rfactor { target, name } => format!("rfactor {} -> @{}", loop_ref(target), quote(name)),
         StepKind::Unroll { target } => format!("unroll {}", loop_ref(target)),
         StepKind::Parallel { target } => format!("parallel {}", loop_ref(target)),
+        StepKind::Bind { target, to } => format!("bind {} {}", loop_ref(target), to.name()),
         StepKind::PadLoop { target, multiple } => format!("pad_loop {} {multiple}", loop_ref(target)),
         StepKind::PadDim { tensor, dim, multiple } => {
             format!("pad_dim @{}[{}] {multiple}", quote(tensor), quote(dim))
@@ -92,6 +94,10 @@ impl Parser {
             ("vectorize", Self::vectorize),
             ("unroll", |p| Ok(StepKind::Unroll { target: p.loop_ref()? })),
             ("parallel", |p| Ok(StepKind::Parallel { target: p.loop_ref()? })),
+            ("bind", |p| {
+                let target = p.loop_ref()?;
+                Ok(StepKind::Bind { target, to: p.choice("a binding", &Binding::ALL.map(|b| (b.name(), b)))? })
+            }),
             ("pad_loop", |p| Ok(StepKind::PadLoop { target: p.loop_ref()?, multiple: p.signed()? })),
             ("pad_dim", Self::pad_dim),
             ("split_dim", Self::split_dim),

@@ -63,6 +63,7 @@
 //! | `buffers` | a tensor that is accessed has one buffer or is a table; sizes and offsets read tables only; offsets belong to inputs and outputs; a `reg` buffer has a constant size |
 //! | `tables` | a table reads earlier tables only, calls nothing, is `i32` or `i64`, and has its function's shape; no two hold one function or share a buffer |
 //! | `kernel-parallel` | a parallel loop is a kernel's last statement, after `let`s only |
+//! | `barrier` | a barrier stands outside thread loops |
 //! | `bound` | an expression uses variables of enclosing loops and earlier `let`s only |
 //! | `bound-once` | as in the loop dialect |
 //! | `scalars` | extents and `let`s are scalar `Index`; conditions of `if` scalar `Bool` |

@@ -147,18 +147,19 @@ impl KernelChecker<'_> {
                 self.c.error("kernel-parallel", "a parallel loop that is not alone");
             }
         }
-        self.body(&k.body, &Vars::default(), 0);
+        self.body(&k.body, &Vars::default(), 0, false);
         self.c.place.pop();
     }
 
-    fn body(&mut self, body: &[Stmt], outer: &Vars, depth: usize) {
+    fn body(&mut self, body: &[Stmt], outer: &Vars, depth: usize, threads: bool) {
         let mut scope = outer.clone();
         for s in body {
-            self.stmt(s, &mut scope, depth);
+            self.stmt(s, &mut scope, depth, threads);
         }
     }
 
-    fn stmt(&mut self, s: &Stmt, scope: &mut Vars, depth: usize) {
+    /// `depth`: statements around; `threads`: whether a thread loop is among them.
+    fn stmt(&mut self, s: &Stmt, scope: &mut Vars, depth: usize, threads: bool) {
         match s {
             Stmt::For { var, extent, kind, body } => {
                 self.c.place.push(format!("for {}", self.c.var_name(*var)));
@@ -171,17 +172,22 @@ impl KernelChecker<'_> {
                 }
                 let mut inner = scope.clone();
                 self.bind(*var, &mut inner);
-                self.body(body, &inner, depth + 1);
+                self.body(body, &inner, depth + 1, threads || kind.is_thread());
                 self.c.place.pop();
             }
             Stmt::If { cond, then, other } => {
                 self.scalar(*cond, ScalarType::Bool, "the condition", scope);
-                self.body(then, scope, depth + 1);
-                self.body(other, scope, depth + 1);
+                self.body(then, scope, depth + 1, threads);
+                self.body(other, scope, depth + 1, threads);
             }
             Stmt::Let { var, value } => {
                 self.scalar(*value, ScalarType::Index, "the value", scope);
                 self.bind(*var, scope);
+            }
+            Stmt::Barrier => {
+                if threads {
+                    self.c.error("barrier", "a barrier inside a thread loop, which not all threads may reach");
+                }
             }
             Stmt::Store { tensor, index, value, mask } => {
                 self.c.place.push(format!("store {}", self.c.tensor_name(*tensor)));

@@ -91,6 +91,7 @@ impl Functions<'_> {
                     self.stmts(other);
                 }
                 Stmt::Let { value, .. } => *value = self.lower(*value),
+                Stmt::Barrier => {}
                 Stmt::Store { index, value, mask, .. } => {
                     *index = self.lower(*index);
                     *value = self.lower(*value);

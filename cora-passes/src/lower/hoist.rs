@@ -97,6 +97,7 @@ impl Hoist<'_> {
                 self.collect_expr(*cond, out, seen);
             }
             Stmt::Let { value, .. } => self.collect_expr(*value, out, seen),
+            Stmt::Barrier => {}
             Stmt::Store { index, value, mask, .. } => {
                 self.collect_expr(*index, out, seen);
                 self.collect_expr(*value, out, seen);
@@ -155,6 +156,7 @@ fn replace(env: &mut Env, s: &mut Stmt, map: &FxHashMap<ExprId, ExprId>, memo: &
             then.iter_mut().chain(other).for_each(|s| replace(env, s, map, memo));
         }
         Stmt::Let { value, .. } => on(env, value),
+        Stmt::Barrier => {}
         Stmt::Store { index, value, mask, .. } => {
             on(env, index);
             on(env, value);

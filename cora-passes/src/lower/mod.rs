@@ -1,9 +1,12 @@
 //! Lowering between stages.
 
 pub mod functions;
+pub mod grid;
 pub mod hoist;
 pub mod layout;
 pub mod legalize;
+pub mod place_barriers;
+pub mod shape_blocks;
 pub mod sign;
 pub mod stored;
 pub mod to_loops;

@@ -14,11 +14,12 @@
 //! make calls disappear.
 
 use super::Simplifier;
+use super::grid;
 use super::layout::{Layout, sizes};
 use super::stored::Stored;
 use crate::schedule::region::{bound_above, range_over};
 use cora_ir::affine::normalize;
-use cora_ir::loops::{Block, BlockRole, For, LoopModule, Stmt as LoopStmt};
+use cora_ir::loops::{Axis, Block, BlockRole, For, LoopModule, Stmt as LoopStmt};
 use cora_ir::storage::{Buffer, Kernel, Stmt, StorageModule};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
@@ -34,6 +35,8 @@ pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Resu
         offsets: FxHashMap::default(),
         boxes: FxHashMap::default(),
         loops: Vec::new(),
+        threads: Vec::new(),
+        fault: None,
     };
     for t in m.env.tensors.ids() {
         if m.env.tensors[t].scope != Scope::Global {
@@ -51,7 +54,14 @@ pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Resu
         };
         let mut body = Vec::new();
         cx.stmt(s, &mut body);
-        kernels.push(Kernel { name, body });
+        let mut kernel = Kernel { name, body };
+        if let Some(threads) = kernel.threads(&cx.env).filter(|_| kernel.is_grid()) {
+            grid::distribute(&mut cx.env, &mut kernel.body, threads);
+        }
+        kernels.push(kernel);
+    }
+    if let Some(fault) = cx.fault {
+        return Err(fault);
     }
     let used = used_tensors(m);
     let mut buffers = Vec::new();
@@ -81,6 +91,8 @@ fn used_tensors(m: &LoopModule) -> Vec<TensorId> {
 struct DenseBox {
     lo: Vec<ExprId>,
     size: Vec<ExprId>,
+    /// The variables in `lo` that stand for the thread that accesses its own part.
+    threads: Vec<(Axis, VarId)>,
 }
 
 struct Lowering<'a> {
@@ -89,6 +101,10 @@ struct Lowering<'a> {
     offsets: FxHashMap<TensorId, ExprId>,
     boxes: FxHashMap<TensorId, DenseBox>,
     loops: Vec<(VarId, ExprId)>,
+    /// The thread loops around.
+    threads: Vec<(Axis, VarId)>,
+    /// The first thing that cannot be lowered.
+    fault: Option<Diagnostic>,
 }
 
 /// A block and the loops around it.
@@ -144,9 +160,11 @@ impl Lowering<'_> {
         let mut hi: Vec<Option<ExprId>> = vec![None; rank];
         let mut outer: Vec<(VarId, ExprId)> = Vec::new();
         let mut positions: Vec<(VarId, ExprId)> = Vec::new();
+        let private = self.env.tensors[tensor].scope != Scope::Shared;
+        let mut threads: Vec<(Axis, VarId)> = Vec::new();
         for u in all.iter().filter(|u| u.block.tensor == tensor && u.block.role != BlockRole::Init) {
-            let loops: Vec<(VarId, ExprId)> = u.loops.iter().map(|l| (l.var, l.extent)).collect();
-            let map: FxHashMap<VarId, ExprId> = u.block.iters.iter().map(|i| (i.var, i.binding)).collect();
+            let (loops, common) = grid::loops_of(&mut self.env, &u.loops, common, private, &mut threads);
+            let map = self.bindings(u, common, private, &threads);
             let mut index = Vec::new();
             for d in 0..rank {
                 let e = self.env.pool.substitute(u.block.index[d], &map);
@@ -173,6 +191,9 @@ impl Lowering<'_> {
             }
             outer = loops;
         }
+        if !private && first.loops[..common].iter().any(|l| l.kind.is_thread()) {
+            return Err(grid::shared_by_one(&self.env, tensor));
+        }
         outer.extend(positions);
         let (mut los, mut sizes) = (Vec::new(), Vec::new());
         for d in 0..rank {
@@ -190,7 +211,12 @@ impl Lowering<'_> {
                 )
                 .hint("attach the stage at a loop where its region has a bound, or keep it global"));
             };
-            let bound = normalize(&mut self.env.pool, bound);
+            let mut bound = normalize(&mut self.env.pool, bound);
+            let in_grid = all.iter().any(|u| u.loops.iter().any(|l| l.kind.axis().is_some()));
+            if in_grid && self.env.pool.as_int(bound).is_none() {
+                bound = grid::constant_size(&mut self.env, bound)
+                    .ok_or_else(|| grid::unbounded(&self.env, tensor, &dim))?;
+            }
             if self.env.tensors[tensor].scope == Scope::Reg && self.env.pool.as_int(bound).is_none() {
                 return Err(Diagnostic::new(
                     "E0491",
@@ -201,7 +227,66 @@ impl Lowering<'_> {
             los.push(l);
             sizes.push(bound);
         }
-        self.boxes.insert(tensor, DenseBox { lo: los, size: sizes });
+        threads.retain(|&(_, v)| los.iter().any(|&l| self.env.pool.uses_var(l, v)));
+        if !threads.is_empty() {
+            let region = (&los[..], &hi[..]);
+            all.iter().try_for_each(|u| self.check_own(tensor, u, common, region, &threads))?;
+        }
+        self.boxes.insert(tensor, DenseBox { lo: los, size: sizes, threads });
+        Ok(())
+    }
+
+    /// What a block's iterators are bound to, the threads that own elements under common names.
+    fn bindings(
+        &mut self,
+        u: &Use<'_>,
+        common: usize,
+        private: bool,
+        threads: &[(Axis, VarId)],
+    ) -> FxHashMap<VarId, ExprId> {
+        let own = grid::own_threads(&mut self.env, &u.loops, common, private, threads);
+        let pool = &mut self.env.pool;
+        u.block.iters.iter().map(|i| (i.var, pool.substitute(i.binding, &own))).collect()
+    }
+
+    /// Each thread reads only elements that it writes itself.
+    fn check_own(
+        &mut self,
+        tensor: TensorId,
+        u: &Use<'_>,
+        common: usize,
+        (lo, hi): (&[ExprId], &[Option<ExprId>]),
+        threads: &[(Axis, VarId)],
+    ) -> Result<(), Diagnostic> {
+        let mut reads: Vec<Vec<ExprId>> = Vec::new();
+        for e in [u.block.value].into_iter().chain(u.block.index.iter().copied()) {
+            self.env.pool.walk(e, &mut |_, n| {
+                if let Expr::Load { tensor: t, index, .. } = n
+                    && *t == tensor
+                {
+                    reads.push(index.to_vec());
+                }
+            });
+        }
+        let (loops, from) = grid::loops_of(&mut self.env, &u.loops, common, true, &mut threads.to_vec());
+        let map = self.bindings(u, common, true, threads);
+        let missing = threads.iter().any(|(a, _)| !u.loops.iter().any(|l| l.kind.axis() == Some(*a)));
+        for index in reads {
+            for (d, &e) in index.iter().enumerate() {
+                let e = self.env.pool.substitute(e, &map);
+                let inside = match (range_over(&mut self.env, e, &loops, from), hi[d]) {
+                    (Some((l, h)), Some(top)) => {
+                        let (a, b) = (self.env.pool.le(lo[d], l), self.env.pool.le(h, top));
+                        self.simplifier.prove(&mut self.env, &loops, &[], a)
+                            && self.simplifier.prove(&mut self.env, &loops, &[], b)
+                    }
+                    _ => false,
+                };
+                if missing || !inside {
+                    return Err(grid::foreign_read(&self.env, tensor, u.block.stage));
+                }
+            }
+        }
         Ok(())
     }
 
@@ -252,6 +337,13 @@ impl Lowering<'_> {
     fn flat(&mut self, tensor: TensorId, index: &[ExprId]) -> ExprId {
         let e = if let Some(b) = self.boxes.get(&tensor) {
             let (lo, size) = (b.lo.clone(), b.size.clone());
+            let mut here: FxHashMap<VarId, ExprId> = FxHashMap::default();
+            for &(axis, v) in &b.threads {
+                if let Some(&(_, own)) = self.threads.iter().find(|t| t.0 == axis) {
+                    here.insert(v, self.env.pool.var(own));
+                }
+            }
+            let lo: Vec<ExprId> = lo.into_iter().map(|e| self.env.pool.substitute(e, &here)).collect();
             let lo: Vec<ExprId> = lo.into_iter().map(|e| self.value(e, &mut FxHashMap::default())).collect();
             let rel: Vec<ExprId> = index.iter().zip(lo).map(|(&i, l)| self.env.pool.sub(i, l)).collect();
             let stored = self.stored(tensor, size);
@@ -274,12 +366,36 @@ impl Lowering<'_> {
             LoopStmt::For(l) => {
                 let extent = self.value(l.extent, &mut FxHashMap::default());
                 let extent = self.simplifier.simplify(&mut self.env, &self.loops, extent);
+                let (mut launched, mut guard) = (extent, None);
+                if l.kind.is_block() && self.loops.iter().any(|&(v, _)| self.env.pool.uses_var(extent, v)) {
+                    // The grid is a box: blocks beyond this row's end have nothing to do.
+                    match bound_above(&mut self.env, l.extent, &self.loops) {
+                        Some(bound) => {
+                            launched = self.simplifier.simplify(&mut self.env, &[], bound);
+                            let v = self.env.pool.var(l.var);
+                            guard = Some(self.env.pool.lt(v, extent));
+                        }
+                        None => {
+                            let fault = grid::unbounded_blocks(&self.env, l);
+                            self.fault.get_or_insert(fault);
+                        }
+                    }
+                }
                 self.loops.push((l.var, extent));
+                let axis = l.kind.axis().filter(|a| a.is_thread());
+                self.threads.extend(axis.map(|a| (a, l.var)));
                 let mut body = Vec::new();
                 for s in &l.body {
                     self.stmt(s, &mut body);
                 }
                 self.loops.pop();
+                if axis.is_some() {
+                    self.threads.pop();
+                }
+                if let Some(cond) = guard {
+                    body = vec![Stmt::If { cond, then: body, other: Vec::new() }];
+                }
+                let extent = launched;
                 out.push(Stmt::For { var: l.var, extent, kind: l.kind, body });
             }
             LoopStmt::Block(b) => self.block(b, out),

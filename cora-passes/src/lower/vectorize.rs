@@ -133,6 +133,7 @@ fn substitute(env: &mut Env, s: &Stmt, map: &FxHashMap<VarId, ExprId>) -> Stmt {
             other: other.iter().map(|s| substitute(env, s, map)).collect(),
         },
         Stmt::Let { var, value } => Stmt::Let { var: *var, value: sub(env, *value) },
+        Stmt::Barrier => Stmt::Barrier,
         Stmt::Store { tensor, index, value, mask } => Stmt::Store {
             tensor: *tensor,
             index: sub(env, *index),
@@ -248,6 +249,7 @@ fn vector_stmt(env: &mut Env, l: &Lanes, s: &Stmt, mask: Option<ExprId>, out: &m
             }
             out.push(Stmt::Let { var: *var, value: *value });
         }
+        Stmt::Barrier => return None,
         Stmt::Store { tensor, index, value, mask: own } => {
             if own.is_some() || env.pool.ty(*value).lanes != 1 || env.pool.ty(*index).lanes != 1 {
                 return None;

@@ -7,27 +7,14 @@ use super::split::split;
 use super::tree::{enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
 use cora_ir::loops::{Block, For, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Tail};
-use cora_ir::{BinOp, Diagnostic, Expr, ExprPool, Scope};
+use cora_ir::{Diagnostic, ExprPool, Scope};
 
 /// Greatest trip count that may be unrolled or become lanes.
 const MAX_COPIES: i64 = 1024;
 
 /// The constant that the extent never exceeds, from its form.
 pub fn constant_bound(pool: &ExprPool, extent: cora_ir::ExprId) -> Option<i64> {
-    match *pool.get(extent) {
-        Expr::Int(v) => Some(v),
-        Expr::Bin(BinOp::Min, a, b) => match (constant_bound(pool, a), constant_bound(pool, b)) {
-            (Some(x), Some(y)) => Some(x.min(y)),
-            (x, y) => x.or(y),
-        },
-        Expr::Bin(BinOp::Add, a, b) => constant_bound(pool, a)?.checked_add(constant_bound(pool, b)?),
-        Expr::Bin(BinOp::FloorDiv, a, b) => {
-            let c = pool.as_int(b).filter(|&c| c > 0)?;
-            Some(cora_ir::expr::floor_div(constant_bound(pool, a)?, c))
-        }
-        Expr::Bin(BinOp::Max, a, b) => Some(constant_bound(pool, a)?.max(constant_bound(pool, b)?)),
-        _ => None,
-    }
+    pool.constant_bound(extent)
 }
 
 fn serial_loop<'a>(m: &'a LoopModule, path: &[usize], r: &LoopRef) -> Result<&'a For, Diagnostic> {

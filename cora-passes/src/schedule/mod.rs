@@ -1,6 +1,7 @@
 //! Scheduling primitives: each a check of facts, then a rewrite of the loop dialect.
 
 pub mod annotate;
+pub mod bind;
 pub mod cache_read;
 pub mod cache_write;
 pub mod compute_at;
@@ -38,6 +39,7 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
         StepKind::Vectorize { target, width } => annotate::vectorize(m, target, *width),
         StepKind::Unroll { target } => annotate::unroll(m, target),
         StepKind::Parallel { target } => annotate::parallel(m, target),
+        StepKind::Bind { target, to } => bind::bind(m, target, *to),
         StepKind::PadLoop { target, multiple } => pad::pad_loop(m, target, *multiple),
         StepKind::PadDim { tensor, dim, multiple } => pad::pad_dim(m, tensor, dim, *multiple),
         StepKind::SplitDim { tensor, dim, factor, outer, inner } => {

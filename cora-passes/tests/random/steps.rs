@@ -1,7 +1,7 @@
 //! Random scheduling steps: mostly ones that fit the module as it is, some blind.
 
 use cora_ir::loops::{BlockRole, For, LoopModule, Stmt};
-use cora_ir::schedule::{LoopRef, StepKind, Tail};
+use cora_ir::schedule::{Binding, LoopRef, StepKind, Tail};
 use cora_ir::{Role, Scope, TensorId};
 use cora_passes::schedule::tree::{enclosing, loop_at, reads_below, stage_loops};
 use rand::prelude::*;
@@ -27,6 +27,7 @@ pub fn kind_name(s: &StepKind) -> &'static str {
         StepKind::SetScope { .. } => "set_scope",
         StepKind::Relax { .. } => "relax",
         StepKind::Rfactor { .. } => "rfactor",
+        StepKind::Bind { .. } => "bind",
     }
 }
 
@@ -66,10 +67,11 @@ impl<'r> Proposer<'r> {
             83..89 => self.cache_write(m, &stages),
             89..95 => self.cache_read(m, &stages),
             95..97 => Some(StepKind::Relax { target: self.any_loop(m, &stages)? }),
-            97..99 => {
+            97 => {
                 let target = self.any_loop(m, &stages)?;
                 Some(StepKind::Rfactor { target, name: self.fresh("P") })
             }
+            98 => Some(StepKind::Bind { target: self.any_loop(m, &stages)?, to: *Binding::ALL.choose(self.rng)? }),
             _ => {
                 let scope = *[Scope::Local, Scope::Reg, Scope::Reg, Scope::Global].choose(self.rng)?;
                 Some(StepKind::SetScope { stage: name(m, *stages.choose(self.rng)?), scope })

@@ -6,9 +6,11 @@
 //! A description is *not* trusted: whatever it holds, the runtime answers with a typed error and never panics,
 //! overflows, hangs or reads out of bounds. The kernels that it names are native code and *are* trusted.
 
+mod grid;
 mod ix;
 mod validate;
 
+pub use grid::{GridArg, GridDesc, GridLaunch, MAX_SHARED, MAX_THREADS};
 pub use ix::{Ix, IxOp};
 pub use validate::{DescError, DescFault, MAX_ALIGN, MAX_DIMS, MAX_ITEMS, MAX_IX_DEPTH, MAX_IX_NODES, MAX_NAME};
 

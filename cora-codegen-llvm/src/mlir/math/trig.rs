@@ -9,6 +9,9 @@ const HALF_PI: [f64; 3] = [1.570_796_326_734_125_6, 6.077_100_506_303_966e-11, 2
 /// Where the reduction by three parts ends.
 const REACH: f64 = 1_048_576.0;
 
+/// Where the quadrant cannot be counted in `f64` any more.
+const COUNTABLE: f64 = 1_125_899_906_842_624.0;
+
 /// `x = n pi/2 + r`, `r` in `±pi/4`; then the sine or cosine of `r`, by `n` modulo 4.
 pub(super) fn sin_cos(b: &mut Builder, x: Val, cos: bool) -> Val {
     let wide = b.convert("arith.extf", x, Elem::F64);
@@ -38,6 +41,11 @@ pub(super) fn sin_cos(b: &mut Builder, x: Val, cos: bool) -> Val {
     let near = b.convert("arith.truncf", value, Elem::F32);
 
     let size = b.un("math.absf", x);
+    if !b.libm() {
+        // Fused operations reduce exactly enough as far as the quadrant can be counted.
+        let beyond = is(b, "ogt", size, COUNTABLE);
+        return super::replace(b, beyond, f64::NAN, near);
+    }
     // "ugt" would send NaN to libm as well; it comes out of the arithmetic as NaN anyway.
     let far = is(b, "ogt", size, REACH);
     let any = any_lane(b, far);

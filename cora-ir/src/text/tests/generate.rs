@@ -6,7 +6,7 @@ use crate::graph::{Graph, Op};
 use crate::ids::{ExprId, ParamId, TensorId, UfId, VarId};
 use crate::layout::LayoutStep;
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
-use crate::schedule::{LoopRef, Schedule, Span, Step, StepKind, Tail};
+use crate::schedule::{Binding, LoopRef, Schedule, Span, Step, StepKind, Tail};
 use crate::storage::{self, Buffer, Kernel, StorageModule, Table};
 use crate::types::{BinOp, Combiner, Literal, ScalarType, UnOp};
 
@@ -96,7 +96,7 @@ impl Gen {
     }
 
     fn tensor(&mut self, flat: bool) {
-        let scope = self.rng.pick(&[Scope::Global, Scope::Local, Scope::Reg]);
+        let scope = self.rng.pick(&Scope::ALL);
         let dims = (0..self.rng.below(3)).map(|_| {
             let mut extent = self.expr(2, false);
             if scope != Scope::Global && !flat && self.rng.chance(50) {
@@ -335,7 +335,7 @@ impl Gen {
         }
         for _ in 0..self.rng.below(3) {
             let name = self.name();
-            let kinds: Vec<StepKind> = (0..19).map(|i| self.step(i)).collect();
+            let kinds: Vec<StepKind> = (0..20).map(|i| self.step(i)).collect();
             let steps = kinds.into_iter().map(|kind| Step { kind, span: Span::default() }).collect();
             g.schedules.push(Schedule { name, steps });
         }
@@ -382,6 +382,7 @@ impl Gen {
             15 => StepKind::FuseDims { tensor: stage, dims: vec![at.name, at.stage], name },
             16 => StepKind::ReorderDims { tensor: stage, order: vec![at.name, name] },
             17 => StepKind::Rfactor { target: at, name },
+            18 => StepKind::Bind { target: at, to: self.rng.pick(&Binding::ALL) },
             _ => StepKind::Relax { target: at },
         }
     }

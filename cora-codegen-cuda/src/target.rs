@@ -1,0 +1,53 @@
+//! GPU architectures.
+
+use cora_codegen_llvm::llvm::TargetSpec;
+use std::fmt;
+
+/// Known architectures: name, PTX version (the least that has the architecture, so that old drivers take it), and
+/// bytes of shared memory that a block can ask for (CUDA C++ Programming Guide, table of technical specifications).
+pub const ARCHITECTURES: [(&str, u32, u64); 7] = [
+    ("sm_70", 60, 96 << 10),
+    ("sm_75", 63, 64 << 10),
+    ("sm_80", 70, 163 << 10),
+    ("sm_86", 71, 99 << 10),
+    ("sm_89", 78, 99 << 10),
+    ("sm_90", 78, 227 << 10),
+    ("sm_90a", 80, 227 << 10),
+];
+
+/// An NVIDIA GPU architecture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuTarget {
+    name: &'static str,
+    ptx: u32,
+    shared: u64,
+}
+
+impl GpuTarget {
+    /// The architecture called `name`; nothing for an unknown one.
+    pub fn new(name: &str) -> Option<Self> {
+        let &(name, ptx, shared) = ARCHITECTURES.iter().find(|a| a.0 == name)?;
+        Some(Self { name, ptx, shared })
+    }
+
+    /// Its name, such as `sm_80`.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Bytes of shared memory that a block can ask for.
+    pub fn shared_memory(&self) -> u64 {
+        self.shared
+    }
+
+    /// What LLVM compiles for.
+    pub(crate) fn spec(&self) -> TargetSpec {
+        TargetSpec::nvptx(self.name, self.ptx)
+    }
+}
+
+impl fmt::Display for GpuTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}

@@ -1,0 +1,233 @@
+//! Kernels that run on a grid of blocks and threads: one function each, for NVIDIA GPUs.
+//!
+//! ```text
+//! for %b in 0..%n block.x { for %t in 0..256 thread.x { if %t < %m { .. } } barrier .. }
+//!
+//! llvm.func @k(%0: !llvm.ptr {..}, ..) attributes {nvvm.kernel, nvvm.reqntid = array<i32: 256, 1, 1>} {
+//!   %1 = nvvm.read.ptx.sreg.ctaid.x : i32  ..  %2 = nvvm.read.ptx.sreg.tid.x : i32  ..
+//!   scf.if .. { .. }   nvvm.barrier
+//! ```
+//!
+//! A block loop becomes the block's number: the launch has as many blocks as the loop has iterations.
+//! A thread loop becomes the thread's number, under a condition where the block has more threads.
+//! Private buffers become stack slots, which LLVM turns into registers; shared ones are in the block's
+//! shared memory, statically up to 48 KiB, else all in one dynamic array.
+
+use cora_ir::loops::Axis;
+use cora_ir::storage::{Kernel, Stmt, StorageModule};
+use cora_ir::{Expr, ScalarType, TensorId, UnOp, VarId};
+
+use super::EmitFault;
+use super::builder::{Builder, Cmp, Elem, Ty, Val};
+use super::convert::memory_elem;
+use super::expr::{Emitter, Formal, TensorOrParam};
+use super::kernel::{comment, stored};
+use super::library::Library;
+use super::slots::Slots;
+
+/// Shared memory that a kernel may have without asking for it at launch.
+const STATIC_SHARED: u64 = 48 << 10;
+
+/// Alignment of shared buffers: the widest access.
+const SHARED_ALIGN: u64 = 16;
+
+/// What a kernel takes, in the order of its arguments.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum GridArg {
+    /// The address of a buffer.
+    Buffer(u32),
+    /// The address of a table.
+    Table(u32),
+    /// The value of a parameter.
+    Param(u32),
+}
+
+/// How a kernel is launched, as far as its text decides it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GridKernel {
+    /// The function's symbol.
+    pub symbol: String,
+    /// What it takes.
+    pub args: Vec<GridArg>,
+    /// Threads of a block along x, y, z.
+    pub threads: [u32; 3],
+    /// Bytes of shared memory.
+    pub shared: u64,
+    /// Whether the launch must ask for them.
+    pub dynamic: bool,
+}
+
+/// The text of a kernel and how to launch it.
+pub(super) fn emit(
+    module: &StorageModule,
+    slots: &Slots,
+    library: &mut Library,
+    kernel: &Kernel,
+    symbol: &str,
+) -> Result<(String, GridKernel), EmitFault> {
+    check_functions(module, kernel)?;
+    let threads = kernel.threads(&module.env).ok_or(EmitFault::NotLegal("a thread loop of variable extent"))?;
+    let mut b = Builder::new(library.fma());
+    b.without_libm();
+    let mut s = Emitter::new(module, slots, library, b, stored(&kernel.body));
+    s.threads = Some(threads);
+    s.stmts(&kernel.body)?;
+    Ok(function(s, kernel, symbol, threads))
+}
+
+/// Functions that have no expansion end as calls of libm, which a GPU does not have.
+fn check_functions(module: &StorageModule, kernel: &Kernel) -> Result<(), EmitFault> {
+    let mut fault = None;
+    let pool = &module.env.pool;
+    let mut check = |e| {
+        pool.walk(e, &mut |id, n| {
+            let op = match n {
+                Expr::Un(op @ (UnOp::Exp | UnOp::Log | UnOp::Tanh | UnOp::Erf | UnOp::Sin | UnOp::Cos), _) => op.name(),
+                Expr::Bin(cora_ir::BinOp::Pow, ..) => "pow",
+                _ => return,
+            };
+            if pool.ty(id).scalar == ScalarType::F64 {
+                fault = Some(EmitFault::NoDeviceFunction(op));
+            }
+        });
+    };
+    for s in &kernel.body {
+        s.walk(&mut |s| match s {
+            Stmt::If { cond, .. } => check(*cond),
+            Stmt::Store { index, value, mask, .. } => {
+                [Some(*index), Some(*value), *mask].into_iter().flatten().for_each(&mut check)
+            }
+            Stmt::For { extent, .. } => check(*extent),
+            Stmt::Let { value, .. } => check(*value),
+            Stmt::Barrier => {}
+        });
+    }
+    fault.map_or(Ok(()), Err)
+}
+
+impl Emitter<'_> {
+    /// A loop whose iterations are blocks or threads.
+    pub(super) fn bound_loop(
+        &mut self,
+        axis: Axis,
+        var: VarId,
+        extent: cora_ir::ExprId,
+        body: &[Stmt],
+    ) -> Result<(), EmitFault> {
+        let Some(threads) = self.threads else { return Err(EmitFault::NotLegal("a loop bound to a grid")) };
+        let name = ["x", "y", "z"][axis.dimension()];
+        let register = if axis.is_thread() { "tid" } else { "ctaid" };
+        let read = format!("nvvm.read.ptx.sreg.{register}.{name} : i32");
+        let narrow = self.b.op(Ty::scalar(Elem::I32), &read);
+        let number = self.b.convert("arith.extui", narrow, Elem::I64);
+        self.bind(var, number, true);
+        if !axis.is_thread() {
+            return self.stmts(body);
+        }
+        let n = self.pool.as_int(extent).ok_or(EmitFault::NotLegal("a thread loop of variable extent"))?;
+        if n == threads[axis.dimension()] {
+            return self.stmts(body);
+        }
+        let end = self.b.i64(n);
+        let inside = self.b.cmpi(Cmp::Lt, false, number, end);
+        self.open();
+        self.stmts(body)?;
+        let text = self.close();
+        self.b.splice(&format!("scf.if {inside} {{"), &[(&text, "}")]);
+        Ok(())
+    }
+
+    pub(super) fn barrier(&mut self) -> Result<(), EmitFault> {
+        if self.threads.is_none() {
+            return Err(EmitFault::NotLegal("a barrier"));
+        }
+        self.b.stmt("nvvm.barrier");
+        self.barriers = true;
+        // Other threads may have written any of them.
+        let all = self.stored.clone();
+        self.forget(&all);
+        Ok(())
+    }
+
+    /// The address of a shared buffer.
+    pub(super) fn shared(&mut self, tensor: TensorId) -> Result<Val, EmitFault> {
+        if let Some(&(_, v, _)) = self.in_shared.iter().find(|s| s.0 == tensor) {
+            return Ok(v);
+        }
+        let t = &self.module.env.tensors[tensor];
+        let size = self.module.buffer(tensor).and_then(|b| self.pool.as_int(b.elems)).filter(|&n| n > 0);
+        let size = size.ok_or_else(|| EmitFault::RegisterSize(t.name.clone()))?;
+        let bytes = u64::try_from(size).unwrap_or(u64::MAX).saturating_mul(u64::from(memory_elem(t.ty).bits() / 8));
+        let v = self.b.value(Ty::scalar(Elem::Ptr), 0);
+        self.in_shared.push((tensor, v, bytes));
+        Ok(v)
+    }
+}
+
+fn function(s: Emitter<'_>, kernel: &Kernel, symbol: &str, threads: [i64; 3]) -> (String, GridKernel) {
+    let Emitter { module, b, formals, registers, stored, in_shared, read, barriers, .. } = s;
+    let mut signature = Vec::new();
+    let mut args = Vec::new();
+    for (formal, (v, what)) in &formals {
+        let (arg, ty) = match *formal {
+            Formal::Buffer(i) => (GridArg::Buffer(i as u32), "!llvm.ptr"),
+            Formal::Table(i) => (GridArg::Table(i as u32), "!llvm.ptr"),
+            Formal::Param(i) => (GridArg::Param(i as u32), "i64"),
+        };
+        let attributes = match what {
+            TensorOrParam::Param => " {llvm.noundef}".to_owned(),
+            TensorOrParam::Tensor(t) => {
+                let written = stored.contains(t);
+                // A barrier changes what other threads wrote, which `noalias` would deny.
+                let alone = if written && barriers && read.contains(t) { "" } else { "llvm.noalias, " };
+                let readonly = if written { "" } else { ", llvm.readonly" };
+                format!(" {{llvm.align = 64 : i64, {alone}llvm.noundef{readonly}}}")
+            }
+        };
+        signature.push(format!("{v}: {ty}{attributes}"));
+        args.push(arg);
+    }
+    let offsets: Vec<u64> = in_shared
+        .iter()
+        .scan(0, |at, s| {
+            let here = *at;
+            *at += s.2.next_multiple_of(SHARED_ALIGN);
+            Some(here)
+        })
+        .collect();
+    let total = offsets.last().zip(in_shared.last()).map_or(0, |(at, s)| at + s.2.next_multiple_of(SHARED_ALIGN));
+    let dynamic = total > STATIC_SHARED;
+    let (mut globals, mut entry) = (String::new(), String::new());
+    if !registers.is_empty() {
+        entry.push_str("  %one = arith.constant 1 : i64\n");
+        registers.iter().for_each(|(_, _, text)| entry.push_str(text));
+    }
+    if dynamic {
+        globals.push_str(&format!(
+            "llvm.mlir.global external @{symbol}.shared() {{addr_space = 3 : i32, alignment = {SHARED_ALIGN} : i64}} : !llvm.array<0 x i8>\n"
+        ));
+    }
+    for (n, ((t, v, bytes), at)) in in_shared.iter().zip(&offsets).enumerate() {
+        let name = comment(&module.env.tensors[*t].name);
+        let global = if dynamic { format!("{symbol}.shared") } else { format!("{symbol}.shared{n}") };
+        if !dynamic {
+            globals.push_str(&format!(
+                "llvm.mlir.global internal @{global}() {{addr_space = 3 : i32, alignment = {SHARED_ALIGN} : i64}} : !llvm.array<{bytes} x i8>  // {name}\n"
+            ));
+        }
+        entry.push_str(&format!("  %shared{n} = llvm.mlir.addressof @{global} : !llvm.ptr<3>\n"));
+        let at = if dynamic { *at } else { 0 };
+        entry.push_str(&format!(
+            "  %slot{n} = llvm.getelementptr %shared{n}[{at}] : (!llvm.ptr<3>) -> !llvm.ptr<3>, i8\n  {v} = llvm.addrspacecast %slot{n} : !llvm.ptr<3> to !llvm.ptr\n"
+        ));
+    }
+    let [x, y, z] = threads;
+    let text = format!(
+        "// kernel {}\n{globals}llvm.func @{symbol}({}) attributes {{nvvm.kernel, nvvm.reqntid = array<i32: {x}, {y}, {z}>, no_unwind}} {{\n{entry}{}  llvm.return\n}}\n",
+        comment(&kernel.name),
+        signature.join(", "),
+        b.finish(),
+    );
+    let threads = threads.map(|n| n as u32);
+    (text, GridKernel { symbol: symbol.to_owned(), args, threads, shared: total, dynamic })
+}

@@ -1,0 +1,117 @@
+//! Grids: threads of a block, barriers, and the accesses between two barriers.
+//!
+//! Threads run one after the other. That gives the result of every order if no two threads access
+//! one element between two barriers, one of them writing: such a pair is a race and an error, and so
+//! is one of two blocks in the same kernel. Barriers stand outside thread loops, so that the state of
+//! a thread at a barrier is its registers alone, which have an instance for each thread.
+
+use crate::ids::{EntityId, TensorId};
+use crate::interp::error::InterpError;
+use crate::loops::Axis;
+use rustc_hash::FxHashMap;
+
+/// Who accesses: block, thread, and the number of barriers passed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Who {
+    block: u32,
+    thread: u32,
+    epoch: u32,
+}
+
+/// No single block or thread.
+const MANY: u32 = u32::MAX;
+
+/// The last accesses to one element in this kernel.
+#[derive(Clone, Copy, Debug, Default)]
+struct Element {
+    write: Option<Who>,
+    read: Option<Who>,
+}
+
+/// The accesses of one kernel so far.
+#[derive(Debug, Default)]
+pub(crate) struct Shadow {
+    elements: FxHashMap<(u32, i64), Element>,
+    /// Tensors that threads share, each with whether blocks share it too.
+    shared: Vec<Option<bool>>,
+    now: Who,
+    coordinates: [u32; 3],
+}
+
+impl Shadow {
+    /// `shared[t]`: whether the threads (`Some(false)`) or the blocks as well (`Some(true)`) share
+    /// tensor `t`.
+    pub fn new(shared: Vec<Option<bool>>) -> Self {
+        Self { shared, ..Self::default() }
+    }
+
+    /// A kernel begins: what came before has happened.
+    pub fn kernel(&mut self) {
+        self.elements.clear();
+        self.now = Who { block: 0, thread: 0, epoch: self.now.epoch + 1 };
+        self.coordinates = [0; 3];
+    }
+
+    /// Iteration `i` of a loop that is bound to `axis` begins.
+    pub fn enter(&mut self, axis: Axis, i: i64) {
+        if axis.is_thread() {
+            self.coordinates[axis.dimension()] = i as u32;
+            let [x, y, z] = self.coordinates;
+            self.now.thread = x + 1024 * (y + 1024 * z);
+        } else {
+            self.now.block += 1;
+            self.now.epoch += 1;
+        }
+    }
+
+    /// A loop that is bound to `axis` has ended.
+    pub fn leave(&mut self, axis: Axis) {
+        if axis.is_thread() {
+            self.enter(axis, 0);
+        }
+    }
+
+    pub fn barrier(&mut self) {
+        self.now.epoch += 1;
+    }
+
+    /// Records an access; gives the other thread's or block's that it races with.
+    fn access(&mut self, tensor: TensorId, at: i64, write: bool) -> Option<&'static str> {
+        let across_blocks = (*self.shared.get(tensor.index())?)?;
+        let now = self.now;
+        let e = self.elements.entry((tensor.index() as u32, at)).or_default();
+        let conflict = |other: Option<Who>| match other {
+            Some(o) if o.block != now.block => across_blocks.then_some("another block"),
+            Some(o) if o.epoch == now.epoch && o.thread != now.thread => Some("another thread of the block"),
+            _ => None,
+        };
+        let mut found = conflict(e.write);
+        if write {
+            found = found.or(conflict(e.read));
+            e.write = Some(now);
+            return found;
+        }
+        e.read = Some(match e.read {
+            Some(r) if across_blocks && r.block != now.block => Who { block: MANY, thread: MANY, ..now },
+            Some(r) if r.block == now.block && r.epoch == now.epoch && r.thread != now.thread => {
+                Who { thread: MANY, ..now }
+            }
+            _ => now,
+        });
+        found
+    }
+
+    /// Records an access to element `at` of `tensor`.
+    pub fn check(
+        &mut self,
+        tensor: TensorId,
+        at: i64,
+        write: bool,
+        name: impl FnOnce() -> String,
+    ) -> Result<(), InterpError> {
+        match self.access(tensor, at, write) {
+            None => Ok(()),
+            Some(other) => Err(InterpError::Race { tensor: name(), at, write, other }),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What storage lowering needs to know of grids: which thread owns which element of a private
+//! buffer, and that every store of a kernel is done by the threads that should.
+//!
+//! A private buffer (`local`, `reg`) that several thread loops of a block use has an instance in
+//! each thread. The thread variables of its uses are then one and the same: its box is what one
+//! thread covers, and a thread that reads elements of another's box is refused.
+
+use crate::simplify::{Facts, interval};
+use cora_ir::loops::{Axis, For, LoopKind};
+use cora_ir::storage::Stmt;
+use cora_ir::{Diagnostic, Env, ExprId, Scope, TensorId, VarId};
+use rustc_hash::FxHashMap;
+
+/// Loops with their extents, outermost first, and how many of them are around all uses of a buffer:
+/// for a private one thread loops count among these, under the names in `threads`.
+pub(super) fn loops_of(
+    env: &mut Env,
+    loops: &[&For],
+    common: usize,
+    private: bool,
+    threads: &mut Vec<(Axis, VarId)>,
+) -> (Vec<(VarId, ExprId)>, usize) {
+    let is_own = |l: &For| private && l.kind.is_thread();
+    for l in &loops[common..] {
+        if let Some(axis) = l.kind.axis().filter(|_| is_own(l))
+            && !threads.iter().any(|t| t.0 == axis)
+        {
+            threads.push((axis, l.var));
+        }
+    }
+    let own = own_threads(env, loops, common, private, threads);
+    let mut entry = |l: &For| {
+        let var = own.get(&l.var).and_then(|&e| env.pool.as_var(e)).unwrap_or(l.var);
+        (var, env.pool.substitute(l.extent, &own))
+    };
+    let mut out: Vec<(VarId, ExprId)> = loops[..common].iter().map(|l| entry(l)).collect();
+    out.extend(loops[common..].iter().filter(|l| is_own(l)).map(|l| entry(l)));
+    let outer = out.len();
+    out.extend(loops[common..].iter().filter(|l| !is_own(l)).map(|l| entry(l)));
+    (out, outer)
+}
+
+/// From the thread variables of a use to the common names.
+pub(super) fn own_threads(
+    env: &mut Env,
+    loops: &[&For],
+    common: usize,
+    private: bool,
+    threads: &[(Axis, VarId)],
+) -> FxHashMap<VarId, ExprId> {
+    let mut map = FxHashMap::default();
+    for l in loops[common..].iter().filter(|l| private && l.kind.is_thread()) {
+        if let Some(&(_, v)) = threads.iter().find(|t| Some(t.0) == l.kind.axis()) {
+            map.insert(l.var, env.pool.var(v));
+        }
+    }
+    map
+}
+
+/// The greatest value of a buffer size by declared ranges: memory on the device is of fixed size.
+pub(super) fn constant_size(env: &mut Env, size: ExprId) -> Option<ExprId> {
+    /// More than any device has; such a buffer is refused where the target is known.
+    const MOST: i64 = 1 << 24;
+    let hi = interval::bounds(env, &Facts::new(), size).hi.filter(|&n| n <= MOST)?;
+    Some(env.pool.int(hi.max(0)))
+}
+
+pub(super) fn unbounded(env: &Env, tensor: TensorId, dim: &str) -> Diagnostic {
+    let t = &env.tensors[tensor];
+    Diagnostic::new(
+        "E0493",
+        format!("dimension `{dim}` of `{}` ({}, in a grid) has no bound by declared ranges", t.name, t.scope.name()),
+    )
+    .hint("attach it at a loop where its region is a constant tile, declare tighter ranges, or keep it global")
+}
+
+pub(super) fn shared_by_one(env: &Env, tensor: TensorId) -> Diagnostic {
+    Diagnostic::new(
+        "E0494",
+        format!(
+            "shared buffer `{}` is attached inside a thread loop, so no two threads use it",
+            env.tensors[tensor].name
+        ),
+    )
+    .hint("attach it outside the thread loops, or make it `local` or `reg`")
+}
+
+pub(super) fn foreign_read(env: &Env, tensor: TensorId, reader: TensorId) -> Diagnostic {
+    let t = &env.tensors[tensor];
+    Diagnostic::new(
+        "E0495",
+        format!(
+            "threads of stage `{}` read elements of `{}` that other threads compute, and `{}` is private to each thread",
+            env.tensors[reader].name,
+            t.name,
+            t.scope.name()
+        ),
+    )
+    .hint("make it `shared`, or bind the same tiles of both stages to the same threads")
+}
+
+pub(super) fn unbounded_blocks(env: &Env, l: &For) -> Diagnostic {
+    Diagnostic::new(
+        "E0496",
+        format!("no bound is known for the blocks of loop `{}.{}`", env.tensors[l.stage].name, env.vars[l.var].name),
+    )
+    .hint("fuse it with the block loops around it")
+}
+
+/// Puts every store of a kernel inside loops over all axes of its block. Where one is missing, the
+/// first thread along it stores to what threads share, and all threads store to what is private.
+pub(super) fn distribute(env: &mut Env, body: &mut Vec<Stmt>, threads: [i64; 3]) {
+    let missing: Vec<(Axis, i64)> = [Axis::ThreadZ, Axis::ThreadY, Axis::ThreadX]
+        .into_iter()
+        .map(|a| (a, threads[a.dimension()]))
+        .filter(|a| a.1 > 1)
+        .collect();
+    // A kernel of one thread needs no loops.
+    if !missing.is_empty() {
+        within(env, body, &missing);
+    }
+}
+
+fn has_threads(s: &Stmt) -> bool {
+    let mut found = false;
+    s.walk(&mut |s| found |= matches!(s, Stmt::For { kind, .. } if kind.axis().is_some()));
+    found
+}
+
+fn within(env: &mut Env, body: &mut Vec<Stmt>, missing: &[(Axis, i64)]) {
+    for s in body.iter_mut() {
+        if !has_threads(s) {
+            if !missing.is_empty() && !matches!(s, Stmt::Let { .. } | Stmt::Barrier) {
+                let shares = stores_shared(env, s);
+                let mut wrapped = std::mem::replace(s, Stmt::Barrier);
+                for &(axis, n) in missing.iter().rev() {
+                    let var = env.new_var(axis.name().replace('.', "_"));
+                    let extent = env.pool.int(if shares { 1 } else { n });
+                    wrapped = Stmt::For { var, extent, kind: LoopKind::Bound(axis), body: vec![wrapped] };
+                }
+                *s = wrapped;
+            }
+            continue;
+        }
+        match s {
+            Stmt::For { kind, body, .. } => {
+                let left: Vec<(Axis, i64)> = missing.iter().filter(|a| kind.axis() != Some(a.0)).copied().collect();
+                within(env, body, &left);
+            }
+            Stmt::If { then, other, .. } => {
+                within(env, then, missing);
+                within(env, other, missing);
+            }
+            Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Barrier => {}
+        }
+    }
+}
+
+fn stores_shared(env: &Env, s: &Stmt) -> bool {
+    let mut found = false;
+    s.walk(&mut |s| {
+        found |= matches!(s, Stmt::Store { tensor, .. }
+            if matches!(env.tensors[*tensor].scope, Scope::Global | Scope::Shared));
+    });
+    found
+}

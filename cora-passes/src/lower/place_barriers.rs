@@ -1,0 +1,424 @@
+//! Places the barriers of grid kernels.
+//!
+//! ```text
+//! for %t in 0..256 thread.x { @As[%t] = .. }  for %t in 0..256 thread.x { .. = @As[255 - %t] }
+//!   =>  for %t thread.x { .. }  barrier  for %t thread.x { .. }
+//! ```
+//!
+//! Between two accesses of one element by different threads, one of them writing, there must be a
+//! barrier. Accesses are told apart by tensor, and by index where both sides have one that is the
+//! same function of the thread. A barrier is reached by all threads of a block, so it stands outside
+//! thread loops: where one is needed inside, the loop is cut in two.
+//!
+//! Requires: legal storage, thread loops of constant extent. Ensures: no race between threads of a
+//! block. Runs last.
+
+use cora_ir::loops::{Axis, LoopKind};
+use cora_ir::storage::{Stmt, StorageModule};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
+use rustc_hash::FxHashMap;
+
+/// Finishes every kernel that runs on a grid.
+///
+/// # Errors
+/// `E0498` threads that would have to wait for
+/// each other where not all of them come by.
+pub fn place_barriers(m: &mut StorageModule) -> Result<(), Diagnostic> {
+    let mut axes: FxHashMap<Axis, ExprId> = FxHashMap::default();
+    for axis in Axis::ALL {
+        let v = m.env.new_var(axis.name().replace('.', "_"));
+        axes.insert(axis, m.env.pool.var(v));
+    }
+    for n in 0..m.kernels.len() {
+        if !m.kernels[n].is_grid() {
+            continue;
+        }
+        let mut body = std::mem::take(&mut m.kernels[n].body);
+        let private = |t: TensorId| {
+            let t = &m.env.tensors[t];
+            matches!(t.scope, Scope::Local | Scope::Reg) || matches!(t.role, Role::Input | Role::ConstInput)
+        };
+        let shared: Vec<bool> =
+            m.env.tensors.ids().map(|t| !private(t) && m.tables.iter().all(|x| x.tensor != t)).collect();
+        let mut cx = Placement { env: &mut m.env, shared, axes: &axes, kernel: m.kernels[n].name.clone() };
+        body = cx.cut(body)?;
+        cx.place(&mut body, &mut Pending::default());
+        m.kernels[n].body = body;
+    }
+    Ok(())
+}
+
+/// An access to a tensor that threads share.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Access {
+    tensor: TensorId,
+    write: bool,
+    own: Option<Own>,
+}
+
+/// An index that is an affine function of the thread and tells threads apart.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Own {
+    index: ExprId,
+    /// The factor of each axis and its number of threads, by factor.
+    strides: Vec<(i128, i128)>,
+    /// The axes, in the order of `strides`.
+    axes: Vec<ExprId>,
+}
+
+/// Accesses since the last barrier.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+struct Pending(Vec<Access>);
+
+impl Pending {
+    fn add(&mut self, more: impl IntoIterator<Item = Access>) {
+        for a in more {
+            if !self.0.contains(&a) {
+                self.0.push(a);
+            }
+        }
+    }
+
+    fn conflicts(&self, env: &mut Env, with: &[Access]) -> bool {
+        self.0.iter().any(|a| with.iter().any(|b| meet(env, a, b)))
+    }
+}
+
+/// Whether two different threads may access one element, one of them writing.
+fn meet(env: &mut Env, a: &Access, b: &Access) -> bool {
+    if a.tensor != b.tensor || !(a.write || b.write) {
+        return false;
+    }
+    let (Some(x), Some(y)) = (&a.own, &b.own) else { return true };
+    if x.strides != y.strides || x.axes != y.axes {
+        return true;
+    }
+    let distance = env.pool.sub(x.index, y.index);
+    let distance = cora_ir::affine::normalize(&mut env.pool, distance);
+    match env.pool.as_int(distance) {
+        Some(d) => reaches(&x.strides, i128::from(d), false),
+        None => true,
+    }
+}
+
+/// Whether `sum of stride * delta = d` for deltas below the numbers of threads, not all of them 0.
+fn reaches(strides: &[(i128, i128)], d: i128, other: bool) -> bool {
+    let Some((&(c, n), smaller)) = strides.split_last() else { return d == 0 && other };
+    let rest: i128 = smaller.iter().map(|&(c, n)| c * (n - 1)).sum();
+    // Strides do not overlap, so few deltas come near.
+    let middle = d / c;
+    (middle - 1 - rest / c..=middle + 1 + rest / c)
+        .filter(|delta| delta.abs() < n && (d - c * delta).abs() <= rest)
+        .any(|delta| reaches(smaller, d - c * delta, other || delta != 0))
+}
+
+struct Placement<'a> {
+    env: &'a mut Env,
+    /// Which tensors threads share and kernels write.
+    shared: Vec<bool>,
+    axes: &'a FxHashMap<Axis, ExprId>,
+    kernel: String,
+}
+
+impl Placement<'_> {
+    /// Cuts thread loops where threads have to wait inside them.
+    fn cut(&mut self, body: Vec<Stmt>) -> Result<Vec<Stmt>, Diagnostic> {
+        let mut out = Vec::new();
+        for s in body {
+            match s {
+                Stmt::For { var, extent, kind, body } => {
+                    let body = self.cut(body)?;
+                    if !kind.is_thread() {
+                        out.push(Stmt::For { var, extent, kind, body });
+                        continue;
+                    }
+                    for part in self.parts(body, (var, kind))? {
+                        out.push(Stmt::For { var, extent, kind, body: part });
+                    }
+                }
+                Stmt::If { cond, then, other } => {
+                    let (then, other) = (self.cut(then)?, self.cut(other)?);
+                    out.push(Stmt::If { cond, then, other });
+                }
+                s => out.push(s),
+            }
+        }
+        Ok(out)
+    }
+
+    /// The body of a thread loop in parts without waiting inside; names that a part uses are given again.
+    fn parts(&mut self, body: Vec<Stmt>, (var, kind): (VarId, LoopKind)) -> Result<Vec<Vec<Stmt>>, Diagnostic> {
+        // A condition on the whole body holds for each part.
+        if let [Stmt::If { cond, then, other }] = body.as_slice()
+            && other.is_empty()
+        {
+            let (cond, then) = (*cond, then.clone());
+            let parts = self.parts(then, (var, kind))?;
+            return Ok(parts.into_iter().map(|then| vec![Stmt::If { cond, then, other: Vec::new() }]).collect());
+        }
+        let mut lets: Vec<Stmt> = Vec::new();
+        let mut parts: Vec<Vec<Stmt>> = vec![Vec::new()];
+        let mut pending = Pending::default();
+        let mut map: FxHashMap<VarId, ExprId> = kind.axis().map(|a| (var, self.axes[&a])).into_iter().collect();
+        for s in body {
+            if let Stmt::Let { var, value } = s {
+                let value = self.env.pool.substitute(value, &map);
+                map.insert(var, value);
+                lets.push(s.clone());
+                if let Some(part) = parts.last_mut() {
+                    part.push(s);
+                }
+                continue;
+            }
+            self.check_inside(&s)?;
+            let accesses = self.accesses(&s, &map, &[]);
+            if pending.conflicts(self.env, &accesses) {
+                parts.push(lets.clone());
+                pending = Pending::default();
+            }
+            pending.add(accesses);
+            if let Some(part) = parts.last_mut() {
+                part.push(s);
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Refuses waiting inside a loop or a condition that is itself inside a thread loop.
+    fn check_inside(&mut self, s: &Stmt) -> Result<(), Diagnostic> {
+        let bodies: Vec<&Vec<Stmt>> = match s {
+            Stmt::For { body, kind, .. } if kind.is_thread() => {
+                return body.iter().try_for_each(|s| self.check_inside(s));
+            }
+            Stmt::For { body, .. } => vec![body],
+            Stmt::If { then, other, .. } => vec![then, other],
+            _ => return Ok(()),
+        };
+        let serial = matches!(s, Stmt::For { .. });
+        for body in bodies {
+            let mut pending = Pending::default();
+            // The second round is the next iteration.
+            for _ in 0..if serial { 2 } else { 1 } {
+                for s in body {
+                    let accesses = self.accesses(s, &FxHashMap::default(), &[]);
+                    if has_threads(s) && pending.conflicts(self.env, &accesses) {
+                        return Err(Diagnostic::new(
+                            "E0498",
+                            format!(
+                                "in kernel `{}` threads would have to wait for each other inside a loop that only some of them run",
+                                self.kernel
+                            ),
+                        )
+                        .hint("reorder the serial loop outside the thread loops"));
+                    }
+                    pending.add(accesses);
+                }
+            }
+            body.iter().try_for_each(|s| self.check_inside(s))?;
+        }
+        Ok(())
+    }
+
+    /// What a statement accesses; `map` gives the thread variables around it, `loops` the others.
+    fn accesses(&mut self, s: &Stmt, map: &FxHashMap<VarId, ExprId>, loops: &[VarId]) -> Vec<Access> {
+        let mut out = Vec::new();
+        self.collect(s, &mut map.clone(), &mut loops.to_vec(), &mut Vec::new(), &mut out);
+        out
+    }
+
+    fn collect(
+        &mut self,
+        s: &Stmt,
+        map: &mut FxHashMap<VarId, ExprId>,
+        inner: &mut Vec<VarId>,
+        threads: &mut Vec<(ExprId, i64)>,
+        out: &mut Vec<Access>,
+    ) {
+        match s {
+            Stmt::For { var, extent, kind, body } => {
+                self.reads(*extent, map, inner, threads, out);
+                let mut map = map.clone();
+                let (mark, depth) = (inner.len(), threads.len());
+                match kind.axis().filter(|a| a.is_thread()) {
+                    Some(axis) => {
+                        let v = self.axes[&axis];
+                        map.insert(*var, v);
+                        threads.push((v, self.env.pool.as_int(*extent).unwrap_or(i64::MAX)));
+                    }
+                    None => inner.push(*var),
+                }
+                body.iter().for_each(|s| self.collect(s, &mut map, inner, threads, out));
+                inner.truncate(mark);
+                threads.truncate(depth);
+            }
+            Stmt::If { cond, then, other } => {
+                self.reads(*cond, map, inner, threads, out);
+                then.iter().chain(other).for_each(|s| self.collect(s, map, inner, threads, out));
+            }
+            Stmt::Let { var, value } => {
+                self.reads(*value, map, inner, threads, out);
+                let value = self.env.pool.substitute(*value, map);
+                map.insert(*var, value);
+            }
+            Stmt::Store { tensor, index, value, mask } => {
+                for e in [Some(*index), Some(*value), *mask].into_iter().flatten() {
+                    self.reads(e, map, inner, threads, out);
+                }
+                self.access(*tensor, *index, true, map, inner, threads, out);
+            }
+            Stmt::Barrier => {}
+        }
+    }
+
+    fn reads(
+        &mut self,
+        e: ExprId,
+        map: &FxHashMap<VarId, ExprId>,
+        inner: &[VarId],
+        threads: &[(ExprId, i64)],
+        out: &mut Vec<Access>,
+    ) {
+        let mut found = Vec::new();
+        self.env.pool.walk(e, &mut |_, n| {
+            if let Expr::Load { tensor, index, .. } = n {
+                found.push((*tensor, index[0]));
+            }
+        });
+        for (t, i) in found {
+            self.access(t, i, false, map, inner, threads, out);
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn access(
+        &mut self,
+        tensor: TensorId,
+        index: ExprId,
+        write: bool,
+        map: &FxHashMap<VarId, ExprId>,
+        inner: &[VarId],
+        threads: &[(ExprId, i64)],
+        out: &mut Vec<Access>,
+    ) {
+        use cora_ir::ids::EntityId;
+        if !self.shared[tensor.index()] {
+            return;
+        }
+        let mut own = None;
+        if self.env.pool.ty(index).lanes == 1 && !threads.is_empty() {
+            let at = self.env.pool.substitute(index, map);
+            if !inner.iter().any(|&v| self.env.pool.uses_var(at, v)) {
+                own = self.tells_threads_apart(at, threads);
+            }
+        }
+        let a = Access { tensor, write, own };
+        if !out.contains(&a) {
+            out.push(a);
+        }
+    }
+
+    /// The index as a function of the thread, if different threads have different ones: an affine
+    /// function with strides that do not overlap. Loops over one thread run on the first.
+    fn tells_threads_apart(&mut self, index: ExprId, threads: &[(ExprId, i64)]) -> Option<Own> {
+        let p = cora_ir::affine::poly(&mut self.env.pool, index);
+        let mut strides: Vec<((i128, i128), ExprId)> = Vec::new();
+        let alone = threads.iter().all(|t| t.1 == 1);
+        for &(v, n) in threads.iter().filter(|t| t.1 > 1) {
+            let var = self.env.pool.as_var(v)?;
+            let linear = p.terms.keys().all(|m| m == &vec![v] || !m.iter().any(|&a| self.env.pool.uses_var(a, var)));
+            let c = p.terms.get(&vec![v]).copied().filter(|&c| linear && c > 0)?;
+            strides.push(((i128::from(c), i128::from(n)), v));
+        }
+        // The first thread along one axis and all along another: no common function.
+        if !alone && threads.iter().any(|t| t.1 == 1) {
+            return None;
+        }
+        strides.sort_unstable();
+        let mut reach = 0;
+        let apart = strides.iter().all(|&((c, n), _)| {
+            let apart = c > reach;
+            reach += c * (n - 1);
+            apart
+        });
+        let (strides, axes) = strides.into_iter().unzip();
+        apart.then_some(Own { index, strides, axes })
+    }
+
+    /// Inserts barriers; `pending` is what came since the last one.
+    fn place(&mut self, body: &mut Vec<Stmt>, pending: &mut Pending) {
+        let mut out = Vec::new();
+        for mut s in std::mem::take(body) {
+            match &mut s {
+                Stmt::Barrier => *pending = Pending::default(),
+                Stmt::For { var, body, kind, extent } if !kind.is_thread() => {
+                    let extent = *extent;
+                    self.wait_for_reads(extent, pending, &mut out);
+                    if !kind.is_block() {
+                        // What an iteration leaves pending the next one begins with.
+                        let mut trial = pending.clone();
+                        let mut copy = body.clone();
+                        self.place(&mut copy, &mut trial);
+                        let changing = bound_below(body, *var);
+                        pending.add(trial.0.into_iter().map(|a| self.one_iteration_on(a, &changing)));
+                    }
+                    let before = pending.clone();
+                    self.place(body, pending);
+                    pending.add(before.0);
+                }
+                Stmt::If { cond, then, other } => {
+                    let cond = *cond;
+                    self.wait_for_reads(cond, pending, &mut out);
+                    let mut second = pending.clone();
+                    self.place(then, pending);
+                    self.place(other, &mut second);
+                    pending.add(second.0);
+                }
+                s => {
+                    let accesses = self.accesses(s, &FxHashMap::default(), &[]);
+                    if pending.conflicts(self.env, &accesses) {
+                        out.push(Stmt::Barrier);
+                        *pending = Pending::default();
+                    }
+                    pending.add(accesses);
+                }
+            }
+            out.push(s);
+        }
+        *body = out;
+    }
+
+    /// An index that changes from one iteration to the next is not the same function of the thread.
+    fn one_iteration_on(&self, a: Access, changing: &[VarId]) -> Access {
+        let same = |o: &Own| !changing.iter().any(|&v| self.env.pool.uses_var(o.index, v));
+        Access { own: a.own.filter(same), ..a }
+    }
+
+    fn wait_for_reads(&mut self, e: ExprId, pending: &mut Pending, out: &mut Vec<Stmt>) {
+        let mut accesses = Vec::new();
+        self.reads(e, &FxHashMap::default(), &[], &[], &mut accesses);
+        if pending.conflicts(self.env, &accesses) {
+            out.push(Stmt::Barrier);
+            *pending = Pending::default();
+        }
+        pending.add(accesses);
+    }
+}
+
+/// A loop's variable and all that are bound in its body.
+fn bound_below(body: &[Stmt], var: VarId) -> Vec<VarId> {
+    let mut out = vec![var];
+    for s in body {
+        s.walk(&mut |s| {
+            if let Stmt::For { var, .. } | Stmt::Let { var, .. } = s {
+                out.push(*var);
+            }
+        });
+    }
+    out
+}
+
+fn has_threads(s: &Stmt) -> bool {
+    let mut found = false;
+    s.walk(&mut |s| found |= matches!(s, Stmt::For { kind, .. } if kind.is_thread()));
+    found
+}

@@ -1,0 +1,131 @@
+//! `bind S.i block.x`: a loop's iterations become the blocks of a grid or the threads of a block.
+//!
+//! ```text
+//! for bo { for bi in 0..256 { B[bo*256+bi] = .. } }
+//!   =>  for bo block.x { for bi in 0..256 thread.x { .. } }
+//! ```
+//!
+//! Block loops are the outermost of their nest. Thread loops stand anywhere inside, in as many places
+//! as there are stages; what stands outside them every thread runs. A statement after a thread loop
+//! sees what all its threads wrote: barriers are placed when storage is lowered (`place-barriers`).
+//! `warp` is `thread.y`, whose iterations are warps where `thread.x` has their 32 lanes. `vthread`
+//! unrolls: each thread runs all iterations, interleaved where nothing has to be waited for.
+//!
+//! Requires: a serial loop. Ensures: only its kind changes.
+
+use super::annotate::{constant_bound, unroll};
+use super::tree::{enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
+use cora_ir::loops::{Axis, Block, For, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::schedule::{Binding, LoopRef};
+use cora_ir::{Diagnostic, Scope};
+
+/// Greatest number of threads in a block (CUDA, all architectures).
+pub const MAX_THREADS: i64 = 1024;
+
+/// Binds a loop.
+///
+/// # Errors
+/// `E0411` not serial, `E0442` a virtual thread without a constant bound, `E0445` iterations that
+/// are not independent, `E0446` a block loop that is not outermost, or an axis that a loop around it
+/// has, `E0447` a thread loop without a constant bound of at most 1024.
+pub fn bind(m: &mut LoopModule, target: &LoopRef, to: Binding) -> Result<(), Diagnostic> {
+    let axis = match to {
+        Binding::Virtual => return unroll(m, target),
+        Binding::Warp => Axis::ThreadY,
+        Binding::Axis(axis) => axis,
+    };
+    let path = find_loop(m, target)?;
+    let l = loop_at(&m.body, &path);
+    if l.kind != LoopKind::Serial {
+        return Err(Diagnostic::new(
+            "E0411",
+            format!("loop `{}.{}` is already {}", target.stage, target.name, l.kind.name()),
+        )
+        .hint("a loop has one kind; split it first to give its parts different ones"));
+    }
+    let outer = enclosing(&m.body, &path);
+    if outer.iter().any(|o| o.kind == LoopKind::Bound(axis)) {
+        return Err(Diagnostic::new(
+            "E0446",
+            format!("a loop around `{}.{}` is already bound to {}", target.stage, target.name, axis.name()),
+        )
+        .hint("fuse the two loops, or bind one of them to another axis"));
+    }
+    if axis.is_thread() {
+        check_threads(m, l, target)?;
+    } else {
+        check_blocks(m, &outer, target)?;
+    }
+    check_independent(m, l, target)?;
+    let stage = l.stage;
+    loop_at_mut(&mut m.body, &path).kind = LoopKind::Bound(axis);
+    place_init(m, stage);
+    Ok(())
+}
+
+fn check_blocks(m: &LoopModule, outer: &[&For], target: &LoopRef) -> Result<(), Diagnostic> {
+    let alone = outer.iter().all(|o| o.body.len() == 1);
+    match outer.iter().find(|o| !o.kind.is_block()) {
+        None if alone => Ok(()),
+        None => Err(Diagnostic::new(
+            "E0446",
+            format!("loop `{}.{}` does not hold all that the loops around it run", target.stage, target.name),
+        )
+        .hint("bind it before other stages are attached around it, or make it a thread loop")),
+        Some(o) => Err(Diagnostic::new(
+            "E0446",
+            format!(
+                "loop `{}.{}` is inside `{}`; only the outermost loops of a nest can be blocks",
+                target.stage, target.name, m.env.vars[o.var].name
+            ),
+        )
+        .hint("bind the loops around it to blocks first, reorder it outermost, or fuse it with them")),
+    }
+}
+
+fn check_threads(m: &LoopModule, l: &For, target: &LoopRef) -> Result<(), Diagnostic> {
+    let bound = constant_bound(&m.env.pool, l.extent);
+    if bound.is_some_and(|b| b <= MAX_THREADS) {
+        return Ok(());
+    }
+    Err(Diagnostic::new(
+        "E0447",
+        format!("loop `{}.{}` has no constant bound of at most {MAX_THREADS} threads", target.stage, target.name),
+    )
+    .hint("split it by a constant and bind the inner loop"))
+}
+
+/// Iterations write different elements of what they share.
+fn check_independent(m: &LoopModule, l: &For, target: &LoopRef) -> Result<(), Diagnostic> {
+    let mut blocks: Vec<&Block> = Vec::new();
+    l.body.iter().for_each(|s| {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s {
+                blocks.push(b);
+            }
+        });
+    });
+    for b in &blocks {
+        let inside = blocks.iter().filter(|o| o.tensor == b.tensor).count();
+        let everywhere = m.blocks().iter().filter(|o| o.tensor == b.tensor).count();
+        let attached = b.stage != l.stage && m.env.tensors[b.tensor].scope != Scope::Global && inside == everywhere;
+        if attached {
+            // Each iteration has its own.
+            continue;
+        }
+        let name = &m.env.tensors[b.tensor].name;
+        let distinguishes =
+            b.iters.iter().any(|i| i.kind == IterKind::Spatial && m.env.pool.uses_var(i.binding, l.var));
+        let reduced = is_reduction_var(&m.env.pool, b, l.var);
+        let single = constant_bound(&m.env.pool, l.extent).is_some_and(|e| e <= 1);
+        if reduced || (!distinguishes && !single) {
+            let why = if reduced { "it is reduced over into" } else { "all its iterations write the same elements of" };
+            return Err(Diagnostic::new(
+                "E0445",
+                format!("loop `{}.{}` cannot be bound: {why} `{name}`", target.stage, target.name),
+            )
+            .hint("bind a spatial loop that indexes what the stage writes"));
+        }
+    }
+    Ok(())
+}
