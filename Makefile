@@ -4,7 +4,7 @@ CARGO ?= cargo
 # rustup's folder may be missing from the PATH of a fresh shell.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: all setup build run test fmt lint doc bench clean
+.PHONY: all setup build run test fmt lint doc bench criterion clean
 
 all: build
 
@@ -32,7 +32,17 @@ lint: setup
 doc: setup
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 
-bench: setup
+# The paper's experiments beside their peers, then figures and tables. PARTS="encoder vgemm" takes some of them; what is
+# in RESULTS already is not measured again.
+RESULTS ?= $(or $(CARGO_TARGET_DIR),target)/results
+PARTS ?=
+bench: build
+	@scripts/setup_peers.sh
+	$(or $(CARGO_TARGET_DIR),target)/release/cora bench suite $(PARTS) --dir $(RESULTS) $(BENCH_FLAGS)
+	$(or $(CARGO_TARGET_DIR),target)/release/cora bench report --dir $(RESULTS)
+
+# Each stage of the compiler and each kernel.
+criterion: setup
 	$(CARGO) bench -p cora-bench
 
 clean:

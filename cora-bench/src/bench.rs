@@ -5,7 +5,7 @@ use crate::measure::{Form, Ready, Times, ms};
 use crate::peak::Meter;
 use crate::peers::{self, Folder, Peer, Started};
 use crate::record::{Kernel, PeerRecord, Record, Skipped, machine};
-use crate::workload::{self, Shape};
+use crate::workload::{self, Shape, Values};
 use cora::driver::{Failure, Source};
 use cora::runtime::pool::Pool;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub struct Args {
     /// Turns of each, after one to warm up.
     #[arg(long, default_value_t = 9, value_parser = crate::paper::batch_size)]
     pub repeat: usize,
-    /// What to run in turn with ours, separated by commas: `padded` and `schedule=NAME`, forms of our own program;
+    /// What to run in turn with ours, separated by commas: `padded`, `dense` and `schedule=NAME`, forms of our own program;
     /// libraries such as `torch-packed` (an unknown name lists them); `all` libraries of the workload.
     #[arg(long, value_delimiter = ',')]
     pub peers: Vec<String>,
@@ -121,7 +121,10 @@ fn peer_names(args: &Args, case: &Case) -> Result<Vec<String>, Failure> {
     let workload = case.workload.name;
     let mut names: Vec<String> = if args.padded { vec!["padded".to_owned()] } else { Vec::new() };
     for name in &args.peers {
-        let known = peers::PEERS.iter().any(|p| p.0 == name) || name == "padded" || name.starts_with("schedule=");
+        let known = peers::PEERS.iter().any(|p| p.0 == name)
+            || name == "padded"
+            || name == "dense"
+            || name.starts_with("schedule=");
         if name == "all" {
             names.extend(peers::of_workload(workload).map(str::to_owned));
         } else if known {
@@ -129,14 +132,14 @@ fn peer_names(args: &Args, case: &Case) -> Result<Vec<String>, Failure> {
         } else {
             let all: Vec<&str> = peers::PEERS.iter().map(|p| p.0).collect();
             return Err(Failure::User(format!(
-                "error[E0604]: there is no peer `{name}`\n  help: the peers are: padded, schedule=NAME, all, {}",
+                "error[E0607]: there is no peer `{name}`\n  help: the peers are: padded, dense, schedule=NAME, all, {}",
                 all.join(", ")
             )));
         }
     }
     if names.iter().any(|n| n == "padded") && case.workload.shape == Shape::Square {
         return Err(Failure::User(format!(
-            "error[E0604]: `{workload}` has no padded form: its shape depends on no extent function\n  help: leave `padded` out",
+            "error[E0607]: `{workload}` has no padded form: its shape depends on no extent function\n  help: leave `padded` out",
         )));
     }
     let mut seen = Vec::new();
@@ -235,6 +238,17 @@ impl Bench<'_> {
                 others.push(own(Form { padded: true, schedule: self.args.schedule.clone(), ..Form::default() })?);
                 continue;
             }
+            if name == "dense" {
+                let length = self.case.equal_length().ok_or_else(|| {
+                    Failure::User("error[E0607]: `dense` has a constant length\n  help: use --dataset equal=512".into())
+                })?;
+                let source = workload::source(self.case.workload.name, &workload::dense(&self.source.text, length))?;
+                let values = Values { lengths: Vec::new(), ..self.case.values.clone() };
+                let form = Form { schedule: self.args.schedule.clone(), ..Form::default() };
+                let ready = Ready::new(&source, &values, &form, self.pool.clone())?;
+                others.push(Other::Own(name.clone(), Box::new(ready)));
+                continue;
+            }
             if let Some(schedule) = name.strip_prefix("schedule=") {
                 others.push(own(Form { schedule: schedule.to_owned(), ..Form::default() })?);
                 continue;
@@ -270,7 +284,7 @@ impl Bench<'_> {
             Other::Own(label, ready) => (label.clone(), String::new(), Some(difference(&want, &ready.output(&name)?)?)),
             Other::Process(p) => {
                 let error = p.error(&want).map_err(|why| {
-                    Failure::User(format!("error[E0604]: peer `{}` gives no result to compare: {why}", p.name))
+                    Failure::User(format!("error[E0607]: peer `{}` gives no result to compare: {why}", p.name))
                 })?;
                 (p.name.clone(), p.detail.clone(), Some(error))
             }

@@ -58,7 +58,7 @@ impl Case {
     /// Length files that are not there or too short.
     pub fn new(args: &CaseArgs) -> Result<Self, Failure> {
         let Some(workload) = workload::find(&args.workload) else {
-            return Err(Failure::User(format!("error[E0604]: there is no workload `{}`", args.workload)));
+            return Err(Failure::User(format!("error[E0607]: there is no workload `{}`", args.workload)));
         };
         let folder = || datasets::folder(args.lengths_dir.as_deref());
         let values = match (workload.shape, equal(&args.dataset)) {
@@ -76,6 +76,11 @@ impl Case {
             batch: (!square).then_some(args.batch),
             size: square.then_some(args.size),
         })
+    }
+
+    /// The one length of all sequences, where they have one by construction.
+    pub fn equal_length(&self) -> Option<i64> {
+        equal(self.dataset.as_deref()?)
     }
 
     /// For people: `race, batch 32`.

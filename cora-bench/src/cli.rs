@@ -1,6 +1,6 @@
 //! The `cora-bench` command: `paper` and `bench`.
 
-use crate::{accuracy, bench, paper};
+use crate::{accuracy, bench, paper, report, suite};
 use clap::{Parser, Subcommand};
 use cora::driver::Failure;
 use std::process::ExitCode;
@@ -19,6 +19,10 @@ enum Command {
     Paper(paper::Args),
     /// The errors of the math functions, over every f32.
     Accuracy(accuracy::Args),
+    /// The paper's experiments, into a file of results that can be continued.
+    Suite(suite::Args),
+    /// Figures and tables of such results.
+    Report(report::Args),
     /// Time a workload, beside its peers in the same run.
     Bench(bench::Args),
 }
@@ -26,7 +30,7 @@ enum Command {
 /// Runs the command line of this process. Exit codes: 0 done, 1 a mistake of the user, 2 usage, 3 a mismatch,
 /// 70 a bug of ours.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(arguments()) {
         Ok(cli) => cli,
         Err(e) => {
             let _ = e.print();
@@ -36,6 +40,8 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Paper(a) => paper::run(&a),
         Command::Accuracy(a) => accuracy::run(&a),
+        Command::Suite(a) => suite::run(&a),
+        Command::Report(a) => report::run(&a),
         Command::Bench(a) => bench::run(&a),
     };
     let (code, text) = match result {
@@ -46,4 +52,15 @@ pub fn main() -> ExitCode {
     };
     eprintln!("{text}");
     ExitCode::from(code)
+}
+
+/// The arguments of this process; `bench suite`, `bench report` and `bench accuracy` are those commands, since `cora
+/// bench` passes on what follows it.
+fn arguments() -> Vec<std::ffi::OsString> {
+    let mut all: Vec<_> = std::env::args_os().collect();
+    let inner = |a: &std::ffi::OsString| ["suite", "report", "accuracy"].iter().any(|n| a == n);
+    if all.get(1).is_some_and(|a| a == "bench") && all.get(2).is_some_and(inner) {
+        all.remove(1);
+    }
+    all
 }

@@ -2,7 +2,8 @@
 //!
 //! [`datasets`] reads length files and cuts them into batches, [`analytic`] holds the paper's formulas,
 //! [`tables`] the sizes of the tables that the compiler really builds; [`workload`] and [`measure`] time
-//! example programs, [`peak`] the machine. [`cli`] is the command, with a module for each subcommand.
+//! example programs, [`peers`] other libraries on the same batch, [`peak`] the machine; [`suite`] is the paper's
+//! experiments, [`report`] their figures and tables. [`cli`] is the command, with a module for each subcommand.
 
 pub mod accuracy;
 pub mod analytic;
@@ -14,6 +15,11 @@ pub mod measure;
 pub mod paper;
 pub mod peak;
 pub mod peers;
+pub mod preludes;
 pub mod record;
+pub mod report;
+pub mod suite;
+pub mod svg;
 pub mod tables;
+pub mod targets;
 pub mod workload;

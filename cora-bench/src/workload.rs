@@ -59,6 +59,19 @@ pub fn find(name: &str) -> Option<&'static Workload> {
     WORKLOADS.iter().find(|w| w.name == name)
 }
 
+/// The names of a workload's schedules for the CPU besides `cpu`.
+pub fn schedules(w: &Workload) -> Vec<String> {
+    let graph = parse_program(w.name, w.text, &[]).unwrap_or_default();
+    let names = graph.schedules.into_iter().map(|s| s.name);
+    names.filter(|n| n != "cpu" && !n.starts_with("cuda")).collect()
+}
+
+/// The program with the constant `length` in the place of `lens`: nothing is ragged.
+pub fn dense(text: &str, length: i64) -> String {
+    let lines = text.lines().filter(|l| !l.starts_with("extent lens("));
+    lines.collect::<Vec<_>>().join("\n").replace("lens(batch)", &length.to_string()) + "\n"
+}
+
 /// Parses a program held in memory.
 ///
 /// # Errors
