@@ -193,6 +193,9 @@ pub struct Block {
     pub stage: TensorId,
     /// What it does.
     pub role: BlockRole,
+    /// Whether this update goes on from a partial result that another block leaves in its elements, so
+    /// that it has no `init` block of its own (the later parts of a reduction that is split).
+    pub continues: bool,
     /// Typed dimensions and their bindings.
     pub iters: Vec<Iter>,
     /// Conjuncts over enclosing loop variables; nothing happens unless all hold.

@@ -46,6 +46,8 @@ pub enum Tail {
     Exact,
     /// The inner loop always runs `factor` times; a predicate masks the surplus.
     Mask,
+    /// As `Exact`, then the outer loop is peeled: full tiles in `S.main`, the tail in `S.tail`.
+    Peel,
 }
 
 /// What the iterations of a bound loop become.
@@ -245,6 +247,11 @@ pub enum StepKind {
     /// `relax S.i`: drops the tail predicate of a local stage's loop; surplus iterations read
     /// clamped, valid positions and write elements that nobody reads.
     Relax {
+        /// The loop.
+        target: LoopRef,
+    },
+    /// `peel S.io`: iterations in which every tile is full, apart from those with a tail.
+    Peel {
         /// The loop.
         target: LoopRef,
     },

@@ -241,6 +241,12 @@ impl<'a> ScheduleBuilder<'a> {
         self.step(StepKind::SetScope { stage, scope })
     }
 
+    /// Iterations in which every tile is full, apart from those with a tail: `S.main` and `S.tail`.
+    pub fn peel(&mut self, target: impl ToLoop) -> &mut Self {
+        let target = self.at(target);
+        self.step(StepKind::Peel { target })
+    }
+
     /// Drops the tail predicate of a local stage's loop.
     pub fn relax(&mut self, target: impl ToLoop) -> &mut Self {
         let target = self.at(target);

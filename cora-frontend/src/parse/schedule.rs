@@ -33,6 +33,7 @@ pub(crate) const STEPS: &[&str] = &[
     "set_scope",
     "rfactor",
     "relax",
+    "peel",
 ];
 /// Words inside steps, which are no parameters.
 const WORDS: [&str; 12] =
@@ -206,6 +207,7 @@ impl Cx<'_> {
                 let target = loop_ref(p)?;
                 kinds.push(StepKind::Bind { target, to: binding(p)? });
             }
+            "peel" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Peel { target })),
             "relax" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Relax { target })),
             "pad_loop" => {
                 let targets = loops(p)?;
@@ -356,8 +358,10 @@ fn split(p: &mut Parser) -> Parsed<StepKind> {
             Tail::Mask
         } else if p.eat("exact") {
             Tail::Exact
+        } else if p.eat("peel") {
+            Tail::Peel
         } else {
-            return p.unexpected("`mask` or `exact`");
+            return p.unexpected("`mask`, `exact` or `peel`");
         };
         p.expect(")")?;
     }

@@ -214,6 +214,7 @@ fn step_call(step: &StepKind) -> String {
         },
         StepKind::SetScope { stage, scope } => format!("set_scope({stage:?}, Scope::{scope:?})"),
         StepKind::Rfactor { target, name } => format!("rfactor({}, {name:?})", at(target)),
+        StepKind::Peel { target } => format!("peel({})", at(target)),
         StepKind::Relax { target } => format!("relax({})", at(target)),
     }
 }

@@ -10,6 +10,7 @@ pub fn print_step(step: &StepKind) -> String {
             let tail = match tail {
                 Tail::Exact => "",
                 Tail::Mask => " tail(mask)",
+                Tail::Peel => " tail(peel)",
             };
             format!("split {} {factor} -> {outer}, {inner}{tail}", at(target))
         }
@@ -45,6 +46,7 @@ pub fn print_step(step: &StepKind) -> String {
         }
         StepKind::SetScope { stage, scope } => format!("set_scope {stage} {}", scope.name()),
         StepKind::Rfactor { target, name } => format!("rfactor {} -> {name}", at(target)),
+        StepKind::Peel { target } => format!("peel {}", at(target)),
         StepKind::Relax { target } => format!("relax {}", at(target)),
     }
 }

@@ -73,6 +73,7 @@ impl Parser {
             1 => BlockRole::Init,
             _ => BlockRole::Update(self.combiner()?),
         };
+        let continues = matches!(role, BlockRole::Update(_)) && self.eat_word("continues");
         self.punct("{")?;
         let depth = self.scope_depth();
         let mut iters = Vec::new();
@@ -103,7 +104,7 @@ impl Parser {
         let value = self.expr()?;
         self.punct("}")?;
         self.leave(depth);
-        Ok(Block { stage, role, iters, predicate, tensor, index, value })
+        Ok(Block { stage, role, continues, iters, predicate, tensor, index, value })
     }
 
     /// A combiner's name.

@@ -88,6 +88,9 @@ impl Printer<'_> {
             BlockRole::Init => self.text("init"),
             BlockRole::Update(c) => self.text("update ").text(c.name()),
         };
+        if b.continues {
+            self.text(" continues");
+        }
         self.open();
         let mut scope = Vec::new();
         for i in &b.iters {

@@ -8,7 +8,7 @@ use crate::schedule::{Binding, LoopRef, StepKind, Tail};
 
 const SCOPES: [(&str, Scope); 4] =
     [("global", Scope::Global), ("local", Scope::Local), ("shared", Scope::Shared), ("reg", Scope::Reg)];
-const TAILS: [(&str, Tail); 2] = [("exact", Tail::Exact), ("mask", Tail::Mask)];
+const TAILS: [(&str, Tail); 3] = [("exact", Tail::Exact), ("mask", Tail::Mask), ("peel", Tail::Peel)];
 
 fn loop_ref(l: &LoopRef) -> String {
     format!("@{}[{}]", quote(&l.stage), quote(&l.name))
@@ -67,6 +67,7 @@ pub fn print_step(step: &StepKind) -> String {
             format!("cache_read @{stage} @{tensor} -> @{name} {} at {}{layout}{access}", scope.name(), loop_ref(at))
         }
         StepKind::Relax { target } => format!("relax {}", loop_ref(target)),
+        StepKind::Peel { target } => format!("peel {}", loop_ref(target)),
         StepKind::SetScope { stage, scope } => format!("set_scope @{} {}", quote(stage), scope.name()),
     }
 }
@@ -109,6 +110,7 @@ impl Parser {
             ("cache_read", Self::cache_read),
             ("rfactor", Self::rfactor),
             ("relax", |p| Ok(StepKind::Relax { target: p.loop_ref()? })),
+            ("peel", |p| Ok(StepKind::Peel { target: p.loop_ref()? })),
             ("set_scope", |p| Ok(StepKind::SetScope { stage: p.stage_name()?, scope: p.choice("a scope", &SCOPES)? })),
         ];
         let rule = self.choice("a scheduling step", rules)?;

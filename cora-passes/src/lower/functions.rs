@@ -176,9 +176,22 @@ impl Functions<'_> {
     }
 
     /// Whether `args` are in the domain of `f` wherever the loops that bind their variables run.
+    ///
+    /// What a call gives outside its domain is no fact: the arguments' own calls must be inside theirs.
     fn in_domain(&mut self, f: UfId, args: &[ExprId]) -> bool {
-        let sizes = self.domain(f, args);
-        sizes.into_iter().zip(args).all(|(size, &a)| self.inside(a, size))
+        let mut calls = Vec::new();
+        for &a in args {
+            self.env.pool.walk(a, &mut |_, n| {
+                if let Expr::Call(f, args) = n {
+                    calls.push((*f, args.to_vec()));
+                }
+            });
+        }
+        let all = calls.into_iter().chain([(f, args.to_vec())]);
+        all.into_iter().all(|(f, args)| {
+            let sizes = self.domain(f, &args);
+            sizes.into_iter().zip(args).all(|(size, a)| self.inside(a, size))
+        })
     }
 
     /// Whether `0 <= a < size` wherever the loops that bind the variables of `a` run.

@@ -80,5 +80,5 @@ fn make_block(env: &mut Env, op: &Op, loops: &[(VarId, ExprId)], count: usize, r
         }
         _ => env.pool.substitute(op.value, &map),
     };
-    Block { stage: op.tensor, role, iters, predicate: Vec::new(), tensor: op.tensor, index, value }
+    Block { stage: op.tensor, role, continues: false, iters, predicate: Vec::new(), tensor: op.tensor, index, value }
 }

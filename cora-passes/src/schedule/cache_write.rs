@@ -87,6 +87,7 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
     let copy = copy_nest(m, &block, &spatial, new);
     let mut compute = block.clone();
     compute.stage = new;
+    compute.continues = false;
     compute.tensor = new;
     compute.index = slots(m, &mut compute.iters, &spatial, new, |v| v);
     retarget(&mut loop_at_mut(&mut m.body, &path).body, old, new, &compute);
@@ -142,7 +143,10 @@ fn slots(
 
 fn copy_nest(m: &mut LoopModule, block: &Block, spatial: &[For], new: TensorId) -> Stmt {
     let mut copy = block.clone();
-    copy.role = BlockRole::Compute;
+    // Where the elements hold a partial result already, that of the buffer is combined with it.
+    if !block.continues {
+        copy.role = BlockRole::Compute;
+    }
     copy.predicate.retain(|&p| !m.env.pool.vars_of(p).iter().any(|&v| is_reduction_var(&m.env.pool, block, v)));
     copy.iters.retain(|i| i.kind == IterKind::Spatial);
     // Its own iterators and loops.

@@ -27,7 +27,7 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
             }
         });
         match blocks.as_slice() {
-            [b, ..] if blocks.iter().all(|b| b.stage == stage) => Some(b.clone()),
+            [b, ..] if blocks.iter().all(|b| b.stage == stage && b.tensor == stage) => Some(b.clone()),
             _ => None,
         }
     };

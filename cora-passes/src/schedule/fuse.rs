@@ -12,7 +12,7 @@
 
 use super::tree::{
     Path, add_predicate, check_fresh_loop, clamp_surplus, enclosing, find_loop, is_condition, loop_at, loop_at_mut,
-    place_init, remove_init, stages_below, substitute,
+    place_init, remove_inits, substitute,
 };
 use crate::lower::layout::{Layout, sizes};
 use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
@@ -37,11 +37,7 @@ pub fn fuse(m: &mut LoopModule, loops: &[LoopRef], name: &str, pad: i64) -> Resu
     let top = find_loop(m, first)?;
     let stage = loop_at(&m.body, &top).stage;
     let saved = m.body.clone();
-    for s in stages_below(&[Stmt::For(loop_at(&m.body, &top).clone())]) {
-        if s == stage {
-            remove_init(&mut m.body, s);
-        }
-    }
+    remove_inits(m, stage);
     let result = fuse_nest(m, loops, name, pad);
     if result.is_err() {
         m.body = saved;

@@ -11,6 +11,8 @@ pub mod fuse;
 pub mod fuse_dims;
 mod layout_dims;
 pub mod pad;
+mod parts;
+pub mod peel;
 mod readers;
 pub mod region;
 pub mod relax;
@@ -32,7 +34,7 @@ use cora_ir::schedule::{Schedule, Step, StepKind};
 pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
     match &step.kind {
         StepKind::Split { target, factor, outer, inner, tail } => {
-            split::split(m, target, *factor, (outer, inner), *tail)
+            split::split_step(m, target, *factor, (outer, inner), *tail)
         }
         StepKind::Fuse { loops, name, pad } => fuse::fuse(m, loops, name, *pad),
         StepKind::Reorder { stage, order } => reorder::reorder(m, stage, order),
@@ -57,6 +59,7 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
         StepKind::SetScope { stage, scope } => set_scope(m, stage, *scope),
         StepKind::Rfactor { target, name } => rfactor::rfactor(m, target, name),
         StepKind::Relax { target } => relax::relax(m, target),
+        StepKind::Peel { target } => peel::peel(m, target),
     }
     .map_err(|d| d.at(step.span))
 }
@@ -83,6 +86,7 @@ pub fn apply_schedule(
 /// `E0401` unknown stage, `E0481` a stage that is not attached, or a global scope.
 pub fn set_scope(m: &mut LoopModule, stage: &str, scope: cora_ir::Scope) -> Result<(), Diagnostic> {
     let t = tree::find_stage(m, stage)?;
+    let t = tree::written_by(m, t);
     if m.env.tensors[t].scope == cora_ir::Scope::Global || scope == cora_ir::Scope::Global {
         return Err(Diagnostic::new(
             "E0481",

@@ -18,7 +18,9 @@
 use super::compute_inline::zero_of;
 use super::pad::calls_with_arg;
 use super::region::bound_above;
-use super::tree::{clamp_surplus, enclosing, find_loop, looks_up_at, loop_at, loop_at_mut, place_init};
+use super::tree::{
+    clamp_surplus, enclosing, find_loop, looks_up_at, loop_at, loop_at_mut, place_init, written_by,
+};
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::poly;
@@ -38,7 +40,8 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
         Diagnostic::new("E0480", format!("loop `{}.{}` cannot be relaxed: {why}", target.stage, target.name))
             .hint("relax the loops of a stage made by cache_write or attached by compute_at")
     };
-    if m.env.tensors[stage].scope == Scope::Global {
+    let tensor = written_by(m, stage);
+    if m.env.tensors[tensor].scope == Scope::Global {
         return Err(refuse("its stage writes a tensor that others see"));
     }
     let l = loop_at(&m.body, &path);
@@ -49,7 +52,7 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     }
     let extent = cora_ir::affine::normalize(&mut m.env.pool, extent);
     let Some((full, rest)) = tile_of(&mut m.env, extent) else { return Err(refuse("its extent is not a tile's")) };
-    if !blocks_allow(&m.env, &l.body, stage, var) {
+    if !blocks_allow(&m.env, &l.body, (stage, tensor), var) {
         return Err(refuse("it does not index the stage's buffer, or is reduced over"));
     }
     // Where the tile may be empty there is no valid position to clamp to.
@@ -72,7 +75,7 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
         return Err(refuse("its buffer has no room for the full tile"));
     };
     for (d, extent) in storage {
-        m.env.tensors[stage].dims[d].storage = extent;
+        m.env.tensors[tensor].dims[d].storage = extent;
     }
     let mut body = std::mem::take(&mut loop_at_mut(&mut m.body, &path).body);
     if mask {
@@ -101,7 +104,7 @@ pub fn relax_register_tails(m: &mut LoopModule) {
             if let Stmt::For(l) = s
                 && !l.init
                 && matches!(l.kind, LoopKind::Vector | LoopKind::Unroll)
-                && m.env.tensors[l.stage].scope == Scope::Reg
+                && m.env.tensors[written_by(m, l.stage)].scope == Scope::Reg
                 && m.env.pool.as_int(l.extent).is_none()
             {
                 targets
@@ -116,7 +119,7 @@ pub fn relax_register_tails(m: &mut LoopModule) {
     }
 }
 
-fn blocks_allow(env: &Env, body: &[Stmt], stage: TensorId, var: VarId) -> bool {
+fn blocks_allow(env: &Env, body: &[Stmt], (stage, tensor): (TensorId, TensorId), var: VarId) -> bool {
     let mut ok = true;
     for s in body {
         s.walk(&mut |s| {
@@ -128,7 +131,7 @@ fn blocks_allow(env: &Env, body: &[Stmt], stage: TensorId, var: VarId) -> bool {
                         .is_some_and(|i| env.pool.uses_var(i.binding, var))
                 });
                 let reduced = b.iters.iter().any(|i| i.kind == IterKind::Reduce && env.pool.uses_var(i.binding, var));
-                ok &= b.stage == stage && b.tensor == stage && indexes && !reduced;
+                ok &= b.stage == stage && b.tensor == tensor && indexes && !reduced;
             }
         });
     }
@@ -195,7 +198,7 @@ fn room(
 }
 
 /// The constant operand of `min(c, r..)`, and the minimum of the others.
-fn tile_of(env: &mut Env, extent: ExprId) -> Option<(ExprId, ExprId)> {
+pub(super) fn tile_of(env: &mut Env, extent: ExprId) -> Option<(ExprId, ExprId)> {
     let (mut constant, mut rest): (Option<ExprId>, Option<ExprId>) = (None, None);
     let mut stack = vec![extent];
     while let Some(e) = stack.pop() {

@@ -4,7 +4,7 @@
 //! A loop may not move outside a loop that its extent depends on (paper section 4.1). Ensures: the
 //! same iterations; sums may be combined in another order.
 
-use super::tree::{find_loop, find_stage, is_condition, loop_at, loop_at_mut, place_init, remove_init};
+use super::tree::{find_loop, find_stage, is_condition, loop_at, loop_at_mut, place_init, remove_inits};
 use cora_ir::Diagnostic;
 use cora_ir::loops::{For, LoopKind, LoopModule};
 use cora_ir::schedule::LoopRef;
@@ -18,7 +18,7 @@ use cora_ir::schedule::LoopRef;
 pub fn reorder(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), Diagnostic> {
     let tensor = find_stage(m, stage)?;
     let saved = m.body.clone();
-    remove_init(&mut m.body, tensor);
+    remove_inits(m, tensor);
     let result = permute(m, stage, order);
     if result.is_err() {
         m.body = saved;

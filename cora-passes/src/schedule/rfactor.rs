@@ -149,6 +149,7 @@ fn partial_nest(m: &mut LoopModule, nest: &Nest, var: VarId, new: TensorId) -> S
     let mut block = nest.block.clone();
     block.stage = new;
     block.tensor = new;
+    block.continues = false;
     let (iter, index) = loop_iter(m, nest, var);
     let at = block.iters.iter().position(|i| i.kind == IterKind::Reduce).unwrap_or(block.iters.len());
     block.iters.insert(at, iter);

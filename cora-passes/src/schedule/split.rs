@@ -16,6 +16,34 @@ use cora_ir::schedule::{LoopRef, Tail};
 use cora_ir::{Diagnostic, ExprId};
 use rustc_hash::FxHashMap;
 
+/// The step: a split, and the peeling that its tail may ask for.
+///
+/// # Errors
+/// Those of [`split`] and of [`super::peel::peel`].
+pub fn split_step(
+    m: &mut LoopModule,
+    target: &LoopRef,
+    factor: i64,
+    names: (&str, &str),
+    tail: Tail,
+) -> Result<(), Diagnostic> {
+    if tail != Tail::Peel {
+        return split(m, target, factor, names, tail);
+    }
+    let saved = (m.body.clone(), m.env.tensors.clone());
+    split(m, target, factor, names, Tail::Exact)?;
+    let outer = LoopRef { stage: target.stage.clone(), name: names.0.to_owned() };
+    let result = super::peel::peel(m, &outer);
+    // Tiles that are always full need no peeling.
+    match result {
+        Err(d) if d.code != "E0482" => {
+            (m.body, m.env.tensors) = saved;
+            Err(d)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Splits `target` by `factor`; `names` are the outer and the inner loop's.
 ///
 /// # Errors

@@ -58,12 +58,28 @@ pub fn enclosing<'a>(body: &'a [Stmt], path: &[usize]) -> Vec<&'a For> {
     (1..path.len()).map(|n| loop_at(body, &path[..n])).collect()
 }
 
-/// The tensor (stage) called `name`.
+/// Every stage with a loop or a block below, in order of appearance.
+pub fn stages_of(body: &[Stmt]) -> Vec<TensorId> {
+    let mut out = Vec::new();
+    for s in body {
+        s.walk(&mut |s| {
+            let stage = match s {
+                Stmt::For(l) => l.stage,
+                Stmt::Block(b) => b.stage,
+            };
+            if !out.contains(&stage) {
+                out.push(stage);
+            }
+        });
+    }
+    out
+}
+
+/// The stage called `name`. Loops around the parts of a stage that was split are still its own.
 pub fn find_stage(m: &LoopModule, name: &str) -> Result<TensorId, Diagnostic> {
-    let exists = m.env.tensor_named(name).filter(|&t| m.blocks().iter().any(|b| b.stage == t));
-    exists.ok_or_else(|| {
-        let mut known: Vec<&str> = m.blocks().iter().map(|b| m.env.tensors[b.stage].name.as_str()).collect();
-        known.dedup();
+    let stages = stages_of(&m.body);
+    m.env.tensor_named(name).filter(|t| stages.contains(t)).ok_or_else(|| {
+        let known: Vec<&str> = stages.iter().map(|&t| m.env.tensors[t].name.as_str()).collect();
         Diagnostic::new("E0401", format!("there is no stage `{name}`"))
             .hint(format!("stages at this point: {}", known.join(", ")))
     })
@@ -86,6 +102,11 @@ pub fn stage_loops(m: &LoopModule, stage: TensorId) -> Vec<Path> {
     let mut out = Vec::new();
     go(&m.body, stage, &mut Vec::new(), &mut out);
     out
+}
+
+/// The tensor that the blocks of `stage` write: its own, or that of the stage it is a part of.
+pub fn written_by(m: &LoopModule, stage: TensorId) -> TensorId {
+    m.blocks().into_iter().find(|b| b.stage == stage).map_or(stage, |b| b.tensor)
 }
 
 /// The path of the loop that `r` names.
@@ -220,19 +241,60 @@ pub fn remove_init(body: &mut Vec<Stmt>, stage: TensorId) {
 /// over, inside copies of the spatial loops that are within that loop.
 ///
 /// The nest of `init` is a function of the nest of `update`; every primitive that changes a stage's
-/// loops calls this at its end, so the module stays executable after each step.
+/// loops calls this at its end, so the module stays executable after each step. The loops of a stage
+/// may be around parts of it; theirs are placed too.
 pub fn place_init(m: &mut LoopModule, stage: TensorId) {
+    for s in reduced_in(m, stage) {
+        place_one(m, s);
+    }
+}
+
+/// Removes the `init` blocks that [`place_init`] places.
+pub fn remove_inits(m: &mut LoopModule, stage: TensorId) {
+    for s in reduced_in(m, stage) {
+        remove_init(&mut m.body, s);
+    }
+}
+
+/// `stage`, and the stages that are reduced over a loop of it.
+fn reduced_in(m: &LoopModule, stage: TensorId) -> Vec<TensorId> {
+    fn go(pool: &ExprPool, body: &[Stmt], stage: TensorId, around: &mut Vec<VarId>, out: &mut Vec<TensorId>) {
+        for s in body {
+            match s {
+                Stmt::For(l) => {
+                    let own = l.stage == stage;
+                    around.extend(own.then_some(l.var));
+                    go(pool, &l.body, stage, around, out);
+                    around.truncate(around.len() - usize::from(own));
+                }
+                Stmt::Block(b) => {
+                    if around.iter().any(|&v| is_reduction_var(pool, b, v)) && !out.contains(&b.stage) {
+                        out.push(b.stage);
+                    }
+                }
+            }
+        }
+    }
+    let mut out = vec![stage];
+    go(&m.env.pool, &m.body, stage, &mut Vec::new(), &mut out);
+    out
+}
+
+fn place_one(m: &mut LoopModule, stage: TensorId) {
     let Some(path) = find_update(&m.body, stage, &mut Vec::new()) else { return };
     remove_init(&mut m.body, stage);
     let Some(path) = find_update(&m.body, stage, &mut Vec::new()).or(Some(path)) else { return };
     let Some(Stmt::Block(update)) = stmt_at(&m.body, &path) else { return };
     let update = update.clone();
     let BlockRole::Update(combiner) = update.role else { return };
+    if update.continues {
+        return;
+    }
     let loops: Vec<For> =
         enclosing(&m.body, &path).into_iter().map(|l| For { body: Vec::new(), ..l.clone() }).collect();
     let first = loops
         .iter()
-        .position(|l| l.stage == stage && is_reduction_var(&m.env.pool, &update, l.var))
+        .position(|l| is_reduction_var(&m.env.pool, &update, l.var))
         .unwrap_or(loops.len());
     let init = build_init(&mut m.env, &update, combiner, &loops[first..]);
     let at = path[first];
@@ -259,6 +321,7 @@ fn find_update(body: &[Stmt], stage: TensorId, at: &mut Path) -> Option<Path> {
 fn build_init(env: &mut Env, update: &Block, combiner: cora_ir::Combiner, inner: &[For]) -> Stmt {
     let mut block = update.clone();
     block.role = BlockRole::Init;
+    block.continues = false;
     block.iters.retain(|i| i.kind == IterKind::Spatial);
     let ty = env.tensors[update.tensor].ty;
     block.value = env.identity(combiner, ty);
@@ -278,7 +341,9 @@ fn build_init(env: &mut Env, update: &Block, combiner: cora_ir::Combiner, inner:
     for x in &mut block.index {
         *x = env.pool.substitute(*x, &rename);
     }
-    let spatial: Vec<&For> = inner.iter().filter(|l| !reduced.contains(&l.var)).collect();
+    // A condition on what is reduced over, which holds for some of the updates, does not matter.
+    let varies = |l: &&For| is_condition(&env.pool, l.extent) && reduced.iter().any(|&v| env.pool.uses_var(l.extent, v));
+    let spatial: Vec<&For> = inner.iter().filter(|l| !reduced.contains(&l.var) && !varies(l)).collect();
     let mut vars: FxHashMap<VarId, ExprId> = FxHashMap::default();
     let mut fresh = Vec::new();
     for l in &spatial {
@@ -306,6 +371,21 @@ pub fn stages_below(stmts: &[Stmt]) -> Vec<TensorId> {
                 && !out.contains(&b.stage)
             {
                 out.push(b.stage);
+            }
+        });
+    }
+    out
+}
+
+/// Every tensor that the statements below write.
+pub fn writes_below(stmts: &[Stmt]) -> Vec<TensorId> {
+    let mut out = Vec::new();
+    for s in stmts {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s
+                && !out.contains(&b.tensor)
+            {
+                out.push(b.tensor);
             }
         });
     }

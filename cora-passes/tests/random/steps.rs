@@ -28,6 +28,7 @@ pub fn kind_name(s: &StepKind) -> &'static str {
         StepKind::Relax { .. } => "relax",
         StepKind::Rfactor { .. } => "rfactor",
         StepKind::Bind { .. } => "bind",
+        StepKind::Peel { .. } => "peel",
     }
 }
 
@@ -59,7 +60,8 @@ impl<'r> Proposer<'r> {
                 let at = if self.rng.random_bool(0.9) { 0 } else { self.rng.random_range(0..paths.len()) };
                 Some(StepKind::Parallel { target: reference(m, stage, &paths[at]) })
             }
-            58..63 => Some(StepKind::PadLoop { target: self.any_loop(m, &stages)?, multiple: self.multiple() }),
+            58..60 => Some(StepKind::Peel { target: self.any_loop(m, &stages)? }),
+            60..63 => Some(StepKind::PadLoop { target: self.any_loop(m, &stages)?, multiple: self.multiple() }),
             63..66 => self.pad_dim(m),
             66..72 => self.layout(m),
             72..79 => self.compute_at(m, &stages),
@@ -103,7 +105,7 @@ impl<'r> Proposer<'r> {
     fn split(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
         let target = self.any_loop(m, stages)?;
         let factor = *[1, 2, 2, 3, 4, 4, 5, 8, 16, 40].choose(self.rng)?;
-        let tail = if self.rng.random_bool(0.5) { Tail::Exact } else { Tail::Mask };
+        let tail = *[Tail::Exact, Tail::Exact, Tail::Exact, Tail::Mask, Tail::Mask, Tail::Peel].choose(self.rng)?;
         let n = self.fresh("s");
         let inner = if self.rng.random_bool(0.1) { target.name.clone() } else { format!("{n}i") };
         Some(StepKind::Split { target, factor, outer: format!("{n}o"), inner, tail })

@@ -15,6 +15,7 @@ fn block(t: TensorId, role: BlockRole, index: &[ExprId], value: ExprId, predicat
     Stmt::Block(Block {
         stage: t,
         role,
+        continues: false,
         iters: Vec::new(),
         predicate: predicate.to_vec(),
         tensor: t,

@@ -60,7 +60,7 @@ fn loop_dialect_speed() {
         let zero = e.identity(Combiner::Sum, ScalarType::F32);
         let block = |role, value| {
             let (iters, predicate, index) = (Vec::new(), Vec::new(), vec![vi, vj]);
-            Stmt::Block(Block { stage: c, role, iters, predicate, tensor: c, index, value })
+            Stmt::Block(Block { stage: c, role, continues: false, iters, predicate, tensor: c, index, value })
         };
         let nest = |var, body| {
             Stmt::For(For { var, stage: c, extent: size, kind: LoopKind::Serial, init: false, body: vec![body] })

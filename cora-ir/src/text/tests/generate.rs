@@ -245,10 +245,11 @@ impl Gen {
                 1 => BlockRole::Init,
                 _ => BlockRole::Update(self.rng.pick(&Combiner::ALL)),
             };
+            let continues = matches!(role, BlockRole::Update(_)) && self.rng.chance(30);
             let predicate = (0..self.rng.below(3)).map(|_| self.expr(2, true)).collect();
             let index = (0..self.rng.below(3)).map(|_| self.expr(2, true)).collect();
             let (tensor, value) = (self.rng.pick(&self.tensors), self.expr(4, true));
-            Stmt::Block(Block { stage, role, iters, predicate, tensor, index, value })
+            Stmt::Block(Block { stage, role, continues, iters, predicate, tensor, index, value })
         };
         self.scope.truncate(mark);
         s
@@ -335,7 +336,7 @@ impl Gen {
         }
         for _ in 0..self.rng.below(3) {
             let name = self.name();
-            let kinds: Vec<StepKind> = (0..20).map(|i| self.step(i)).collect();
+            let kinds: Vec<StepKind> = (0..21).map(|i| self.step(i)).collect();
             let steps = kinds.into_iter().map(|kind| Step { kind, span: Span::default() }).collect();
             g.schedules.push(Schedule { name, steps });
         }
@@ -359,7 +360,7 @@ impl Gen {
         let (scope, multiple) = (self.rng.pick(&[Scope::Global, Scope::Local, Scope::Reg]), self.rng.pick(&[1, 4, -2]));
         match which {
             0 => {
-                let tail = self.rng.pick(&[Tail::Exact, Tail::Mask]);
+                let tail = self.rng.pick(&[Tail::Exact, Tail::Mask, Tail::Peel]);
                 StepKind::Split { target: at, factor: multiple, outer: name, inner: stage, tail }
             }
             1 => StepKind::Fuse { loops: vec![at, self.loop_ref()], name, pad: multiple },
@@ -383,6 +384,7 @@ impl Gen {
             16 => StepKind::ReorderDims { tensor: stage, order: vec![at.name, name] },
             17 => StepKind::Rfactor { target: at, name },
             18 => StepKind::Bind { target: at, to: self.rng.pick(&Binding::ALL) },
+            19 => StepKind::Peel { target: at },
             _ => StepKind::Relax { target: at },
         }
     }

@@ -117,7 +117,7 @@ fn loop_bodies(s: &mut Same<'_>, a: &[loops::Stmt], b: &[loops::Stmt]) {
                 loop_bodies(s, &x.body, &y.body);
             }
             (loops::Stmt::Block(x), loops::Stmt::Block(y)) => {
-                assert_eq!((x.role, x.iters.len()), (y.role, y.iters.len()));
+                assert_eq!((x.role, x.continues, x.iters.len()), (y.role, y.continues, y.iters.len()));
                 for (i, j) in x.iters.iter().zip(&y.iters) {
                     assert_eq!(i.kind, j.kind);
                     s.var(i.var, j.var);

@@ -1,0 +1,386 @@
+//! `peel S.io`: the iterations of a loop in which every tile is full, apart from those with a tail.
+//!
+//! ```text
+//! for io in 0..ceildiv(E, 14) { for ii in 0..min(14, E - io*14) { S } }
+//!   =>  for io in 0..E // 14 { for ii in 0..14 { S.main } }
+//!       for io in 0..ceildiv(E, 14) - E // 14 { for ii in 0..min(14, E % 14) { S.tail } }
+//!
+//! for t { for ii in 0..min(14, R(t)) { S } }
+//!   =>  for t { if 14 <= R(t) { for ii in 0..14 { S.main } } else { for ii in 0..min(14, R(t)) { S.tail } } }
+//! ```
+//!
+//! A tile is a loop inside with extent `min(c, R)`, or a mask `x < R`, whose R depends on the peeled
+//! loop. Where R falls as the loop goes on, the loop itself is cut (the first form); otherwise (a
+//! fused or a parallel loop) each iteration chooses. The parts are stages: `S.main` and `S.tail`.
+//!
+//! Requires: a loop that is not vector or unrolled, with such a tile inside. Ensures: the same
+//! iterations in the same order; in `main` the tiles have constant extent and no mask.
+
+use super::parts::{PARTS, Part, copy, declare};
+use super::region::range_over;
+use super::relax::tile_of;
+use super::tree::{
+    Path, body_at_mut, enclosing, find_loop, is_reduction_var, loop_at, place_init, remove_init, stages_of, substitute,
+};
+use crate::lower::sign::{as_size, never_negative};
+use crate::simplify::{Facts, Prover};
+use cora_ir::affine::{build, normalize, poly};
+use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
+use cora_ir::schedule::LoopRef;
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, VarId};
+
+/// Peels one loop.
+///
+/// # Errors
+/// `E0402` no such loop, `E0411` a vector or unrolled loop, `E0482` no partial tile inside that the
+/// loop decides, `E0483` tiles of a reduced and of a spatial loop that both depend on what is
+/// reduced over, `E0460` the name of a part is taken.
+pub fn peel(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
+    let saved = (m.body.clone(), m.env.tensors.clone());
+    let result = peel_loop(m, target);
+    if result.is_err() {
+        (m.body, m.env.tensors) = saved;
+    }
+    result
+}
+
+/// A tile inside the loop: full where all of `slack` are at least 0.
+struct Tile {
+    slack: Vec<ExprId>,
+    /// What is known of a full one.
+    fact: Fact,
+    /// Whether a block below is reduced over the tile.
+    reduced: bool,
+}
+
+enum Fact {
+    /// This minimum, in normal form, is that constant.
+    Extent(ExprId, ExprId),
+    /// This conjunct of predicates holds.
+    Mask(ExprId),
+}
+
+fn peel_loop(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
+    let path = find_loop(m, target)?;
+    let kind = loop_at(&m.body, &path).kind;
+    if matches!(kind, LoopKind::Vector | LoopKind::Unroll) {
+        return Err(Diagnostic::new("E0411", format!("loop `{}.{}` is already {}", target.stage, target.name, kind.name()))
+            .hint("peel it before it is made vector or unrolled"));
+    }
+    for s in stages_of(&loop_at(&m.body, &path).body) {
+        remove_init(&mut m.body, s);
+    }
+    let path = find_loop(m, target)?;
+    let l = loop_at(&m.body, &path).clone();
+    let around: Vec<(VarId, ExprId)> = enclosing(&m.body, &path).iter().map(|l| (l.var, l.extent)).collect();
+    let tiles = tiles(&mut m.env, &around, &l);
+    if tiles.is_empty() {
+        return Err(Diagnostic::new(
+            "E0482",
+            format!("nothing to peel: no tile inside `{}.{}` is partial because of it", target.stage, target.name),
+        )
+        .note("a tile is a loop inside with extent `min(constant, rest)`, or a mask `position < extent`, that depends on the loop")
+        .hint("split first, then peel the outer loop of the tile"));
+    }
+    check_reduced(m, target, &l, &tiles)?;
+    match cut(&mut m.env, &around, &l, &tiles) {
+        Some(full) if kind == LoopKind::Serial => cut_loop(m, &path, &around, &l, &tiles, full),
+        _ => choose(m, &path, &l, &tiles),
+    }
+}
+
+/// The tiles below `l` that it decides, as far as its outer loops and itself determine them.
+fn tiles(env: &mut Env, around: &[(VarId, ExprId)], l: &For) -> Vec<Tile> {
+    let mut loops = around.to_vec();
+    loops.push((l.var, l.extent));
+    let mut out = Vec::new();
+    let from = loops.len();
+    for s in &l.body {
+        collect(env, s, l.var, from, &mut loops, &mut out);
+    }
+    out
+}
+
+fn collect(env: &mut Env, s: &Stmt, var: VarId, from: usize, loops: &mut Vec<(VarId, ExprId)>, out: &mut Vec<Tile>) {
+    match s {
+        Stmt::For(inner) => {
+            let extent = normalize(&mut env.pool, inner.extent);
+            let mut known = extent;
+            if let Some((full, rest)) = tile_of(env, extent) {
+                let slack = env.pool.sub(rest, full);
+                if let Some(slack) = decided(env, slack, var, loops, from) {
+                    let mut reduced = false;
+                    inner.body.iter().for_each(|s| {
+                        s.walk(&mut |s| {
+                            reduced |= matches!(s, Stmt::Block(b) if is_reduction_var(&env.pool, b, inner.var));
+                        });
+                    });
+                    push(out, Tile { slack, fact: Fact::Extent(extent, full), reduced });
+                    known = full;
+                }
+            }
+            loops.push((inner.var, known));
+            for s in &inner.body {
+                collect(env, s, var, from, loops, out);
+            }
+            loops.pop();
+        }
+        Stmt::Block(b) => {
+            for &p in &b.predicate {
+                let Expr::Bin(BinOp::Lt, x, y) = *env.pool.get(p) else { continue };
+                // The least room that an iteration of the tile leaves.
+                let room = env.pool.sub(y, x);
+                let one = env.pool.int(1);
+                let room = env.pool.sub(room, one);
+                if let Some(slack) = decided(env, room, var, loops, from) {
+                    let reduced = env.pool.vars_of(p).iter().any(|&v| is_reduction_var(&env.pool, b, v));
+                    push(out, Tile { slack, fact: Fact::Mask(p), reduced });
+                }
+            }
+        }
+    }
+}
+
+fn push(out: &mut Vec<Tile>, tile: Tile) {
+    let same = |a: &Fact, b: &Fact| match (a, b) {
+        (Fact::Extent(a, _), Fact::Extent(b, _)) | (Fact::Mask(a), Fact::Mask(b)) => a == b,
+        _ => false,
+    };
+    if let Some(there) = out.iter_mut().find(|t| same(&t.fact, &tile.fact)) {
+        // A tile of a reduction and of a spatial loop alike counts as spatial.
+        there.reduced &= tile.reduced;
+    } else {
+        out.push(tile);
+    }
+}
+
+/// The least `room` of the iterations inside, as operands of a minimum, if it depends on `var` and is
+/// known outside: of the loops inside only those of constant extent count.
+fn decided(
+    env: &mut Env,
+    room: ExprId,
+    var: VarId,
+    loops: &[(VarId, ExprId)],
+    from: usize,
+) -> Option<Vec<ExprId>> {
+    let fixed = loops[from..].iter().all(|&(v, e)| env.pool.as_int(e).is_some() || !env.pool.uses_var(room, v));
+    let (least, _) = range_over(env, room, loops, from).filter(|_| fixed)?;
+    let least = normalize(&mut env.pool, least);
+    let mut out = Vec::new();
+    let mut stack = vec![least];
+    while let Some(e) = stack.pop() {
+        match *env.pool.get(e) {
+            Expr::Bin(BinOp::Min, a, b) => stack.extend([b, a]),
+            Expr::Int(v) if v >= 0 => {}
+            Expr::Load { .. } | Expr::Int(_) => return None,
+            _ => out.push(e),
+        }
+    }
+    let loads = env.pool.any(least, &mut |n| matches!(n, Expr::Load { .. }));
+    (!loads && env.pool.uses_var(least, var)).then_some(out)
+}
+
+/// A choice that depends on what is reduced over leaves the elements alone: the tiles in it must be
+/// those of reduced loops, or else `init` would not know which elements there are.
+fn check_reduced(m: &LoopModule, target: &LoopRef, l: &For, tiles: &[Tile]) -> Result<(), Diagnostic> {
+    if tiles.iter().all(|t| t.reduced) {
+        return Ok(());
+    }
+    let mut mixed = false;
+    for s in &l.body {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s {
+                let reduced = |v: &VarId| is_reduction_var(&m.env.pool, b, *v);
+                mixed |= tiles.iter().flat_map(|t| &t.slack).any(|&e| m.env.pool.vars_of(e).iter().any(reduced));
+            }
+        });
+    }
+    if mixed {
+        return Err(Diagnostic::new(
+            "E0483",
+            format!("peeling `{}.{}` would make which elements are written depend on what is reduced over", target.stage, target.name),
+        )
+        .hint("reorder the reduced loops inside the spatial ones, then peel one kind at a time"));
+    }
+    Ok(())
+}
+
+/// The number of leading iterations with full tiles, if they come first.
+fn cut(env: &mut Env, around: &[(VarId, ExprId)], l: &For, tiles: &[Tile]) -> Option<ExprId> {
+    let v = env.pool.var(l.var);
+    let mut full: Option<ExprId> = None;
+    let facts = Facts::in_loops(around.iter().copied());
+    let mut prover = Prover::new();
+    for &slack in tiles.iter().flat_map(|t| &t.slack) {
+        let mut p = poly(&mut env.pool, slack);
+        // slack = rest - c * v >= 0  <=>  v < rest // c + 1
+        let c = p.terms.remove(&vec![v])?.checked_neg().filter(|&c| c > 0)?;
+        let rest = build(&mut env.pool, &p);
+        if env.pool.uses_var(rest, l.var) {
+            return None;
+        }
+        let c = env.pool.int(c);
+        let sum = env.pool.add(rest, c);
+        let n = env.pool.floor_div(sum, c);
+        let n = normalize(&mut env.pool, n);
+        full = Some(full.map_or(n, |f| {
+            let (less, more) = (env.pool.le(f, n), env.pool.le(n, f));
+            match () {
+                () if prover.prove(env, &facts, less).is_proved() => f,
+                () if prover.prove(env, &facts, more).is_proved() => n,
+                () => env.pool.min(f, n),
+            }
+        }));
+    }
+    let full = normalize(&mut env.pool, full?);
+    let ranges: Vec<(ExprId, ExprId)> = around.iter().map(|&(v, e)| (env.pool.var(v), e)).collect();
+    let full = as_size(env, &ranges, full);
+    let goal = env.pool.le(full, l.extent);
+    let within = prover.prove(env, &facts, goal).is_proved();
+    Some(if within { full } else { env.pool.min(full, l.extent) })
+}
+
+/// First form: the loop is cut after `full` iterations.
+fn cut_loop(
+    m: &mut LoopModule,
+    path: &Path,
+    around: &[(VarId, ExprId)],
+    l: &For,
+    tiles: &[Tile],
+    full: ExprId,
+) -> Result<(), Diagnostic> {
+    let mut main = l.clone();
+    main.extent = full;
+    make_full(&mut m.env, &mut main.body, tiles);
+    let mut tail = l.clone();
+    let left = m.env.pool.sub(l.extent, full);
+    tail.extent = normalize(&mut m.env.pool, left);
+    let ranges: Vec<(ExprId, ExprId)> = around.iter().map(|&(v, e)| (m.env.pool.var(v), e)).collect();
+    let one = m.env.pool.int(1);
+    let spare = m.env.pool.sub(one, tail.extent);
+    let goal = m.env.pool.le(tail.extent, one);
+    let single = never_negative(&mut m.env, &ranges, spare)
+        || Prover::new().prove(&mut m.env, &Facts::in_loops(around.iter().copied()), goal).is_proved();
+    let v = m.env.pool.var(l.var);
+    let at = if single { full } else { m.env.pool.add(full, v) };
+    go_on(&m.env, &mut tail.body, &[l.var]);
+    let map = [(l.var, at)].into_iter().collect();
+    substitute(&mut m.env.pool, &mut tail.body, &map);
+    tidy(&mut m.env, &mut tail.body);
+    replace(m, path, [vec![Stmt::For(main)], vec![Stmt::For(tail)]])
+}
+
+/// Second form: each iteration chooses.
+fn choose(m: &mut LoopModule, path: &Path, l: &For, tiles: &[Tile]) -> Result<(), Diagnostic> {
+    let mut conds = Vec::new();
+    for &slack in tiles.iter().flat_map(|t| &t.slack) {
+        let zero = m.env.pool.int(0);
+        let cond = m.env.pool.le(zero, slack);
+        if !conds.contains(&cond) {
+            conds.push(cond);
+        }
+    }
+    let full = m.env.pool.all(conds);
+    let (one, zero) = (m.env.pool.int(1), m.env.pool.int(0));
+    let (yes, no) = (m.env.pool.select(full, one, zero), m.env.pool.select(full, zero, one));
+    let once = |m: &mut LoopModule, extent: ExprId, body: Vec<Stmt>| {
+        let var = m.env.new_var("once");
+        vec![Stmt::For(For { var, stage: l.stage, extent, kind: LoopKind::Serial, init: false, body })]
+    };
+    let mut main = l.body.clone();
+    make_full(&mut m.env, &mut main, tiles);
+    let main = once(m, yes, main);
+    let mut tail = l.body.clone();
+    go_on(&m.env, &mut tail, &m.env.pool.vars_of(full));
+    let tail = once(m, no, tail);
+    let inside = [path.as_slice(), &[0]].concat();
+    // The body as one statement, which the two parts replace.
+    let whole = For { body: l.body.clone(), var: m.env.new_var("once"), extent: one, ..*l };
+    *body_at_mut(&mut m.body, path) = vec![Stmt::For(whole)];
+    replace(m, &inside, [main, tail])
+}
+
+/// Updates that are reduced over one of `vars` go on from what the first part leaves.
+fn go_on(env: &Env, stmts: &mut [Stmt], vars: &[VarId]) {
+    for s in stmts {
+        s.blocks_mut(&mut |b| {
+            let shared = vars.iter().any(|&v| is_reduction_var(&env.pool, b, v));
+            b.continues |= shared && matches!(b.role, BlockRole::Update(_));
+        });
+    }
+}
+
+/// Puts the parts in the place of the statement at `path`.
+fn replace(m: &mut LoopModule, path: &Path, parts: [Vec<Stmt>; 2]) -> Result<(), Diagnostic> {
+    let (&at, outer) = path.split_last().expect("a loop's path is not empty");
+    let whole = body_at_mut(&mut m.body, outer).remove(at);
+    let whole = std::slice::from_ref(&whole);
+    let mut made: Vec<Part> = Vec::new();
+    let mut out = Vec::new();
+    for (stmts, name) in parts.into_iter().zip(PARTS) {
+        let part = declare(m, whole, name)?;
+        out.extend(copy(&mut m.env, &stmts, &part));
+        made.push(part);
+    }
+    let body = body_at_mut(&mut m.body, outer);
+    body.splice(at..at, out);
+    for part in made {
+        for (_, stage) in part.stages {
+            place_init(m, stage);
+        }
+    }
+    Ok(())
+}
+
+/// Every tile is full: its extent is its constant, and its mask holds.
+fn make_full(env: &mut Env, stmts: &mut [Stmt], tiles: &[Tile]) {
+    let known = |env: &mut Env, e: ExprId| {
+        let e = normalize(&mut env.pool, e);
+        tiles.iter().find_map(|t| match t.fact {
+            Fact::Extent(min, full) if min == e => Some(full),
+            _ => None,
+        })
+    };
+    let rewrite = |env: &mut Env, e: ExprId| {
+        let mut minima = Vec::new();
+        env.pool.walk(e, &mut |id, n| {
+            if matches!(n, Expr::Bin(BinOp::Min, ..)) {
+                minima.push(id);
+            }
+        });
+        let minima: Vec<(ExprId, ExprId)> = minima.into_iter().filter_map(|e| known(env, e).map(|c| (e, c))).collect();
+        if minima.is_empty() {
+            return e;
+        }
+        let e = env.pool.rewrite(e, &mut |_, n| minima.iter().find(|x| x.0 == n).map(|x| x.1));
+        normalize(&mut env.pool, e)
+    };
+    for s in stmts {
+        match s {
+            Stmt::For(l) => {
+                l.extent = rewrite(env, l.extent);
+                make_full(env, &mut l.body, tiles);
+            }
+            Stmt::Block(b) => {
+                b.predicate.retain(|&p| !tiles.iter().any(|t| matches!(t.fact, Fact::Mask(q) if q == p)));
+                for p in &mut b.predicate {
+                    *p = rewrite(env, *p);
+                }
+                b.predicate.retain(|&p| env.pool.as_bool(p) != Some(true));
+                for i in &mut b.iters {
+                    i.binding = rewrite(env, i.binding);
+                }
+            }
+        }
+    }
+}
+
+/// Extents in normal form.
+fn tidy(env: &mut Env, stmts: &mut [Stmt]) {
+    for s in stmts {
+        if let Stmt::For(l) = s {
+            l.extent = normalize(&mut env.pool, l.extent);
+            tidy(env, &mut l.body);
+        }
+    }
+}
