@@ -187,8 +187,16 @@ fn copy_stage(m: &mut LoopModule, source: TensorId, layout: &[usize], name: &str
         read[d] = inner[at];
     }
     let value = env.load(source, read);
-    let block =
-        Block { stage: new, role: BlockRole::Compute, continues: false, iters, predicate: Vec::new(), tensor: new, index: inner, value };
+    let block = Block {
+        stage: new,
+        role: BlockRole::Compute,
+        continues: false,
+        iters,
+        predicate: Vec::new(),
+        tensor: new,
+        index: inner,
+        value,
+    };
     let mut nest = Stmt::Block(block);
     for (var, extent) in loops.into_iter().rev() {
         nest = Stmt::For(For { var, stage: new, extent, kind: LoopKind::Serial, init: false, body: vec![nest] });

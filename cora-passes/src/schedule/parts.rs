@@ -76,7 +76,9 @@ fn all_reads(env: &Env, stmts: &[Stmt]) -> Vec<TensorId> {
     for s in stmts {
         s.walk(&mut |s| match s {
             Stmt::For(l) => add(l.extent),
-            Stmt::Block(b) => b.iters.iter().flat_map(|i| [i.extent, i.binding]).chain(b.predicate.clone()).for_each(&mut add),
+            Stmt::Block(b) => {
+                b.iters.iter().flat_map(|i| [i.extent, i.binding]).chain(b.predicate.clone()).for_each(&mut add)
+            }
         });
     }
     out
@@ -86,9 +88,8 @@ fn all_reads(env: &Env, stmts: &[Stmt]) -> Vec<TensorId> {
 /// of a part.
 fn enter(m: &mut LoopModule, stmts: &[Stmt], tensor: Tensor) -> Result<TensorId, Diagnostic> {
     let Some(there) = m.env.tensor_named(&tensor.name) else { return Ok(m.env.tensors.push(tensor)) };
-    let used = [stmts, &m.body]
-        .iter()
-        .any(|b| all_reads(&m.env, b).contains(&there) || writes_below(b).contains(&there));
+    let used =
+        [stmts, &m.body].iter().any(|b| all_reads(&m.env, b).contains(&there) || writes_below(b).contains(&there));
     if used || m.env.tensors[there].role != Role::Temp || stages_of(&m.body).contains(&there) {
         return Err(Diagnostic::new("E0460", format!("there already is a tensor or stage `{}`", tensor.name))
             .note("the parts of a stage are called after it, `.main` and `.tail`")

@@ -64,8 +64,11 @@ fn peel_loop(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
     let kind = loop_at(&m.body, &path).kind;
     if matches!(kind, LoopKind::Vector | LoopKind::Unroll) {
-        return Err(Diagnostic::new("E0411", format!("loop `{}.{}` is already {}", target.stage, target.name, kind.name()))
-            .hint("peel it before it is made vector or unrolled"));
+        return Err(Diagnostic::new(
+            "E0411",
+            format!("loop `{}.{}` is already {}", target.stage, target.name, kind.name()),
+        )
+        .hint("peel it before it is made vector or unrolled"));
     }
     for s in stages_of(&loop_at(&m.body, &path).body) {
         remove_init(&mut m.body, s);
@@ -156,13 +159,7 @@ fn push(out: &mut Vec<Tile>, tile: Tile) {
 
 /// The least `room` of the iterations inside, as operands of a minimum, if it depends on `var` and is
 /// known outside: of the loops inside only those of constant extent count.
-fn decided(
-    env: &mut Env,
-    room: ExprId,
-    var: VarId,
-    loops: &[(VarId, ExprId)],
-    from: usize,
-) -> Option<Vec<ExprId>> {
+fn decided(env: &mut Env, room: ExprId, var: VarId, loops: &[(VarId, ExprId)], from: usize) -> Option<Vec<ExprId>> {
     let fixed = loops[from..].iter().all(|&(v, e)| env.pool.as_int(e).is_some() || !env.pool.uses_var(room, v));
     let (least, _) = range_over(env, room, loops, from).filter(|_| fixed)?;
     let least = normalize(&mut env.pool, least);
@@ -198,7 +195,10 @@ fn check_reduced(m: &LoopModule, target: &LoopRef, l: &For, tiles: &[Tile]) -> R
     if mixed {
         return Err(Diagnostic::new(
             "E0483",
-            format!("peeling `{}.{}` would make which elements are written depend on what is reduced over", target.stage, target.name),
+            format!(
+                "peeling `{}.{}` would make which elements are written depend on what is reduced over",
+                target.stage, target.name
+            ),
         )
         .hint("reorder the reduced loops inside the spatial ones, then peel one kind at a time"));
     }

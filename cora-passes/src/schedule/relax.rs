@@ -18,9 +18,7 @@
 use super::compute_inline::zero_of;
 use super::pad::calls_with_arg;
 use super::region::bound_above;
-use super::tree::{
-    clamp_surplus, enclosing, find_loop, looks_up_at, loop_at, loop_at_mut, place_init, written_by,
-};
+use super::tree::{clamp_surplus, enclosing, find_loop, looks_up_at, loop_at, loop_at_mut, place_init, written_by};
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::poly;

@@ -292,10 +292,7 @@ fn place_one(m: &mut LoopModule, stage: TensorId) {
     }
     let loops: Vec<For> =
         enclosing(&m.body, &path).into_iter().map(|l| For { body: Vec::new(), ..l.clone() }).collect();
-    let first = loops
-        .iter()
-        .position(|l| is_reduction_var(&m.env.pool, &update, l.var))
-        .unwrap_or(loops.len());
+    let first = loops.iter().position(|l| is_reduction_var(&m.env.pool, &update, l.var)).unwrap_or(loops.len());
     let init = build_init(&mut m.env, &update, combiner, &loops[first..]);
     let at = path[first];
     body_at_mut(&mut m.body, &path[..first]).insert(at, init);
@@ -342,7 +339,8 @@ fn build_init(env: &mut Env, update: &Block, combiner: cora_ir::Combiner, inner:
         *x = env.pool.substitute(*x, &rename);
     }
     // A condition on what is reduced over, which holds for some of the updates, does not matter.
-    let varies = |l: &&For| is_condition(&env.pool, l.extent) && reduced.iter().any(|&v| env.pool.uses_var(l.extent, v));
+    let varies =
+        |l: &&For| is_condition(&env.pool, l.extent) && reduced.iter().any(|&v| env.pool.uses_var(l.extent, v));
     let spatial: Vec<&For> = inner.iter().filter(|l| !reduced.contains(&l.var) && !varies(l)).collect();
     let mut vars: FxHashMap<VarId, ExprId> = FxHashMap::default();
     let mut fresh = Vec::new();
