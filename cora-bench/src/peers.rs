@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -83,7 +84,10 @@ impl Folder {
     /// # Errors
     /// `E0600` it cannot be written.
     pub fn new() -> Result<Self, Failure> {
-        let path = std::env::temp_dir().join(format!("cora-bench-{}", std::process::id()));
+        // Several in one process have names of their own.
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("cora-bench-{}-{count}", std::process::id()));
         let fail = |e: std::io::Error| Failure::User(format!("error[E0600]: cannot write `{}`: {e}", path.display()));
         std::fs::create_dir_all(&path).map_err(fail)?;
         for (name, text) in SCRIPTS {

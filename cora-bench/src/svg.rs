@@ -91,8 +91,12 @@ fn number(v: f64) -> String {
         a if a >= 100.0 => format!("{v:.0}"),
         a if a >= 10.0 => format!("{v:.1}").trim_end_matches(".0").to_owned(),
         0.0 => "0".to_owned(),
-        a if a >= 0.01 => format!("{v:.2}").trim_end_matches('0').trim_end_matches('.').to_owned(),
-        _ => format!("{v:.0e}"),
+        a => {
+            // Three significant digits.
+            let places = (2 - a.log10().floor() as i32).clamp(2, 9) as usize;
+            let text = format!("{v:.places$}");
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        }
     }
 }
 
@@ -115,7 +119,10 @@ impl Chart {
     pub fn svg(&self) -> String {
         let bars = self.series.len().max(1) as f64;
         let group = if self.lines { 70.0 } else { (bars * 13.0 + 22.0).max(64.0) };
-        let plot = (group * self.groups.len().max(1) as f64).max(420.0);
+        let longest = self.groups.iter().flat_map(|g| g.split(", ")).map(|w| w.chars().count()).max().unwrap_or(0);
+        let group = group.max(6.6 * longest as f64 + 8.0);
+        let title = 9.6 * self.title.chars().count() as f64;
+        let plot = (group * self.groups.len().max(1) as f64).max(420.0).max(title);
         let group = plot / self.groups.len().max(1) as f64;
         let (legend, rows) = self.legend(plot);
         let width = LEFT + plot + 24.0;
@@ -163,18 +170,21 @@ impl Chart {
         let _ = writeln!(out, "<path d=\"M{LEFT} {TOP}V{base}H{:.1}\" fill=\"none\" stroke=\"#222\"/>", LEFT + plot);
         for (g, name) in self.groups.iter().enumerate() {
             let x = LEFT + group * (g as f64 + 0.5);
-            text(out, (x, base + 18.0), 11, "text-anchor=\"middle\"", name);
+            for (line, words) in name.split(", ").enumerate() {
+                text(out, (x, base + 16.0 + 13.0 * line as f64), 11, "text-anchor=\"middle\"", words);
+            }
         }
     }
 
     fn draw_bars(&self, out: &mut String, scale: &Scale, group: f64) {
-        let bar = (group - 16.0) / self.series.len().max(1) as f64;
+        let bar = ((group - 16.0) / self.series.len().max(1) as f64).min(40.0);
+        let inset = (group - bar * self.series.len() as f64) / 2.0;
         let base = TOP + HEIGHT;
         for (s, series) in self.series.iter().enumerate() {
             let colour = COLOURS[s % COLOURS.len()];
             for (g, v) in series.values.iter().enumerate() {
                 let Some(v) = v.filter(|v| v.is_finite()) else { continue };
-                let (x, y) = (LEFT + group * g as f64 + 8.0 + bar * s as f64, scale.y(v));
+                let (x, y) = (LEFT + group * g as f64 + inset + bar * s as f64, scale.y(v));
                 let _ = writeln!(
                     out,
                     "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{colour}\"><title>{} {}: {}</title></rect>",

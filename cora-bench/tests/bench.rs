@@ -1,0 +1,106 @@
+//! Measurements of small cases, ours beside peers, and the report that is made of them.
+
+use clap::Parser;
+use cora::driver::Failure;
+use cora_bench::peers;
+use cora_bench::record::Record;
+use cora_bench::suite::Line;
+use cora_bench::{bench, report};
+use std::path::PathBuf;
+
+#[derive(Parser)]
+struct Command {
+    #[command(flatten)]
+    args: bench::Args,
+}
+
+fn measure(line: &str) -> Result<Record, Failure> {
+    let words = std::iter::once("bench").chain(line.split(' ')).chain(["--repeat", "2", "--turn-ms", "0.5"]);
+    bench::measure(&Command::try_parse_from(words).unwrap_or_else(|e| panic!("{e}")).args)
+}
+
+fn record(line: &str) -> Record {
+    let record = measure(line).unwrap_or_else(|e| panic!("{line}: {e:?}"));
+    bench::verdict(&record).unwrap_or_else(|e| panic!("{line}: {e:?}"));
+    record
+}
+
+#[test]
+fn forms_of_our_own_program() {
+    let r = record("softmax --dataset equal=9 --batch 3 --peers padded,dense");
+    assert_eq!(r.peers.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["padded", "dense"]);
+    assert!(r.peers.iter().all(|p| p.error.is_some_and(|e| e < 1e-6)), "{:?}", r.peers);
+    assert!(r.ours.median_ms > 0.0 && r.peak_gflops > 0.0 && r.useful_gflops.is_none());
+    let r = record("qkt --dataset equal=8 --batch 2 --threads 1");
+    assert_eq!(r.useful_flops, 2.0 * 2.0 * 8.0 * 8.0 * 8.0 * 64.0, "batch, heads, rows, columns, head size");
+}
+
+#[test]
+fn libraries_compute_what_we_compute() {
+    if peers::python().is_none() {
+        println!("SKIP: no peers are installed; scripts/setup_peers.sh installs them");
+        return;
+    }
+    for line in ["trmm --size 64 --peers all", "tradd --size 64 --peers scipy-csr,mlir-bsr"] {
+        let r = record(line);
+        r.skipped.iter().for_each(|s| println!("SKIP: {} ({})", s.name, s.why));
+        assert!(!r.peers.is_empty(), "{line}: all were skipped");
+    }
+}
+
+#[test]
+fn unknown_peers_and_forms_are_refused() {
+    for (line, word) in [
+        ("tradd --size 8 --peers torch", "torch-packed"),
+        ("tradd --size 8 --peers padded", "no padded form"),
+        ("qkt --dataset equal=4 --schedule fast", "no schedule `fast`"),
+    ] {
+        match measure(line) {
+            Err(Failure::User(text)) => assert!(text.contains(word) && text.contains("error[E06"), "{line}: {text}"),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_wrong_result_is_a_mismatch() {
+    let mut r = record("tradd --size 16");
+    let peer = cora_bench::record::PeerRecord {
+        name: "torch-flat".to_owned(),
+        detail: String::new(),
+        times: r.ours,
+        useful_gflops: None,
+        over_ours: 1.0,
+        over_ours_range: [1.0, 1.0],
+        error: Some(f64::NAN),
+    };
+    r.peers.push(peer);
+    assert!(matches!(bench::verdict(&r), Err(Failure::Mismatch(_))));
+    r.peers[0].error = Some(1e-7);
+    assert!(bench::verdict(&r).is_ok());
+}
+
+#[test]
+fn a_report_has_a_figure_and_a_table_for_each_part() {
+    let dir = std::env::temp_dir().join(format!("cora-report-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("a folder for temporary files");
+    let lines: Vec<String> =
+        [("operators", "softmax --dataset equal=5 --batch 2 --peers padded"), ("trmm", "trmm --size 32")]
+            .iter()
+            .map(|(part, line)| {
+                let line = Line { part: (*part).into(), key: (*line).into(), bench: Some(record(line)), prelude: None };
+                serde_json::to_string(&line).expect("it is plain data")
+            })
+            .collect();
+    std::fs::write(dir.join("results.jsonl"), lines.join("\n")).expect("it can be written");
+    report::run(&report::Args { dir: dir.clone(), out: None }).unwrap_or_else(|e| panic!("{e:?}"));
+    let text = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let md = text("report.md");
+    for name in ["operators-equal5-2.svg", "trmm.svg"] {
+        assert!(md.contains(&format!("({name})")) && text(name).ends_with("</svg>\n"), "{name}");
+    }
+    assert!(md.contains("| softmax equal=5, batch 2,") && md.contains("| trmm n = 32,"), "{md}");
+    std::fs::remove_dir_all(&dir).expect("it can be removed");
+    let nothing = report::run(&report::Args { dir: PathBuf::from("no/such/folder"), out: None });
+    assert!(matches!(nothing, Err(Failure::User(t)) if t.contains("E0608")));
+}
