@@ -557,13 +557,14 @@ impl ExprPool {
     }
 }
 
-/// Quotient rounded to minus infinity; 0 when `b` is 0 or the quotient overflows.
+/// Quotient rounded to minus infinity; 0 when `b` is 0. The one quotient that 64 bits do not hold wraps,
+/// as in compiled code.
 pub fn floor_div(a: i64, b: i64) -> i64 {
-    match (a.checked_div(b), a.checked_rem(b)) {
-        (Some(q), Some(r)) if r != 0 && (r < 0) != (b < 0) => q - 1,
-        (Some(q), _) => q,
-        _ => 0,
+    if b == 0 {
+        return 0;
     }
+    let (q, r) = (a.wrapping_div(b), a.wrapping_rem(b));
+    if r != 0 && (r < 0) != (b < 0) { q - 1 } else { q }
 }
 
 /// Remainder with the sign of `b`; 0 when `b` is 0.

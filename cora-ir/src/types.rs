@@ -359,6 +359,18 @@ impl Literal {
     }
 }
 
+/// The nearest `f32`, or of two neighbours the one with an odd significand: rounded once more, to a
+/// type that is at least two bits shorter, it gives what rounding once would have given.
+fn round_to_odd(value: f64) -> f32 {
+    let near = value as f32;
+    let back = f64::from(near);
+    if back == value || !near.is_finite() || near.to_bits() & 1 == 1 {
+        return near;
+    }
+    let bits = near.to_bits();
+    f32::from_bits(if back.abs() > value.abs() { bits - 1 } else { bits + 1 })
+}
+
 /// How far `got` is from the true value `want`, in units in the last place of an `f32` of `want`'s size.
 ///
 /// Denormal numbers have the unit of the least normal ones. NaN and infinity must be met exactly, but that rounding
@@ -379,8 +391,28 @@ pub fn f32_ulps(got: f32, want: f64) -> f64 {
 pub fn round_float(ty: ScalarType, value: f64) -> f64 {
     match ty {
         ScalarType::F32 => f64::from(value as f32),
-        ScalarType::F16 => half::f16::from_f64(value).to_f64(),
-        ScalarType::BF16 => half::bf16::from_f64(value).to_f64(),
+        ScalarType::F16 => half::f16::from_f32(round_to_odd(value)).to_f64(),
+        ScalarType::BF16 => half::bf16::from_f32(round_to_odd(value)).to_f64(),
         _ => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Just above a tie between two short numbers: rounding to `f32` first would make it the tie.
+    #[test]
+    fn rounds_once() {
+        let tie = 1.0 + 1.0 / 256.0;
+        assert_eq!(round_float(ScalarType::BF16, tie), 1.0);
+        assert_eq!(round_float(ScalarType::BF16, tie + 1e-12), 1.0 + 1.0 / 128.0);
+        assert_eq!(round_float(ScalarType::BF16, -(tie + 1e-12)), -1.0 - 1.0 / 128.0);
+        let tie = 1.0 + 1.0 / 2048.0;
+        assert_eq!(round_float(ScalarType::F16, tie), 1.0);
+        assert_eq!(round_float(ScalarType::F16, tie + 1e-12), 1.0 + 1.0 / 1024.0);
+        assert_eq!(round_float(ScalarType::BF16, f64::MAX), f64::INFINITY);
+        assert!(round_float(ScalarType::BF16, f64::NAN).is_nan());
+        assert_eq!(round_float(ScalarType::F16, 6e-8), half::f16::from_f64(6e-8).to_f64());
     }
 }

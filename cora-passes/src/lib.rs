@@ -8,6 +8,7 @@ pub mod default_grid;
 pub mod default_schedule;
 pub mod execution;
 pub mod graph;
+pub mod guards;
 pub mod lower;
 pub mod manager;
 pub mod pipeline;

@@ -60,8 +60,10 @@ pub enum Error {
     NotRun,
     #[error("kernel `{symbol}` is not in the program's code")]
     Kernel { symbol: String },
-    #[error("{path}: not a .npy file: {why}")]
+    #[error("{path}: cannot be read as a .npy file: {why}")]
     Npy { path: String, why: String },
+    #[error("{path}: its shape is {got:?}, {want:?} is needed")]
+    NpyShape { path: String, want: Vec<u64>, got: Vec<u64> },
     #[error("{path}: truncated: {got} bytes of data, its shape needs {want}")]
     NpyTruncated { path: String, want: u64, got: u64 },
     #[error("{path}: Fortran order is not supported")]
@@ -111,6 +113,7 @@ impl Error {
             Error::NotRun => "E0332",
             Error::Kernel { .. } => "E0323",
             Error::Npy { .. } => "E0324",
+            Error::NpyShape { .. } => "E0333",
             Error::NpyTruncated { .. } => "E0325",
             Error::NpyFortran { .. } => "E0326",
             Error::LengthSyntax { .. } => "E0327",
@@ -154,6 +157,7 @@ impl Error {
             Error::NotRun => "run it, then read the outputs",
             Error::Kernel { .. } => "the code and the description do not belong together",
             Error::Npy { .. } => "write the file with numpy.save",
+            Error::NpyShape { .. } => "reshape the array; a ragged tensor's file has one dimension, its elements in row-major order",
             Error::NpyTruncated { .. } => "the file is incomplete; write it again",
             Error::NpyFortran { .. } => "save numpy.ascontiguousarray(a) instead",
             Error::LengthSyntax { .. } => "a lengths file holds integers separated by white space",

@@ -96,7 +96,7 @@ impl NpyArray {
     /// The array as one of a tensor. A dense tensor's file has its shape, or is one-dimensional.
     ///
     /// # Errors
-    /// [`Error::DType`] naming both types, [`Error::Elements`], [`Error::Npy`] for another shape, [`Error::Bool`].
+    /// [`Error::DType`] naming both types, [`Error::Elements`], [`Error::NpyShape`], [`Error::Bool`].
     pub fn into_array(self, dtype: DType, shape: Shape) -> Result<RaggedArray> {
         if !accepts(dtype, &self.descr) {
             let got = describe(&self.descr);
@@ -108,8 +108,7 @@ impl NpyArray {
             return Err(Error::Elements { what: self.path, want, got });
         }
         if self.shape.len() != 1 && self.shape != shape.npy() {
-            let why = format!("its shape is {:?}, {:?} is needed", self.shape, shape.npy());
-            return Err(Error::Npy { path: self.path, why });
+            return Err(Error::NpyShape { path: self.path, want: shape.npy(), got: self.shape });
         }
         let odd = self.data.iter().position(|&b| b > 1).filter(|_| dtype == DType::Bool);
         if let Some(at) = odd {

@@ -81,7 +81,7 @@ pub struct Args {
     /// Print the time of each pass, on stderr.
     #[arg(long)]
     time_passes: bool,
-    /// List each condition that is left in the code, on stderr.
+    /// List each condition that is left in the code and what could not be proved, on stderr.
     #[arg(long)]
     explain_guards: bool,
 }
@@ -238,7 +238,7 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
         }
     }
     if args.explain_guards {
-        eprint!("{}", guards(&lowered.storage));
+        eprint!("{}", cora_passes::guards::explain(&lowered.storage));
     }
     match args.emit {
         Emit::Loop => return out(text::print_loops(&lowered.loops).as_bytes()),
@@ -288,45 +288,4 @@ fn stage_suffix(p: &Program) -> &'static str {
         Program::Loops(_) => "loops",
         Program::Storage(_) => "storage",
     }
-}
-
-/// Every condition in the kernels: branches, masks and guarded reads.
-fn guards(m: &cora_ir::storage::StorageModule) -> String {
-    use cora_ir::storage::Stmt;
-    use std::fmt::Write;
-    let mut text = String::new();
-    for k in &m.kernels {
-        let mut conds = Vec::new();
-        let mut add = |what: &'static str, e: cora_ir::ExprId| {
-            if !conds.contains(&(what, e)) {
-                conds.push((what, e));
-            }
-        };
-        let mut reads = Vec::new();
-        for s in &k.body {
-            s.walk(&mut |s| match s {
-                Stmt::If { cond, .. } => add("branch", *cond),
-                Stmt::Store { value, mask, .. } => {
-                    if let Some(m) = mask {
-                        add("mask", *m);
-                    }
-                    reads.push(*value);
-                }
-                _ => {}
-            });
-        }
-        for r in reads {
-            m.env.pool.walk(r, &mut |_, e| {
-                if let cora_ir::Expr::Load { guard: Some((c, _)), .. } = e {
-                    add("guarded read", *c);
-                }
-            });
-        }
-        let _ = writeln!(text, "kernel {}: {} guards", k.name, conds.len());
-        for (what, e) in conds {
-            let names = text::Names::of(&m.env, &[e]);
-            let _ = writeln!(text, "  {what}: {}", text::print_expr(&m.env, e, &names));
-        }
-    }
-    text
 }

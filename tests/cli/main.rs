@@ -4,6 +4,7 @@
 mod support;
 
 mod codes;
+mod commands;
 mod compile;
 mod lengths;
 mod passes;

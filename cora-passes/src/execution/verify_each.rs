@@ -7,6 +7,7 @@
 use super::batches::{Nest, Pattern, batch};
 use crate::graph::check_accesses::check_accesses;
 use crate::graph::error_bounds::{epsilon, error_bounds};
+use crate::lower::to_loops::lower_to_loops;
 use crate::manager::Report;
 use crate::program::Program;
 use crate::standard::StandardSimplifier;
@@ -209,10 +210,17 @@ fn env_of(p: &Program) -> &Env {
 
 fn interpret(p: &Program, batch: &Batch) -> Result<Results, InterpError> {
     match p {
+        // Operators that go beyond their tensors' extents have a meaning once tensors have storage.
+        Program::Graph(g) if is_raised(g) => run_loops(&lower_to_loops(g), batch, &options()),
         Program::Graph(g) => run_graph(g, batch, &options()),
         Program::Loops(m) => run_loops(m, batch, &options()),
         Program::Storage(m) => run_storage(m, batch, &options()),
     }
+}
+
+/// Whether operators run over more than the valid positions of their tensors.
+fn is_raised(g: &Graph) -> bool {
+    g.env.tensors.iter().any(|(t, tensor)| g.op_of(t).is_some() && tensor.dims.iter().any(|d| d.storage != d.extent))
 }
 
 /// The loops of each operator; none in the storage dialect, whose extents read tables.

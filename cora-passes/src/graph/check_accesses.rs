@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 /// Checks `graph`, and guards reads that are in bounds only under a condition.
 ///
 /// # Errors
-/// `E0210` for each access that cannot be proved in bounds.
+/// `E0243` for each access that cannot be proved in bounds.
 pub fn check_accesses(graph: &mut Graph, simplifier: &mut dyn Simplifier) -> Result<(), Vec<Diagnostic>> {
     let mut errors = Vec::new();
     for n in 0..graph.ops.len() {
@@ -142,6 +142,19 @@ impl Check<'_> {
     }
 
     fn report(&mut self, tensor: TensorId, index: &[ExprId], goal: ExprId) {
+        // Gathered indices under their own names.
+        let mut back: FxHashMap<VarId, ExprId> = FxHashMap::default();
+        for (&cast, &value) in &self.gathered {
+            let var = self.env.pool.vars_of(value).first().copied();
+            back.extend(var.map(|v| (v, cast)));
+        }
+        for (var, cast) in back.clone() {
+            let v = self.env.pool.var(var);
+            let low = self.env.pool.sub(self.gathered[&cast], v);
+            back.insert(var, self.env.pool.sub(cast, low));
+        }
+        let named = self.env.pool.substitute(goal, &back);
+        let goal = if named == goal { goal } else { cora_ir::affine::normalize(&mut self.env.pool, named) };
         let names = cora_ir::text::Names::of(self.env, &[goal]);
         let fact = cora_ir::text::print_expr(self.env, goal, &names);
         let names = cora_ir::text::Names::of(self.env, index);
@@ -149,7 +162,7 @@ impl Check<'_> {
         let name = &self.env.tensors[tensor].name;
         self.errors.push(
             Diagnostic::new(
-                "E0210",
+                "E0243",
                 format!("in `{}`: the access {name}[{}] is not proved to be in bounds", self.stage, shown.join(", ")),
             )
             .note(format!("could not prove: {fact}"))

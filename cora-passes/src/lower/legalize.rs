@@ -40,6 +40,12 @@ pub fn demote_registers(m: &mut StorageModule) {
     for t in demoted {
         m.env.tensors[t].scope = Scope::Local;
     }
+    // Of a region that is never filled nothing is read; registers are at least one.
+    for b in &mut m.buffers {
+        if m.env.tensors[b.tensor].scope == Scope::Reg && m.env.pool.as_int(b.elems).is_some_and(|n| n < 1) {
+            b.elems = m.env.pool.int(1);
+        }
+    }
 }
 
 fn constant_index(env: &Env, e: ExprId) -> bool {

@@ -149,9 +149,9 @@ struct FusedSpace {
     extents: Vec<ExprId>,
     /// The enclosing loops' variables.
     outer: Vec<ExprId>,
-    /// The outermost fused loop's extent as it is in iterations that enclosing conditions leave out
-    /// too, and as it is inside those conditions; over enclosing loops' variables.
-    guarded: Option<(ExprId, ExprId)>,
+    /// The condition under which enclosing loops run: elsewhere the outermost fused loop has no
+    /// iterations.
+    condition: Option<ExprId>,
 }
 
 impl FusedSpace {
@@ -166,7 +166,7 @@ impl FusedSpace {
         }
         let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
         let (mut extents, mut outer) = (Vec::new(), Vec::new());
-        let mut guarded = None;
+        let mut outermost = true;
         let all = enclosing
             .iter()
             .filter(|(v, _)| needed.contains(v))
@@ -174,10 +174,10 @@ impl FusedSpace {
             .chain(nest.iter().map(|l| (l.var, l.extent, false)));
         for (v, extent, is_outer) in all.collect::<Vec<_>>() {
             let mut size = extent;
-            if let (Some(c), false, None) = (condition, is_outer, guarded) {
+            if let (Some(c), false, true) = (condition, is_outer, outermost) {
                 let zero = env.pool.int(0);
                 size = env.pool.select(c, extent, zero);
-                guarded = Some((size, extent));
+                outermost = false;
             }
             let over_args = env.pool.substitute(size, &map);
             extents.push(over_args);
@@ -187,13 +187,17 @@ impl FusedSpace {
                 outer.push(env.pool.var(v));
             }
         }
-        Self { extents: sizes(env, &extents), outer, guarded }
+        Self { extents: sizes(env, &extents), outer, condition }
     }
 
     /// `e` where every enclosing condition holds.
     fn inside_conditions(&self, env: &mut Env, e: ExprId) -> ExprId {
-        let Some((size, extent)) = self.guarded else { return e };
-        env.pool.rewrite(e, &mut |_, x| (x == size).then_some(extent))
+        let Some(c) = self.condition else { return e };
+        let normal = cora_ir::affine::normalize(&mut env.pool, c);
+        env.pool.rewrite(e, &mut |p, x| match *p.get(x) {
+            cora_ir::Expr::Select(cond, then, _) if cond == c || cond == normal => Some(then),
+            _ => None,
+        })
     }
 }
 
@@ -202,7 +206,8 @@ impl FusedSpace {
 /// such loop.
 fn enclosing_condition(env: &mut Env, enclosing: &[(VarId, ExprId)], nest: &[For]) -> Option<ExprId> {
     let calls = |e| env.pool.any(e, &mut |n| matches!(n, cora_ir::Expr::Call(..)));
-    if !nest.iter().any(|l| calls(l.extent)) {
+    // A single loop needs no table.
+    if nest.len() < 2 || !nest.iter().any(|l| calls(l.extent)) {
         return None;
     }
     let zero = env.pool.int(0);
