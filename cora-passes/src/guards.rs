@@ -57,7 +57,8 @@ pub fn explain(m: &StorageModule) -> String {
         let inner = own.iter().filter(|g| g.inner).count();
         let _ = writeln!(text, "kernel {}: {} guards, {inner} of them in inner loops", k.name, own.len());
         for g in own {
-            let place = if g.loops.is_empty() { "outside loops".to_owned() } else { format!("in {}", g.loops.join(" ")) };
+            let place =
+                if g.loops.is_empty() { "outside loops".to_owned() } else { format!("in {}", g.loops.join(" ")) };
             let kind = if g.inner { "inner loop" } else { "outer loop" };
             let copies = match g.copies.as_slice() {
                 [] | [_] => String::new(),
@@ -160,9 +161,8 @@ impl Walk<'_> {
             Verdict::Unknown(why) => format!("unknown: {why}"),
         };
         let (fact, copy) = self.shown(fact);
-        let same = |g: &&mut Guard| {
-            (g.kernel.as_str(), g.what, &g.loops, &g.fact) == (self.kernel, what, &self.loops, &fact)
-        };
+        let same =
+            |g: &&mut Guard| (g.kernel.as_str(), g.what, &g.loops, &g.fact) == (self.kernel, what, &self.loops, &fact);
         match self.out.iter_mut().find(same) {
             Some(g) => {
                 if let Some(c) = copy.filter(|c| !g.copies.contains(c)) {

@@ -157,7 +157,9 @@ impl Error {
             Error::NotRun => "run it, then read the outputs",
             Error::Kernel { .. } => "the code and the description do not belong together",
             Error::Npy { .. } => "write the file with numpy.save",
-            Error::NpyShape { .. } => "reshape the array; a ragged tensor's file has one dimension, its elements in row-major order",
+            Error::NpyShape { .. } => {
+                "reshape the array; a ragged tensor's file has one dimension, its elements in row-major order"
+            }
             Error::NpyTruncated { .. } => "the file is incomplete; write it again",
             Error::NpyFortran { .. } => "save numpy.ascontiguousarray(a) instead",
             Error::LengthSyntax { .. } => "a lengths file holds integers separated by white space",

@@ -8,7 +8,8 @@ use rand::prelude::*;
 /// A good file of each kind of element.
 fn good() -> Vec<Vec<u8>> {
     let mut out = Vec::new();
-    for (kind, size) in [("<f4", 4), ("<f8", 8), ("<i8", 8), ("<i4", 4), ("|b1", 1), ("<i2", 2), ("|i1", 1), ("<f2", 2)] {
+    for (kind, size) in [("<f4", 4), ("<f8", 8), ("<i8", 8), ("<i4", 4), ("|b1", 1), ("<i2", 2), ("|i1", 1), ("<f2", 2)]
+    {
         for shape in ["(3,)", "(2, 2)", "()", "(0,)", "(2, 0, 5)"] {
             let mut header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}");
             while (10 + header.len() + 1) % 64 != 0 {
@@ -78,7 +79,8 @@ fn npy_bytes() {
 #[test]
 fn lengths_text() {
     let mut rng = SmallRng::seed_from_u64(2);
-    let words = ["1", "0", "-1", " ", "\n", "\t", "99999999999999999999", "x", "1.5", "\u{e9}", "+3", "\r\n", ",", "0x10"];
+    let words =
+        ["1", "0", "-1", " ", "\n", "\t", "99999999999999999999", "x", "1.5", "\u{e9}", "+3", "\r\n", ",", "0x10"];
     for _ in 0..20_000 {
         let n = rng.random_range(0..20);
         let text: String = (0..n).map(|_| *words.choose(&mut rng).unwrap_or(&"1")).collect();
