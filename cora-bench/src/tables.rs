@@ -108,7 +108,7 @@ pub fn storage_tables(desc: &ProgramDesc) -> Vec<bool> {
 }
 
 fn mark(ix: &Ix, used: &mut [bool]) {
-    if let IxOp::Table(t) = ix.op()
+    if let IxOp::Table(t) | IxOp::Search(t) = ix.op()
         && let Some(u) = used.get_mut(t as usize)
     {
         *u = true;

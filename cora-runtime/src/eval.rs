@@ -155,8 +155,29 @@ fn eval_at(ix: &Ix, env: Env<'_>, args: &[i64], depth: usize) -> Result<i64, IxF
                 ev(b)?
             }
         }
+        Ix::Search(t, base, len, value) => {
+            let table = env.tables.get(*t as usize).ok_or(IxFault::Unbound)?;
+            search(table, ev(base)?, ev(len)?, ev(value)?)
+                .map_err(|index| IxFault::Entry { table: *t, index, len: table.len() })?
+        }
     };
     Ok(value)
+}
+
+/// The greatest `x` in `0..len` with `table[base + x] <= value`, 0 where there is none; the index of an
+/// entry that does not exist. It halves as compiled code does, and reads nothing for `len <= 1`.
+pub(crate) fn search(table: &TableData, base: i64, len: i64, value: i64) -> Result<i64, i64> {
+    let (mut x, mut n) = (0, len);
+    while n > 1 {
+        let half = n / 2;
+        let at = base.saturating_add(x + half);
+        let entry = usize::try_from(at).ok().and_then(|at| table.get(at)).ok_or(at)?;
+        if entry <= value {
+            x += half;
+        }
+        n -= half;
+    }
+    Ok(x)
 }
 
 fn positive(divisor: i64) -> Result<i64, IxFault> {
@@ -188,6 +209,24 @@ mod tests {
         check(Ix::table(0, Ix::Arg(1) + 1), Err(beyond));
         check(Ix::table(0, Ix::Arg(0)), Err(IxFault::Entry { table: 0, index: -7, len: 3 }));
         check(Ix::Param(9), Err(IxFault::Unbound));
+    }
+
+    #[test]
+    fn searches() {
+        let tables = [TableData::I32(vec![9, 0, 0, 3, 3, 7])];
+        let env = Env { params: &[], tables: &tables };
+        let find = |base: i64, len: i64, value: i64| {
+            let operands = [base, len, value].map(|v| Box::new(Ix::Const(v)));
+            let [base, len, value] = operands;
+            eval(&Ix::Search(0, base, len, value), env, &[])
+        };
+        for (value, want) in [(0, 1), (1, 1), (2, 1), (3, 3), (6, 3), (7, 4), (99, 4)] {
+            assert_eq!(find(1, 5, value), Ok(want), "{value}");
+        }
+        // Nothing is read where there is at most one row.
+        assert_eq!((find(99, 1, 5), find(-4, 0, 5), find(0, -1, 5)), (Ok(0), Ok(0), Ok(0)));
+        assert_eq!(find(4, 4, 9), Err(IxFault::Entry { table: 0, index: 6, len: 6 }));
+        assert_eq!(find(i64::MAX, 2, 9), Err(IxFault::Entry { table: 0, index: i64::MAX, len: 6 }));
     }
 
     #[test]

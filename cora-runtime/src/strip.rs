@@ -41,6 +41,7 @@ enum Code {
     Or,
     Not,
     Select,
+    Search(u32),
 }
 
 /// Several expressions over the same index variables, with common parts computed once.
@@ -168,6 +169,7 @@ impl Build {
             IxOp::Or => Code::Or,
             IxOp::Not => Code::Not,
             IxOp::Select => Code::Select,
+            IxOp::Search(t) => Code::Search(t),
         };
         let mut operands = [0; 3];
         let mut varies = false;
@@ -306,6 +308,23 @@ fn run_op(op: Op, dst: usize, regs: &mut Regs, len: usize, env: Env<'_>) {
             }
             masked(op.a) | lazy(masked(op.b), c, true) | lazy(masked(op.c), c, false)
         }
+        Code::Search(t) => {
+            let (base, rows, value) = (lanes(op.a), lanes(op.b), lanes(op.c));
+            // Where an operand has no value the search would take long for nothing.
+            let absent = masked(op.a) | masked(op.b) | masked(op.c);
+            let mut missing = absent;
+            for (i, o) in out.iter_mut().enumerate() {
+                let table = env.tables.get(t as usize).filter(|_| absent >> i & 1 == 0);
+                match table.map(|table| crate::eval::search(table, base[i], rows[i], value[i])) {
+                    Some(Ok(x)) => *o = x,
+                    _ => {
+                        *o = 0;
+                        missing |= 1 << i;
+                    }
+                }
+            }
+            missing
+        }
     };
     regs.masked[dst] = result;
 }
@@ -353,7 +372,7 @@ mod tests {
                 };
             }
             let (a, b, c) = (sub(), sub(), sub());
-            match self.below(15) {
+            match self.below(16) {
                 0 => Ix::Table(self.below(2) as u32, a),
                 1 => Ix::Add(a, b),
                 2 => Ix::Sub(a, b),
@@ -368,6 +387,7 @@ mod tests {
                 11 => Ix::And(a, b),
                 12 => Ix::Or(a, b),
                 13 => Ix::Not(a),
+                14 => Ix::Search(self.below(2) as u32, a, b, c),
                 _ => Ix::Select(a, b, c),
             }
         }

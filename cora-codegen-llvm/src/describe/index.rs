@@ -89,7 +89,11 @@ impl<'m> Indices<'m> {
             }
             Expr::Call(uf, ref args) => self.call(uf, args)?,
             Expr::Ramp { .. } | Expr::Splat(..) | Expr::Reduce(..) => return no("a vector"),
-            Expr::Search { .. } => return no("a search"),
+            Expr::Search { table, base, len, value } => {
+                let Some(Slot::Table(t)) = self.slots.get(table) else { return no("a search in a tensor") };
+                let (base, len) = pair(base, len)?;
+                Ix::Search(super::number(t), base, len, Box::new(self.ix(value)?))
+            }
         })
     }
 

@@ -93,7 +93,7 @@ fn closed(ix: &Ix, desc: &ProgramDesc, depth: usize) -> bool {
     let known = match ix {
         Ix::Param(p) => (*p as usize) < desc.params.len(),
         Ix::Arg(_) => false,
-        Ix::Table(t, _) => (*t as usize) < desc.tables.len(),
+        Ix::Table(t, _) | Ix::Search(t, ..) => (*t as usize) < desc.tables.len(),
         _ => true,
     };
     known && depth < MAX_IX_DEPTH && ix.operands().all(|o| closed(o, desc, depth + 1))

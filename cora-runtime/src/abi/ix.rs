@@ -48,6 +48,9 @@ pub enum Ix {
     Not(Box<Ix>),
     /// The second where the first is nonzero, else the third.
     Select(Box<Ix>, Box<Ix>, Box<Ix>),
+    /// The greatest `x` below the second operand with `table[first + x] <=` the third, 0 where there is
+    /// none; entries from the first operand on do not decrease.
+    Search(u32, Box<Ix>, Box<Ix>, Box<Ix>),
 }
 
 /// A node of an [`Ix`] in postfix order: the operands come first.
@@ -72,6 +75,7 @@ pub enum IxOp {
     Or,
     Not,
     Select,
+    Search(u32),
 }
 
 impl Ix {
@@ -133,7 +137,7 @@ impl Ix {
             | Ix::Eq(a, b)
             | Ix::And(a, b)
             | Ix::Or(a, b) => [Some(a), Some(b), None],
-            Ix::Select(a, b, c) => [Some(a), Some(b), Some(c)],
+            Ix::Select(a, b, c) | Ix::Search(_, a, b, c) => [Some(a), Some(b), Some(c)],
         };
         ops.into_iter().flatten()
     }
@@ -159,6 +163,7 @@ impl Ix {
             Ix::Or(..) => IxOp::Or,
             Ix::Not(_) => IxOp::Not,
             Ix::Select(..) => IxOp::Select,
+            Ix::Search(t, ..) => IxOp::Search(*t),
         }
     }
 
@@ -218,6 +223,10 @@ impl Ix {
                 IxOp::Select => {
                     let (b, c) = pop2()?;
                     Ix::Select(pop()?, b, c)
+                }
+                IxOp::Search(t) => {
+                    let (b, c) = pop2()?;
+                    Ix::Search(t, pop()?, b, c)
                 }
             };
             if depth + 1 > MAX_IX_DEPTH {

@@ -109,7 +109,7 @@ fn check_ix(ix: &Ix, scope: Scope) -> Result<(), DescFault> {
             Ix::Arg(arg) if arg as usize >= scope.args => {
                 return Err(DescFault::Arg { arg, arity: scope.args });
             }
-            Ix::Table(t, _) => {
+            Ix::Table(t, _) | Ix::Search(t, ..) => {
                 index("table", t, scope.n_tables)?;
                 let limit = scope.tables.ok_or(DescFault::TableForbidden)?;
                 if t as usize >= limit {

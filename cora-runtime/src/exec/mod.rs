@@ -383,7 +383,7 @@ impl SetupReads {
         fn go(ix: &Ix, reads: &mut SetupReads) {
             match ix {
                 Ix::Param(p) => reads.params.push(*p),
-                Ix::Table(..) => reads.tables = true,
+                Ix::Table(..) | Ix::Search(..) => reads.tables = true,
                 _ => {}
             }
             ix.operands().for_each(|x| go(x, reads));
