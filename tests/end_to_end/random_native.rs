@@ -39,7 +39,9 @@ fn lowered(made: &Case, steps: Steps) -> (Vec<StepKind>, Result<Option<StorageMo
     let mut m = lower_to_loops(&made.made.graph);
     let mut applied = Vec::new();
     let mut one = |m: &mut _, kind: StepKind| {
-        if apply_step(m, &Step { kind: kind.clone(), span: Default::default() }).is_ok() {
+        // A grid has no code on this target.
+        let grid = matches!(kind, StepKind::Bind { .. });
+        if !grid && apply_step(m, &Step { kind: kind.clone(), span: Default::default() }).is_ok() {
             applied.push(kind);
         }
     };
