@@ -157,8 +157,11 @@ fn eval_at(ix: &Ix, env: Env<'_>, args: &[i64], depth: usize) -> Result<i64, IxF
         }
         Ix::Search(t, base, len, value) => {
             let table = env.tables.get(*t as usize).ok_or(IxFault::Unbound)?;
-            search(table, ev(base)?, ev(len)?, ev(value)?)
-                .map_err(|index| IxFault::Entry { table: *t, index, len: table.len() })?
+            search(table, ev(base)?, ev(len)?, ev(value)?).map_err(|index| IxFault::Entry {
+                table: *t,
+                index,
+                len: table.len(),
+            })?
         }
     };
     Ok(value)
