@@ -76,6 +76,14 @@ pub enum Error {
     LengthsTooFew { path: String, need: u64, skip: u64, have: u64 },
     #[error("{path}: {source}")]
     Io { path: String, source: std::io::Error },
+    #[error("not an artifact that can be used: {0}")]
+    Artifact(String),
+    #[error("the artifact is for {wanted}, and {why}")]
+    Machine { wanted: String, why: String },
+    #[error("the artifact's code cannot be loaded: {0}")]
+    Library(String),
+    #[error("{0}")]
+    Cuda(String),
     #[error("worker threads cannot be started: {0}")]
     Threads(std::io::Error),
 }
@@ -121,6 +129,10 @@ impl Error {
             Error::LengthsTooFew { .. } => "E0329",
             Error::Io { .. } => "E0330",
             Error::Threads(_) => "E0331",
+            Error::Artifact(_) => "E0337",
+            Error::Machine { .. } => "E0334",
+            Error::Library(_) => "E0335",
+            Error::Cuda(_) => "E0336",
         }
     }
 
@@ -167,6 +179,12 @@ impl Error {
             Error::LengthsTooFew { .. } => "use a smaller batch, skip fewer, or give a longer file",
             Error::Io { .. } => "check the path and its permissions",
             Error::Threads(_) => "ask for fewer threads",
+            Error::Artifact(_) => "compile it again with this version, and copy the file whole",
+            Error::Machine { .. } => "compile it for this machine",
+            Error::Library(_) => "the folder for temporary files must be writable and allow execution",
+            Error::Cuda(_) => {
+                "run it where there is a CUDA driver and a device that is recent enough and has memory left"
+            }
         }
     }
 }

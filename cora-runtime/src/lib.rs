@@ -7,6 +7,8 @@
 //!   the batch stays the same; [`eval`] holds tables and evaluates one index expression;
 //! - [`mod@array`]: arrays in row-major ragged order, and their packing into storage layouts;
 //! - [`exec`]: memory, setup, kernels and outputs; [`pool`]: the threads they run on;
+//! - [`artifact`]: compiled programs as files, [`library`] loads the code of a processor, [`cuda`] runs that of a GPU;
+//!   the binary `cora-exec` does all three;
 //! - [`npy`] and [`lengths`]: the files that tensors and lengths come in.
 //!
 //! What must be absent: any compiler crate of this workspace, LLVM, MLIR and solvers; any decision that a pass could
@@ -17,11 +19,14 @@
 
 pub mod abi;
 pub mod array;
+pub mod artifact;
+pub mod cuda;
 mod domain;
 mod error;
 pub mod eval;
 pub mod exec;
 pub mod lengths;
+pub mod library;
 mod limits;
 pub mod npy;
 mod plan;

@@ -9,6 +9,8 @@ use cora_codegen_llvm::llvm::{CodegenError, TargetSpec};
 use cora_ir::text;
 use cora_passes::manager::Report;
 use cora_passes::program::Program;
+use cora_runtime::artifact::{Artifact, Machine, Manifest};
+use cora_runtime::library::FEATURES;
 use std::path::PathBuf;
 
 /// What to print.
@@ -32,6 +34,8 @@ enum Emit {
     Object,
     /// NVIDIA's portable assembly, for a `cuda` target.
     Ptx,
+    /// One file that `cora-exec` runs without a compiler.
+    Artifact,
     /// Dimension graphs as DOT.
     Dot,
     /// Dimension graphs as SVG.
@@ -143,28 +147,69 @@ pub fn target_spec(target: &str, cpu: &str) -> Result<TargetSpec, Failure> {
 /// PTX for a lowered program.
 ///
 /// # Errors
-/// `E0606` what the target lacks.
+/// `E0611` what the target lacks.
 pub fn for_gpu(storage: &cora_ir::storage::StorageModule, target: &GpuTarget) -> Result<GridProgram, Failure> {
     use cora_codegen_cuda::CompileError;
     use cora_codegen_llvm::mlir::EmitFault;
     if storage.kernels.iter().any(|k| k.body.iter().any(is_parallel)) {
         return Err(Failure::User(
-            "error[E0607]: the schedule makes a loop parallel over CPU workers\n  help: bind loops to blocks and \
+            "error[E0610]: the schedule makes a loop parallel over CPU workers\n  help: bind loops to blocks and \
              threads for a GPU, or give --schedule default"
                 .to_owned(),
         ));
     }
     cora_codegen_cuda::compile(storage, target).map_err(|e| match &e {
         CompileError::Shared { .. } => {
-            Failure::User(format!("error[E0606]: {e}\n  help: attach smaller tiles, or keep them in global memory"))
+            Failure::User(format!("error[E0611]: {e}\n  help: attach smaller tiles, or keep them in global memory"))
         }
         CompileError::Emit(emit) if matches!(emit.fault, EmitFault::NoDeviceFunction(_)) => {
-            Failure::User(format!("error[E0606]: {e}\n  help: compute it in f32"))
+            Failure::User(format!("error[E0611]: {e}\n  help: compute it in f32"))
         }
         _ => {
             let path = crate::driver::reproducer(storage);
             Failure::Bug(format!("code generation failed: {e}\n  reproducer: {path}"))
         }
+    })
+}
+
+fn manifest(program: &str, machine: Machine) -> Manifest {
+    Manifest {
+        program: program.to_owned(),
+        compiler: env!("CARGO_PKG_VERSION").to_owned(),
+        abi: cora_runtime::abi::ABI_VERSION,
+        machine,
+    }
+}
+
+/// A program for a GPU as an artifact, without a sample.
+pub fn gpu_artifact(program: &GridProgram) -> Artifact {
+    Artifact {
+        manifest: manifest(&program.desc.name, Machine::Cuda { arch: program.target.name().to_owned() }),
+        desc: program.desc.clone(),
+        grid: Some(program.grid.clone()),
+        code: program.ptx.clone().into_bytes(),
+        sample: None,
+    }
+}
+
+/// A program for a processor as an artifact, without a sample.
+///
+/// # Errors
+/// The linker's.
+pub fn cpu_artifact(program: &CompiledProgram) -> Result<Artifact, Failure> {
+    let target = &program.target;
+    let features = FEATURES.iter().filter(|f| target.has_feature(f)).map(|f| (*f).to_owned());
+    let machine = Machine::Cpu {
+        arch: target.triple().split('-').next().unwrap_or_default().to_owned(),
+        cpu: target.cpu().to_owned(),
+        features: features.collect(),
+    };
+    Ok(Artifact {
+        manifest: manifest(&program.desc.name, machine),
+        desc: program.desc.clone(),
+        grid: None,
+        code: program.shared_library().map_err(|e| Failure::Bug(e.to_string()))?,
+        sample: None,
     })
 }
 
@@ -175,11 +220,11 @@ fn is_parallel(s: &cora_ir::storage::Stmt) -> bool {
 /// Native code for a lowered program.
 ///
 /// # Errors
-/// `E0607` a schedule for a GPU.
+/// `E0610` a schedule for a GPU.
 pub fn native(storage: &cora_ir::storage::StorageModule, target: &TargetSpec) -> Result<CompiledProgram, Failure> {
     if storage.is_grid() {
         return Err(Failure::User(
-            "error[E0607]: the schedule binds loops to the grid of a GPU\n  help: give --target cuda, or another --schedule"
+            "error[E0610]: the schedule binds loops to the grid of a GPU\n  help: give --target cuda, or another --schedule"
                 .to_owned(),
         ));
     }
@@ -258,8 +303,9 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
                 Emit::Mlir => out(program.mlir.as_bytes()),
                 Emit::Llvm => out(program.llvm.as_bytes()),
                 Emit::Ptx | Emit::Asm => out(program.ptx.as_bytes()),
+                Emit::Artifact => out(&gpu_artifact(&program).to_bytes()?),
                 _ => Err(Failure::User(format!(
-                    "error[E0607]: {target} has no object files of ours\n  help: use --emit ptx"
+                    "error[E0610]: {target} has no object files of ours\n  help: use --emit ptx"
                 ))),
             };
         }
@@ -275,8 +321,9 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
         Emit::Mlir => out(program.mlir.as_bytes()),
         Emit::Llvm => out(program.llvm_ir().map_err(bug)?.as_bytes()),
         Emit::Asm => out(program.asm().map_err(bug)?.as_bytes()),
+        Emit::Artifact => out(&cpu_artifact(&program)?.to_bytes()?),
         Emit::Ptx => Err(Failure::User(
-            "error[E0607]: a processor has no PTX\n  help: use --emit asm, or --target cuda:sm_80".to_owned(),
+            "error[E0610]: a processor has no PTX\n  help: use --emit asm, or --target cuda:sm_80".to_owned(),
         )),
         _ => out(&program.object),
     }

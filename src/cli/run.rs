@@ -1,6 +1,6 @@
 //! `cora run`: compile, run on a batch, check, time.
 
-use super::compile::{Target, native};
+use super::compile::{Target, cpu_artifact, for_gpu, gpu_artifact, native};
 use super::prepare::{Prepared, prepare};
 use crate::check::{Comparison, compare, reconsider, tolerances};
 use crate::driver::{Failure, Lowered, Source, lower_for, lower_verified};
@@ -11,6 +11,8 @@ use cora_ir::interp::{self, Data};
 use cora_ir::{Graph, TensorId};
 use cora_runtime::abi::ProgramDesc;
 use cora_runtime::array::{RaggedArray, Shape};
+use cora_runtime::artifact::Sample;
+use cora_runtime::cuda::Device;
 use cora_runtime::exec::{Instance, Options as ExecOptions};
 use cora_runtime::npy;
 use cora_runtime::pool::Pool;
@@ -64,6 +66,9 @@ pub struct Args {
     /// outermost dimension.
     #[arg(long, num_args = 0..=1, require_equals = true, value_name = "N")]
     pub check: Option<Option<usize>>,
+    /// Write an artifact with this batch, its inputs and the reference interpreter's outputs as its sample.
+    #[arg(long, value_name = "FILE")]
+    pub artifact: Option<PathBuf>,
     /// Run this many times and report the median.
     #[arg(long, default_value_t = 1)]
     pub repeat: usize,
@@ -107,6 +112,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let prepared = prepare(args, params, &source, &ragged.desc)?;
         let (mut report, outputs) = ragged.run(args, &source, &prepared)?;
         write_outputs(args, &source, &outputs)?;
+        if let Some(path) = &args.artifact {
+            write_artifact(path, args, &source, &ragged, &prepared)?;
+        }
         if let Some(slices) = args.check {
             failed.extend(check(args, slices, &source, &ragged.lowered, &prepared, &outputs, &mut report)?);
         }
@@ -205,6 +213,8 @@ struct Compiled {
     desc: Arc<ProgramDesc>,
     /// Nothing where the reference interpreter runs the program.
     instance: Option<Instance>,
+    /// Where a GPU runs it.
+    device: Option<Device>,
     padded: bool,
     threads: usize,
     compile_ms: f64,
@@ -230,9 +240,12 @@ impl Compiled {
             n => n,
         };
         let (mut instance, mut compile_ms) = (None, 0.0);
-        if let Some(Target::Gpu(_)) = target {
+        let mut device = None;
+        if let Some(Target::Gpu(target)) = &target {
             if !args.emulate {
-                return Err(no_device());
+                let program = for_gpu(&lowered.storage, target)?;
+                compile_ms = start.elapsed().as_secs_f64() * 1e3;
+                device = Some(Device::new(Arc::new(program.desc), program.grid, &program.ptx)?);
             }
         } else if let Some(Target::Cpu(target)) = target {
             let program = native(&lowered.storage, &target)?;
@@ -243,7 +256,7 @@ impl Compiled {
             // SAFETY: the kernels were compiled from the module that `desc` describes.
             instance = Some(unsafe { Instance::new(desc.clone(), kernels, pool, options) }?);
         }
-        Ok(Self { lowered, desc, instance, padded, threads, compile_ms })
+        Ok(Self { lowered, desc, instance, device, padded, threads, compile_ms })
     }
 
     fn native(&self) -> bool {
@@ -254,6 +267,10 @@ impl Compiled {
     fn run(&mut self, args: &Args, source: &Source, p: &Prepared) -> Result<(RunReport, Outputs), Failure> {
         let mut report = RunReport::new(&source.graph.name, &args.target, self.padded);
         report.batch = p.params(&source.graph);
+        if let Some(device) = &mut self.device {
+            report.compile_ms = self.compile_ms;
+            return on_device(args, source, device, p, report);
+        }
         let Some(instance) = &mut self.instance else {
             let outputs =
                 if args.emulate { emulate(&self.lowered.storage, p)? } else { interpret(&self.lowered.checked, p)? };
@@ -301,11 +318,64 @@ impl Compiled {
     }
 }
 
-fn no_device() -> Failure {
-    Failure::User(
-        "error[E0608]: there is no CUDA driver on this machine\n  help: run it where there is one, or give --emulate"
-            .to_owned(),
-    )
+/// An artifact with a sample, so that another machine can be checked.
+fn write_artifact(
+    path: &std::path::Path,
+    args: &Args,
+    source: &Source,
+    compiled: &Compiled,
+    p: &Prepared,
+) -> Result<(), Failure> {
+    let mut artifact = match Target::new(&args.target, &args.target_cpu)? {
+        Target::Cpu(t) => cpu_artifact(&native(&compiled.lowered.storage, &t)?)?,
+        Target::Gpu(t) => gpu_artifact(&for_gpu(&compiled.lowered.storage, &t)?),
+    };
+    let env = &source.graph.env;
+    let want = interpret(&compiled.lowered.checked, p)?;
+    let bounds = tolerances(&source.graph, &p.interp);
+    let mut sample =
+        Sample { params: p.runtime.params.clone(), lengths: p.runtime.lengths.clone(), ..Sample::default() };
+    for (n, t) in artifact.desc.tensors.iter().enumerate() {
+        let id = env.tensor_named(&t.name);
+        let given = p.arrays.iter().find(|(k, _)| *k == n).map(|(_, a)| a);
+        let array = given.or_else(|| want.iter().find(|(t, _)| Some(*t) == id).map(|(_, a)| a));
+        sample.tensors.push(array.map_or_else(Vec::new, |a| a.bytes().to_vec()));
+        sample.tolerance.push(id.and_then(|id| bounds.get(&id)).copied().unwrap_or(0.0));
+    }
+    artifact.sample = Some(sample);
+    super::write_out(Some(path), &artifact.to_bytes()?)
+}
+
+/// Runs one batch on a GPU as often as asked for.
+fn on_device(
+    args: &Args,
+    source: &Source,
+    device: &mut Device,
+    p: &Prepared,
+    mut report: RunReport,
+) -> Result<(RunReport, Outputs), Failure> {
+    device.bind(&p.runtime)?;
+    for (n, array) in &p.arrays {
+        device.set_input(*n, array)?;
+    }
+    let mut each: Vec<Vec<(String, Duration)>> = Vec::new();
+    for _ in 0..args.repeat.max(1) {
+        each.push(device.run_timed()?);
+    }
+    report.total_ms = median(each.iter().map(|e| e.iter().map(|k| k.1).sum()).collect()) * 1e3;
+    for (k, (name, _)) in each[0].iter().enumerate() {
+        let time = median(each.iter().map(|e| e[k].1).collect());
+        report.kernels.push(KernelRow::new(name, time * 1e3, 0.0, 0.0));
+    }
+    let mut out = Vec::new();
+    for (n, t) in device.desc().tensors.clone().iter().enumerate() {
+        if t.role == cora_runtime::abi::Role::Output
+            && let Some(id) = source.graph.env.tensor_named(&t.name)
+        {
+            out.push((id, device.output(n)?));
+        }
+    }
+    Ok((report, out))
 }
 
 /// The grid on the interpreter: blocks and threads one after the other, every race an error.

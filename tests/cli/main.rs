@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod artifact;
 mod codes;
 mod commands;
 mod compile;

@@ -187,7 +187,8 @@ impl Emitter<'_> {
             }
             Place::Run(base) => {
                 let at = self.address(tensor, base)?;
-                Ok(self.load_at(at, ty))
+                let align = self.alignment(base, ty);
+                Ok(self.b.op(ty, &format!("llvm.load {at} {{alignment = {align} : i64}} : !llvm.ptr -> {ty}")))
             }
             Place::Fixed(first, stride) => {
                 let mut out = if elem.is_float() { self.b.float(ty, 0.0) } else { self.b.int(ty, 0) };
@@ -210,6 +211,35 @@ impl Emitter<'_> {
     fn fixed(&mut self, tensor: TensorId, first: i64, stride: i64, lane: u32) -> Result<Val, EmitFault> {
         let index = self.pool.int(first.wrapping_add(stride.wrapping_mul(lane.into())));
         self.address(tensor, index)
+    }
+
+    /// The alignment of consecutive elements from `base`. A processor loads vectors from anywhere; a GPU splits those
+    /// that are not known to be aligned.
+    fn alignment(&self, base: ExprId, ty: Ty) -> u64 {
+        let bytes = u64::from(ty.elem.bits() / 8);
+        if self.threads.is_none() {
+            return bytes;
+        }
+        let elements = match self.divisor(base) {
+            0 => 16,
+            d => 1 << d.trailing_zeros().min(4),
+        };
+        (bytes * elements).min(16)
+    }
+
+    /// A number that divides every value of an index, by its form; 0 for 0 itself.
+    pub(super) fn divisor(&self, e: ExprId) -> i64 {
+        fn gcd(a: i64, b: i64) -> i64 {
+            if b == 0 { a } else { gcd(b, a % b) }
+        }
+        match *self.pool.get(e) {
+            Expr::Int(v) => v.checked_abs().unwrap_or(1),
+            Expr::Var(v) => self.divisors.get(&v).copied().unwrap_or(1),
+            Expr::Bin(BinOp::Add | BinOp::Sub | BinOp::Min | BinOp::Max, a, b) => gcd(self.divisor(a), self.divisor(b)),
+            Expr::Bin(BinOp::Mul, a, b) => self.divisor(a).checked_mul(self.divisor(b)).unwrap_or(1),
+            Expr::Select(_, a, b) => gcd(self.divisor(a), self.divisor(b)),
+            _ => 1,
+        }
     }
 
     fn load_at(&mut self, at: Val, ty: Ty) -> Val {
@@ -270,7 +300,8 @@ impl Emitter<'_> {
             }
             (Place::Run(base), None) => {
                 let at = self.address(tensor, base)?;
-                self.store_at(v, at);
+                let align = self.alignment(base, ty);
+                self.b.stmt(&format!("llvm.store {v}, {at} {{alignment = {align} : i64}} : {ty}, !llvm.ptr"));
             }
             (Place::Run(base), Some(mask)) => {
                 let at = self.address(tensor, base)?;

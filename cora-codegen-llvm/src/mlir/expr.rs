@@ -58,6 +58,8 @@ pub(super) struct Emitter<'m> {
     pub(super) read: Vec<TensorId>,
     /// Whether there is a barrier.
     pub(super) barriers: bool,
+    /// Numbers that divide the values of names.
+    pub(super) divisors: HashMap<VarId, i64>,
     known: Vec<Known>,
     vars: HashMap<VarId, Binding>,
     reads: HashMap<ExprId, Rc<[TensorId]>>,
@@ -91,6 +93,7 @@ impl<'m> Emitter<'m> {
             in_shared: Vec::new(),
             read: Vec::new(),
             barriers: false,
+            divisors: HashMap::new(),
             known: vec![Known::default()],
             vars: HashMap::new(),
             reads: HashMap::new(),

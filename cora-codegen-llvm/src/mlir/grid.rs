@@ -204,12 +204,12 @@ fn function(s: Emitter<'_>, kernel: &Kernel, symbol: &str, threads: [i64; 3]) ->
     }
     if dynamic {
         globals.push_str(&format!(
-            "llvm.mlir.global external @{symbol}.shared() {{addr_space = 3 : i32, alignment = {SHARED_ALIGN} : i64}} : !llvm.array<0 x i8>\n"
+            "llvm.mlir.global external @{symbol}_shared() {{addr_space = 3 : i32, alignment = {SHARED_ALIGN} : i64}} : !llvm.array<0 x i8>\n"
         ));
     }
     for (n, ((t, v, bytes), at)) in in_shared.iter().zip(&offsets).enumerate() {
         let name = comment(&module.env.tensors[*t].name);
-        let global = if dynamic { format!("{symbol}.shared") } else { format!("{symbol}.shared{n}") };
+        let global = if dynamic { format!("{symbol}_shared") } else { format!("{symbol}_shared{n}") };
         if !dynamic {
             globals.push_str(&format!(
                 "llvm.mlir.global internal @{global}() {{addr_space = 3 : i32, alignment = {SHARED_ALIGN} : i64}} : !llvm.array<{bytes} x i8>  // {name}\n"

@@ -72,6 +72,7 @@ impl Emitter<'_> {
             Stmt::If { cond, then, other } => self.branch(*cond, then, other),
             Stmt::Let { var, value } => {
                 let nonnegative = self.nonnegative(*value);
+                self.divisors.insert(*var, self.divisor(*value));
                 let v = self.emit(*value)?;
                 self.bind(*var, v, nonnegative);
                 Ok(())

@@ -40,7 +40,8 @@ pub fn place_barriers(m: &mut StorageModule) -> Result<(), Diagnostic> {
         };
         let shared: Vec<bool> =
             m.env.tensors.ids().map(|t| !private(t) && m.tables.iter().all(|x| x.tensor != t)).collect();
-        let mut cx = Placement { env: &mut m.env, shared, axes: &axes, kernel: m.kernels[n].name.clone() };
+        let updated = updated(&m.env, &body);
+        let mut cx = Placement { env: &mut m.env, shared, updated, axes: &axes, kernel: m.kernels[n].name.clone() };
         body = cx.cut(body)?;
         cx.place(&mut body, &mut Pending::default());
         m.kernels[n].body = body;
@@ -79,14 +80,17 @@ impl Pending {
         }
     }
 
-    fn conflicts(&self, env: &mut Env, with: &[Access]) -> bool {
-        self.0.iter().any(|a| with.iter().any(|b| meet(env, a, b)))
+    fn conflicts(&self, env: &mut Env, updated: &[TensorId], with: &[Access]) -> bool {
+        self.0.iter().any(|a| with.iter().any(|b| meet(env, updated, a, b)))
     }
 }
 
 /// Whether two different threads may access one element, one of them writing.
-fn meet(env: &mut Env, a: &Access, b: &Access) -> bool {
-    if a.tensor != b.tensor || !(a.write || b.write) {
+///
+/// Two writes alone do not meet unless the tensor is updated: else every store to an element stores the one value that
+/// the program defines for it, and a buffer's next contents are kept apart from the last by those who read these.
+fn meet(env: &mut Env, updated: &[TensorId], a: &Access, b: &Access) -> bool {
+    if a.tensor != b.tensor || !(a.write || b.write) || (a.write && b.write && !updated.contains(&a.tensor)) {
         return false;
     }
     let (Some(x), Some(y)) = (&a.own, &b.own) else { return true };
@@ -116,6 +120,8 @@ struct Placement<'a> {
     env: &'a mut Env,
     /// Which tensors threads share and kernels write.
     shared: Vec<bool>,
+    /// Tensors that the kernel combines into.
+    updated: Vec<TensorId>,
     axes: &'a FxHashMap<Axis, ExprId>,
     kernel: String,
 }
@@ -172,7 +178,7 @@ impl Placement<'_> {
             }
             self.check_inside(&s)?;
             let accesses = self.accesses(&s, &map, &[]);
-            if pending.conflicts(self.env, &accesses) {
+            if pending.conflicts(self.env, &self.updated, &accesses) {
                 parts.push(lets.clone());
                 pending = Pending::default();
             }
@@ -201,7 +207,7 @@ impl Placement<'_> {
             for _ in 0..if serial { 2 } else { 1 } {
                 for s in body {
                     let accesses = self.accesses(s, &FxHashMap::default(), &[]);
-                    if has_threads(s) && pending.conflicts(self.env, &accesses) {
+                    if has_threads(s) && pending.conflicts(self.env, &self.updated, &accesses) {
                         return Err(Diagnostic::new(
                             "E0498",
                             format!(
@@ -354,6 +360,13 @@ impl Placement<'_> {
                     let extent = *extent;
                     self.wait_for_reads(extent, pending, &mut out);
                     if !kind.is_block() {
+                        // What must come before the first iteration waits outside.
+                        let whole = Stmt::For { var: *var, extent, kind: *kind, body: body.clone() };
+                        let accesses = self.accesses(&whole, &FxHashMap::default(), &[]);
+                        if pending.conflicts(self.env, &self.updated, &accesses) {
+                            out.push(Stmt::Barrier);
+                            *pending = Pending::default();
+                        }
                         // What an iteration leaves pending the next one begins with.
                         let mut trial = pending.clone();
                         let mut copy = body.clone();
@@ -375,7 +388,7 @@ impl Placement<'_> {
                 }
                 s => {
                     let accesses = self.accesses(s, &FxHashMap::default(), &[]);
-                    if pending.conflicts(self.env, &accesses) {
+                    if pending.conflicts(self.env, &self.updated, &accesses) {
                         out.push(Stmt::Barrier);
                         *pending = Pending::default();
                     }
@@ -396,12 +409,27 @@ impl Placement<'_> {
     fn wait_for_reads(&mut self, e: ExprId, pending: &mut Pending, out: &mut Vec<Stmt>) {
         let mut accesses = Vec::new();
         self.reads(e, &FxHashMap::default(), &[], &[], &mut accesses);
-        if pending.conflicts(self.env, &accesses) {
+        if pending.conflicts(self.env, &self.updated, &accesses) {
             out.push(Stmt::Barrier);
             *pending = Pending::default();
         }
         pending.add(accesses);
     }
+}
+
+/// The tensors to which a store of a value made of their own elements is.
+fn updated(env: &Env, body: &[Stmt]) -> Vec<TensorId> {
+    let mut out = Vec::new();
+    for s in body {
+        s.walk(&mut |s| {
+            if let Stmt::Store { tensor, value, .. } = s
+                && env.pool.any(*value, &mut |n| matches!(n, Expr::Load { tensor: t, .. } if t == tensor))
+            {
+                out.push(*tensor);
+            }
+        });
+    }
+    out
 }
 
 /// A loop's variable and all that are bound in its body.

@@ -1,0 +1,326 @@
+//! Runs programs on an NVIDIA GPU, through the driver that is found when the program starts.
+//!
+//! ```text
+//! Device::new(desc, grid, ptx) -> bind(batch) -> set_input(..)* -> run() -> output(..)
+//! ```
+//! Tables are built on the host into one pinned buffer and copied in one piece, when the batch's lengths change.
+//! Buffers of the device are kept from batch to batch and grow when they must; temporaries share one arena by
+//! liveness, as on a processor. Everything runs on one stream.
+
+mod driver;
+
+use crate::abi::{BufferKind, GridArg, GridDesc, GridLaunch, KernelDesc, ProgramDesc, Role};
+use crate::array::{AlignedBytes, Fill, RaggedArray, TensorLayout};
+use crate::error::{Error, Result};
+use crate::eval::eval;
+use crate::limits::Limits;
+use crate::plan::{Request, place};
+use crate::prelude::{Batch, Prelude, PreludeCache, Tables};
+use driver::{Block, Context, Function, Module, Pinned};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Alignment of buffers in the arena and of tables: the widest access.
+const ALIGN: u64 = 256;
+
+/// Greatest numbers of blocks along x, y, z (CUDA, all architectures).
+const MOST_BLOCKS: [i64; 3] = [i32::MAX as i64, 65_535, 65_535];
+
+/// A program on a GPU.
+pub struct Device {
+    // Dropped in this order: the context last.
+    functions: Vec<(String, Function)>,
+    _module: Module,
+    buffers: Vec<Block>,
+    arena: Block,
+    tables: Block,
+    pinned: Pinned,
+    context: Context,
+    desc: Arc<ProgramDesc>,
+    grid: GridDesc,
+    cache: PreludeCache,
+    layouts: Vec<TensorLayout>,
+    limits: Limits,
+    /// Where each buffer is: its own block, or an offset in the arena.
+    places: Vec<Option<u64>>,
+    sizes: Vec<u64>,
+    table_offsets: Vec<u64>,
+    is_set: Vec<bool>,
+    setup_done: bool,
+    bound: bool,
+    ran: bool,
+}
+
+impl Device {
+    /// Compiles a program's PTX for the first device of this machine.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] where there is no driver, no device, one too old, or code that the driver refuses, with its log;
+    /// [`Error::Desc`], [`Error::Decode`], [`Error::Kernel`].
+    pub fn new(desc: Arc<ProgramDesc>, grid: GridDesc, ptx: &str) -> Result<Device> {
+        let cache = PreludeCache::new(Arc::new(Prelude::new(desc.clone())?));
+        grid.validate(&desc)?;
+        let context = Context::new()?;
+        let module = context.load(ptx)?;
+        let mut functions = Vec::new();
+        for l in &grid.launches {
+            functions.push((l.symbol.clone(), module.function(&l.symbol, l.shared)?));
+        }
+        let n = desc.buffers.len();
+        Ok(Device {
+            functions,
+            _module: module,
+            buffers: std::iter::repeat_with(Block::default).take(n).collect(),
+            arena: Block::default(),
+            tables: Block::default(),
+            pinned: Pinned::default(),
+            context,
+            cache,
+            layouts: desc.tensors.iter().map(TensorLayout::new).collect(),
+            limits: Limits::default(),
+            places: vec![None; n],
+            sizes: vec![0; n],
+            table_offsets: Vec::new(),
+            is_set: vec![false; desc.tensors.len()],
+            setup_done: false,
+            bound: false,
+            ran: false,
+            desc,
+            grid,
+        })
+    }
+
+    /// The program.
+    pub fn desc(&self) -> &ProgramDesc {
+        &self.desc
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        self.context.name()
+    }
+
+    /// Binds a batch: checks it, builds and copies its tables, sizes memory. True where it was bound already; then
+    /// nothing is copied and inputs stay.
+    ///
+    /// # Errors
+    /// As [`Prelude::build`], for sizes beyond the limits, and [`Error::Cuda`] where the device has too little memory.
+    pub fn bind(&mut self, batch: &Batch) -> Result<bool> {
+        let was_bound = std::mem::replace(&mut self.bound, false);
+        if self.cache.update(batch, &self.limits)? && was_bound {
+            self.bound = true;
+            return Ok(true);
+        }
+        self.ran = false;
+        self.is_set.fill(false);
+        self.setup_done = false;
+        let tables = self.cache.tables().ok_or(Error::Unbound)?;
+        self.sizes = sizes(&self.desc, tables, &self.limits)?;
+        let kept = |b: usize| self.desc.setup_kernels.iter().any(|k| k.writes.contains(&(b as u32)));
+        let (requests, temps) = temporaries(&self.desc, &self.sizes, kept);
+        let beyond = || Error::Memory { at: "temporaries".to_owned(), need: u64::MAX, limit: self.limits.buffer_bytes };
+        let (offsets, total) = place(&requests, ALIGN).ok_or_else(beyond)?;
+        self.context.reserve(&mut self.arena, total)?;
+        self.places.fill(None);
+        for (&b, offset) in temps.iter().zip(offsets) {
+            self.places[b] = Some(offset);
+        }
+        for b in 0..self.buffers.len() {
+            if self.places[b].is_none() {
+                self.context.reserve(&mut self.buffers[b], self.sizes[b])?;
+            }
+        }
+        self.copy_tables()?;
+        self.bound = true;
+        Ok(false)
+    }
+
+    /// All tables through one pinned buffer, in one copy.
+    fn copy_tables(&mut self) -> Result<()> {
+        let tables = self.cache.tables().ok_or(Error::Unbound)?;
+        let mut at = 0u64;
+        self.table_offsets.clear();
+        for t in tables.data() {
+            self.table_offsets.push(at);
+            at += (t.bytes() as u64).next_multiple_of(ALIGN);
+        }
+        self.context.reserve(&mut self.tables, at)?;
+        let host = self.context.pin(&mut self.pinned, at)?;
+        for (t, &offset) in tables.data().iter().zip(&self.table_offsets) {
+            let to = &mut host[offset as usize..][..t.bytes()];
+            // SAFETY: a table's pointer is to `bytes()` bytes that live as long as the table.
+            to.copy_from_slice(unsafe { std::slice::from_raw_parts(t.as_ptr(), t.bytes()) });
+        }
+        self.context.upload(&self.tables, host)
+    }
+
+    /// Gives an input or const input.
+    ///
+    /// # Errors
+    /// As [`crate::exec::Instance::set_input`], and [`Error::Cuda`].
+    pub fn set_input(&mut self, tensor: usize, array: &RaggedArray) -> Result<()> {
+        let unknown = || Error::Unknown { what: "tensor", name: tensor.to_string() };
+        let layout = self.layouts.get(tensor).ok_or_else(unknown)?;
+        let desc = layout.desc();
+        if desc.role == Role::Output {
+            return Err(Error::Role { tensor: desc.name.clone(), wanted: "input" });
+        }
+        if desc.dtype != array.dtype() {
+            let what = format!("the array for tensor `{}`", desc.name);
+            return Err(Error::DType { what, want: desc.dtype, got: array.dtype().to_string() });
+        }
+        let env = self.cache.tables().filter(|_| self.bound).ok_or(Error::Unbound)?.env();
+        layout.check(env, array.bytes(), &self.limits)?;
+        let b = desc.buffer as usize;
+        let mut storage = AlignedBytes::zeroed(self.sizes[b] as usize)?;
+        layout.pack(env, array.bytes(), storage.as_mut_slice(), Fill::Zero, &self.limits)?;
+        self.context.upload(&self.buffers[b], storage.as_slice())?;
+        self.is_set[tensor] = true;
+        self.setup_done &= desc.role != Role::ConstInput;
+        self.ran = false;
+        Ok(())
+    }
+
+    /// Runs the kernels (and setup, where const inputs are new) and waits for them.
+    ///
+    /// # Errors
+    /// [`Error::Unbound`], [`Error::InputMissing`], [`Error::Cuda`].
+    pub fn run(&mut self) -> Result<()> {
+        self.launch_all(false).map(drop)
+    }
+
+    /// Runs, and gives each kernel's time by the device's clock.
+    ///
+    /// # Errors
+    /// As [`Device::run`].
+    pub fn run_timed(&mut self) -> Result<Vec<(String, Duration)>> {
+        self.launch_all(true)
+    }
+
+    fn launch_all(&mut self, timed: bool) -> Result<Vec<(String, Duration)>> {
+        if !self.bound {
+            return Err(Error::Unbound);
+        }
+        let tensors = self.desc.tensors.iter().zip(&self.is_set);
+        if let Some((t, _)) = tensors.into_iter().find(|(t, set)| t.role != Role::Output && !**set) {
+            return Err(Error::InputMissing { tensor: t.name.clone() });
+        }
+        let desc = self.desc.clone();
+        if !self.setup_done {
+            desc.setup_kernels.iter().try_for_each(|k| self.launch(k))?;
+            self.setup_done = true;
+        }
+        let mut marks = Vec::new();
+        if timed {
+            marks.push(self.context.mark()?);
+        }
+        for k in &desc.kernels {
+            self.launch(k)?;
+            if timed {
+                marks.push(self.context.mark()?);
+            }
+        }
+        self.context.synchronize()?;
+        self.ran = true;
+        let names = desc.kernels.iter().map(|k| k.name.clone());
+        names.zip(marks.windows(2)).map(|(n, w)| Ok((n, w[0].until(&w[1])?))).collect()
+    }
+
+    fn launch(&mut self, kernel: &KernelDesc) -> Result<()> {
+        let missing = || Error::Kernel { symbol: kernel.symbol.clone() };
+        let launch = self.grid.launch(&kernel.symbol).ok_or_else(missing)?;
+        let function = self.functions.iter().find(|f| f.0 == kernel.symbol).ok_or_else(missing)?;
+        let tables = self.cache.tables().ok_or(Error::Unbound)?;
+        let Some(blocks) = blocks(kernel, launch, tables)? else { return Ok(()) };
+        let mut args: Vec<u64> = Vec::new();
+        for a in &launch.args {
+            args.push(match *a {
+                GridArg::Buffer(b) => match self.places[b as usize] {
+                    Some(offset) => self.arena.address() + offset,
+                    None => self.buffers[b as usize].address(),
+                },
+                GridArg::Table(t) => self.tables.address() + self.table_offsets[t as usize],
+                GridArg::Param(p) => tables.params()[p as usize] as u64,
+            });
+        }
+        self.context.launch(&function.1, blocks, launch.threads, launch.shared, &mut args)
+    }
+
+    /// An output of the last run, in row-major ragged order without padding.
+    ///
+    /// # Errors
+    /// As [`crate::exec::Instance::output`], and [`Error::Cuda`].
+    pub fn output(&self, tensor: usize) -> Result<RaggedArray> {
+        let unknown = || Error::Unknown { what: "tensor", name: tensor.to_string() };
+        let layout = self.layouts.get(tensor).ok_or_else(unknown)?;
+        let desc = layout.desc();
+        if desc.role != Role::Output {
+            return Err(Error::Role { tensor: desc.name.clone(), wanted: "output" });
+        }
+        if !self.ran {
+            return Err(Error::NotRun);
+        }
+        let env = self.cache.tables().ok_or(Error::Unbound)?.env();
+        let b = desc.buffer as usize;
+        let mut storage = AlignedBytes::zeroed(self.sizes[b] as usize)?;
+        self.context.download(&self.buffers[b], storage.as_mut_slice())?;
+        let mut array = RaggedArray::zeros(desc.dtype, layout.shape(env, &self.limits)?)?;
+        layout.unpack(env, storage.as_slice(), array.bytes_mut(), &self.limits)?;
+        Ok(array)
+    }
+}
+
+/// Bytes of each buffer for a batch.
+fn sizes(desc: &ProgramDesc, tables: &Tables, limits: &Limits) -> Result<Vec<u64>> {
+    let mut left = limits.buffer_bytes;
+    let mut out = Vec::new();
+    for b in &desc.buffers {
+        let at = || format!("buffer `{}`", b.name);
+        let elems = eval(&b.elems, tables.env(), &[]).map_err(|fault| Error::Index { at: at(), fault })?;
+        let negative = |_| Error::NegativeExtent { at: at(), dim: 0, extent: elems };
+        let bytes = u64::try_from(elems).map_err(negative)?.saturating_mul(b.dtype.size() as u64);
+        let beyond = || Error::Memory { at: at(), need: bytes, limit: limits.buffer_bytes };
+        left = left.checked_sub(bytes).ok_or_else(beyond)?;
+        out.push(bytes);
+    }
+    Ok(out)
+}
+
+/// The temporaries that share the arena, and when each is live.
+fn temporaries(desc: &ProgramDesc, sizes: &[u64], kept: impl Fn(usize) -> bool) -> (Vec<Request>, Vec<usize>) {
+    let (mut requests, mut temps) = (Vec::new(), Vec::new());
+    let end = desc.kernels.len().saturating_sub(1);
+    for (b, buffer) in desc.buffers.iter().enumerate() {
+        if !matches!(buffer.kind, BufferKind::Temp | BufferKind::PerWorker) || kept(b) {
+            continue;
+        }
+        let uses = |k: &KernelDesc| k.reads.contains(&(b as u32)) || k.writes.contains(&(b as u32));
+        let users: Vec<usize> = desc.kernels.iter().enumerate().filter(|(_, k)| uses(k)).map(|(i, _)| i).collect();
+        let (first, last) = users.first().zip(users.last()).map_or((0, end), |(f, l)| (*f, *l));
+        requests.push(Request { bytes: sizes[b], first, last });
+        temps.push(b);
+    }
+    (requests, temps)
+}
+
+/// The number of blocks along each axis; nothing if there is none to launch.
+fn blocks(kernel: &KernelDesc, launch: &GridLaunch, tables: &Tables) -> Result<Option<[u32; 3]>> {
+    let mut out = [0; 3];
+    for (d, ix) in launch.blocks.iter().enumerate() {
+        let at = || format!("the blocks of kernel `{}`", kernel.name);
+        let n = eval(ix, tables.env(), &[]).map_err(|fault| Error::Index { at: at(), fault })?;
+        if n > MOST_BLOCKS[d] {
+            return Err(Error::Cuda(format!(
+                "kernel `{}` would need {n} blocks along {}, there are at most {}",
+                kernel.name,
+                ["x", "y", "z"][d],
+                MOST_BLOCKS[d]
+            )));
+        }
+        if n <= 0 {
+            return Ok(None);
+        }
+        out[d] = n as u32;
+    }
+    Ok(Some(out))
+}

@@ -1,0 +1,264 @@
+//! The driver's objects, each freed when dropped. Every call of the driver is in this file.
+
+use crate::error::{Error, Result};
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys;
+use std::ffi::{CString, c_void};
+use std::time::Duration;
+
+/// Bytes of the log that the driver's assembler may write.
+const LOG: usize = 16 << 10;
+
+fn failed(what: &str) -> impl Fn(DriverError) -> Error + '_ {
+    move |e| {
+        let name = e.error_string().map_or_else(|_| format!("{e:?}"), |s| s.to_string_lossy().into_owned());
+        Error::Cuda(format!("{what}: {name}"))
+    }
+}
+
+/// The first device of this machine, and a stream on it.
+pub(super) struct Context {
+    device: sys::CUdevice,
+    stream: sys::CUstream,
+    name: String,
+}
+
+// SAFETY: the driver's objects may be used from any thread while the context is current there; `Device` hands out no
+// reference to them, and methods that use them set nothing thread-local but the current context, in `new`.
+unsafe impl Send for Context {}
+
+impl Context {
+    pub(super) fn new() -> Result<Context> {
+        // SAFETY: only asks whether the library can be opened.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(Error::Cuda("there is no CUDA driver on this machine".to_owned()));
+        }
+        result::init().map_err(failed("the CUDA driver does not start"))?;
+        if result::device::get_count().map_err(failed("devices cannot be counted"))? == 0 {
+            return Err(Error::Cuda("there is no CUDA device on this machine".to_owned()));
+        }
+        let device = result::device::get(0).map_err(failed("the device cannot be opened"))?;
+        let name = result::device::get_name(device).map_err(failed("the device has no name"))?;
+        // SAFETY: the device is valid; the context is released in `drop`.
+        unsafe {
+            let context = result::primary_ctx::retain(device).map_err(failed("no context on the device"))?;
+            result::ctx::set_current(context).map_err(failed("no context on the device"))?;
+        }
+        let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
+        let stream = stream.map_err(failed("no stream on the device"))?;
+        Ok(Context { device, stream, name })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Has the driver compile PTX.
+    pub(super) fn load(&self, ptx: &str) -> Result<Module> {
+        let image = CString::new(ptx).map_err(|_| Error::Cuda("the PTX contains a NUL".to_owned()))?;
+        let mut log = vec![0u8; LOG];
+        let mut options =
+            [sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER, sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        let mut values = [log.as_mut_ptr().cast::<c_void>(), LOG as *mut c_void];
+        let mut module = std::ptr::null_mut();
+        // SAFETY: the image ends in NUL; both options have the values that the driver's manual wants, and the log
+        // outlives the call.
+        let done = unsafe {
+            sys::cuModuleLoadDataEx(&mut module, image.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr())
+        };
+        done.result().map_err(|e| {
+            let end = log.iter().position(|&b| b == 0).unwrap_or(log.len());
+            let log = String::from_utf8_lossy(&log[..end]).into_owned();
+            let why = failed("the driver refuses the code")(e);
+            if log.is_empty() { why } else { Error::Cuda(format!("{why}\n{log}")) }
+        })?;
+        Ok(Module(module))
+    }
+
+    /// Makes `block` at least `bytes` long; it loses its contents if it grows.
+    pub(super) fn reserve(&self, block: &mut Block, bytes: u64) -> Result<()> {
+        if block.bytes >= bytes && block.address != 0 {
+            return Ok(());
+        }
+        *block = Block::default();
+        // Some room to grow, so that a slightly longer batch needs no new memory.
+        let wanted = (bytes + bytes / 8).max(1).next_multiple_of(256);
+        let size = usize::try_from(wanted).map_err(|_| Error::Cuda(format!("{bytes} bytes on the device")))?;
+        // SAFETY: the block is freed in its `drop`.
+        let address = unsafe { result::malloc_sync(size) };
+        let address = address.map_err(failed(&format!("{wanted} bytes on the device")))?;
+        *block = Block { address, bytes: wanted };
+        Ok(())
+    }
+
+    /// `bytes` bytes of page-locked memory.
+    pub(super) fn pin<'a>(&self, pinned: &'a mut Pinned, bytes: u64) -> Result<&'a mut [u8]> {
+        let size = usize::try_from(bytes).map_err(|_| Error::Cuda(format!("{bytes} pinned bytes")))?;
+        if pinned.bytes < size || pinned.at.is_null() {
+            *pinned = Pinned::default();
+            let wanted = size.max(1).next_power_of_two();
+            // SAFETY: freed in `drop`.
+            let at = unsafe { result::malloc_host(wanted, 0) }.map_err(failed("pinned memory"))?;
+            // SAFETY: the memory is ours and `wanted` bytes long.
+            unsafe { std::ptr::write_bytes(at.cast::<u8>(), 0, wanted) };
+            *pinned = Pinned { at: at.cast(), bytes: wanted };
+        }
+        // SAFETY: initialised above, at least `size` bytes, borrowed from `pinned`.
+        Ok(unsafe { std::slice::from_raw_parts_mut(pinned.at, size) })
+    }
+
+    pub(super) fn upload(&self, block: &Block, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        assert!(bytes.len() as u64 <= block.bytes, "a buffer is reserved before it is filled");
+        // SAFETY: the block holds as many bytes, and the source lives until the stream has been waited for.
+        unsafe { result::memcpy_htod_async(block.address, bytes, self.stream) }
+            .map_err(failed("copying to the device"))?;
+        self.synchronize()
+    }
+
+    pub(super) fn download(&self, block: &Block, bytes: &mut [u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        assert!(bytes.len() as u64 <= block.bytes, "a buffer is reserved before it is read");
+        // SAFETY: the block holds as many bytes, and the target lives until the stream has been waited for.
+        unsafe { result::memcpy_dtoh_async(bytes, block.address, self.stream) }
+            .map_err(failed("copying from the device"))?;
+        self.synchronize()
+    }
+
+    pub(super) fn launch(
+        &self,
+        function: &Function,
+        blocks: [u32; 3],
+        threads: [u32; 3],
+        shared: u32,
+        args: &mut [u64],
+    ) -> Result<()> {
+        let mut params: Vec<*mut c_void> = args.iter_mut().map(|a| std::ptr::from_mut(a).cast()).collect();
+        let ([bx, by, bz], [tx, ty, tz]) = (blocks, threads);
+        // SAFETY: the function is of a loaded module; each parameter points to the 8 bytes that its kernel takes, by
+        // the launch description; what kernels do is trusted.
+        unsafe { result::launch_kernel(function.0, (bx, by, bz), (tx, ty, tz), shared, self.stream, &mut params) }
+            .map_err(failed("launching a kernel"))
+    }
+
+    pub(super) fn synchronize(&self) -> Result<()> {
+        // SAFETY: the stream is live.
+        unsafe { result::stream::synchronize(self.stream) }.map_err(failed("running on the device"))
+    }
+
+    /// The present point of the stream.
+    pub(super) fn mark(&self) -> Result<Mark> {
+        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(failed("an event"))?;
+        let mark = Mark(event);
+        // SAFETY: event and stream are live.
+        unsafe { result::event::record(event, self.stream) }.map_err(failed("an event"))?;
+        Ok(mark)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`; all that uses them was dropped before. An error cannot be answered here.
+        unsafe {
+            let _ = result::stream::destroy(self.stream);
+            let _ = result::primary_ctx::release(self.device);
+        }
+    }
+}
+
+/// Loaded code.
+pub(super) struct Module(sys::CUmodule);
+
+impl Module {
+    /// A kernel, allowed `shared` bytes of dynamic shared memory.
+    pub(super) fn function(&self, symbol: &str, shared: u32) -> Result<Function> {
+        let missing = || Error::Kernel { symbol: symbol.to_owned() };
+        let name = CString::new(symbol).map_err(|_| missing())?;
+        // SAFETY: the module is loaded.
+        let f = unsafe { result::module::get_function(self.0, name) }.map_err(|_| missing())?;
+        if shared > 0 {
+            let what = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let bytes = i32::try_from(shared).unwrap_or(i32::MAX);
+            // SAFETY: the function exists.
+            unsafe { result::function::set_function_attribute(f, what, bytes) }
+                .map_err(failed(&format!("{shared} bytes of shared memory for `{symbol}`")))?;
+        }
+        Ok(Function(f))
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: loaded once, unloaded once. An error cannot be answered here.
+        let _ = unsafe { result::module::unload(self.0) };
+    }
+}
+
+/// A kernel of a module, which must stay loaded.
+pub(super) struct Function(sys::CUfunction);
+
+/// Memory of the device.
+#[derive(Default)]
+pub(super) struct Block {
+    address: sys::CUdeviceptr,
+    bytes: u64,
+}
+
+impl Block {
+    pub(super) fn address(&self) -> u64 {
+        self.address
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if self.address != 0 {
+            // SAFETY: allocated by `reserve`, freed once. An error cannot be answered here.
+            let _ = unsafe { result::free_sync(self.address) };
+        }
+    }
+}
+
+/// Page-locked memory of the host.
+pub(super) struct Pinned {
+    at: *mut u8,
+    bytes: usize,
+}
+
+impl Default for Pinned {
+    fn default() -> Self {
+        Pinned { at: std::ptr::null_mut(), bytes: 0 }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if !self.at.is_null() {
+            // SAFETY: allocated by `pin`, freed once. An error cannot be answered here.
+            let _ = unsafe { result::free_host(self.at.cast()) };
+        }
+    }
+}
+
+/// A point of the stream.
+pub(super) struct Mark(sys::CUevent);
+
+impl Mark {
+    /// The time from this point to `later`; both have passed.
+    pub(super) fn until(&self, later: &Mark) -> Result<Duration> {
+        // SAFETY: both events are live and recorded.
+        let ms = unsafe { result::event::elapsed(self.0, later.0) }.map_err(failed("a time"))?;
+        Ok(Duration::from_secs_f64(f64::from(ms.max(0.0)) / 1e3))
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // SAFETY: created once, destroyed once. An error cannot be answered here.
+        let _ = unsafe { result::event::destroy(self.0) };
+    }
+}

@@ -1,0 +1,196 @@
+//! Artifacts: round trip, and every way in which a file can be wrong.
+
+use cora_runtime::Error;
+use cora_runtime::abi::{
+    ABI_VERSION, BufferDesc, BufferKind, DType, DimDesc, ExtentFn, GridArg, GridDesc, GridLaunch, Ix, KernelDesc,
+    ParamDesc, ProgramDesc, Role, TableDesc, TableKind, TableWidth, TensorDesc,
+};
+use cora_runtime::artifact::{Artifact, Machine, Manifest, Sample};
+
+/// `O[b, i] = f(A[b, i])` over `i < lens(b)`.
+fn program() -> ProgramDesc {
+    let m = || Ix::Param(0);
+    let tensor = |name: &str, role, buffer| TensorDesc {
+        name: name.into(),
+        dtype: DType::F32,
+        dims: vec![DimDesc { extent: m(), storage: m() }, DimDesc { extent: len(), storage: len() }],
+        role,
+        buffer,
+        value_range: None,
+        offset: Ix::table(1, Ix::Arg(0)) + Ix::Arg(1),
+    };
+    fn len() -> Ix {
+        Ix::table(0, Ix::Arg(0))
+    }
+    let buffer = |name: &str, kind| BufferDesc {
+        name: name.into(),
+        dtype: DType::F32,
+        elems: Ix::table(1, m()),
+        kind,
+        align: 64,
+    };
+    ProgramDesc {
+        version: ABI_VERSION,
+        name: "f".into(),
+        params: vec![ParamDesc { name: "M".into(), lo: 0, hi: 1000 }],
+        extents: vec![ExtentFn { name: "lens".into(), domain: vec![m()], lo: 0.into(), hi: 100.into(), table: 0 }],
+        tables: vec![
+            TableDesc { name: "lens".into(), width: TableWidth::I32, kind: TableKind::Input },
+            TableDesc {
+                name: "row".into(),
+                width: TableWidth::I64,
+                kind: TableKind::PrefixSum { domain: vec![m()], value: len() },
+            },
+        ],
+        tensors: vec![tensor("A", Role::Input, 0), tensor("O", Role::Output, 1)],
+        buffers: vec![buffer("A", BufferKind::Input(0)), buffer("O", BufferKind::Output(1))],
+        kernels: vec![KernelDesc {
+            name: "O".into(),
+            symbol: "cora_O".into(),
+            trip: None,
+            stage_flops: None,
+            reads: vec![0],
+            writes: vec![1],
+        }],
+        setup_kernels: vec![],
+    }
+}
+
+fn artifact() -> Artifact {
+    let launch = GridLaunch {
+        symbol: "cora_O".into(),
+        blocks: [Ix::Param(0), Ix::Const(1), Ix::Const(1)],
+        threads: [256, 1, 1],
+        shared: 1024,
+        args: vec![GridArg::Buffer(0), GridArg::Buffer(1), GridArg::Table(1), GridArg::Param(0)],
+    };
+    Artifact {
+        manifest: Manifest {
+            program: "f".into(),
+            compiler: "0.1.0".into(),
+            abi: ABI_VERSION,
+            machine: Machine::Cuda { arch: "sm_80".into() },
+        },
+        desc: program(),
+        grid: Some(GridDesc { launches: vec![launch] }),
+        code: b".version 7.0".to_vec(),
+        sample: Some(Sample {
+            params: vec![2],
+            lengths: vec![vec![1, 2]],
+            tensors: vec![vec![0; 12], vec![0; 12]],
+            tolerance: vec![0.0, 1e-6],
+        }),
+    }
+}
+
+/// The bytes with the checksum that belongs to them: damage that a checksum cannot find.
+fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let hash = *blake3::hash(&bytes[48..]).as_bytes();
+    bytes[16..48].copy_from_slice(&hash);
+    bytes
+}
+
+#[test]
+fn round_trip() {
+    let a = artifact();
+    let bytes = a.to_bytes().expect("encodes");
+    assert_eq!(Artifact::from_bytes(&bytes).expect("decodes"), a);
+    assert_eq!(bytes, a.to_bytes().expect("encodes"));
+}
+
+#[test]
+fn every_truncation_is_an_error() {
+    let bytes = artifact().to_bytes().expect("encodes");
+    for n in 0..bytes.len() {
+        assert!(matches!(Artifact::from_bytes(&bytes[..n]), Err(Error::Artifact(_))), "{n} bytes");
+        if n >= 48 {
+            assert!(Artifact::from_bytes(&sealed(bytes[..n].to_vec())).is_err(), "{n} bytes, sealed");
+        }
+    }
+    let mut longer = bytes;
+    longer.push(0);
+    assert!(Artifact::from_bytes(&sealed(longer)).is_err());
+}
+
+#[test]
+fn every_bit_flip_is_an_error() {
+    let bytes = artifact().to_bytes().expect("encodes");
+    for n in 0..bytes.len() * 8 {
+        let mut damaged = bytes.clone();
+        damaged[n / 8] ^= 1 << (n % 8);
+        assert!(matches!(Artifact::from_bytes(&damaged), Err(Error::Artifact(_))), "bit {n}");
+    }
+}
+
+#[test]
+fn other_versions_and_shapes() {
+    let says = |a: &Artifact, what: &str| {
+        let e = Artifact::from_bytes(&a.to_bytes().expect("encodes")).expect_err(what);
+        assert!(e.to_string().contains(what), "{e}");
+    };
+    let mut bytes = artifact().to_bytes().expect("encodes");
+    bytes[8] = 99;
+    assert!(Artifact::from_bytes(&bytes).is_err_and(|e| e.to_string().contains("version 99")));
+    let mut a = artifact();
+    a.manifest.abi += 1;
+    says(&a, "version");
+    let mut a = artifact();
+    a.grid = None;
+    says(&a, "come together");
+    let mut a = artifact();
+    a.sample.as_mut().expect("there").lengths.clear();
+    says(&a, "sample");
+    let change = |f: &dyn Fn(&mut GridLaunch)| {
+        let mut a = artifact();
+        f(&mut a.grid.as_mut().expect("there").launches[0]);
+        a
+    };
+    says(&change(&|l| l.threads = [1024, 1024, 1024]), "impossible shape");
+    says(&change(&|l| l.threads = [0, 1, 1]), "impossible shape");
+    says(&change(&|l| l.shared = u32::MAX), "impossible shape");
+    says(&change(&|l| l.args.push(GridArg::Table(7))), "argument 7 of 2");
+    says(&change(&|l| l.blocks[1] = Ix::Arg(0)), "cannot be computed");
+    says(&change(&|l| l.blocks[1] = Ix::table(9, 0.into())), "cannot be computed");
+    says(&change(&|l| l.symbol = "other".into()), "has no launch");
+}
+
+/// Random damage under a right checksum: whatever is inside gives an error or a valid artifact. A length that claims
+/// more than the file holds must not make memory for it.
+#[test]
+fn damage_under_a_right_checksum() {
+    let bytes = artifact().to_bytes().expect("encodes");
+    let mut state = 0x1234_5678_9abc_def1_u64;
+    let mut random = |n: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 16) as usize % n
+    };
+    let (mut valid, mut wrong) = (0, 0);
+    for _ in 0..60_000 {
+        let mut damaged = bytes.clone();
+        for _ in 0..=random(4) {
+            let at = 12 + random(damaged.len() - 12);
+            damaged[at] = match random(4) {
+                0 => 0xff,
+                1 => 0,
+                2 => random(256) as u8,
+                _ => damaged[at] ^ 1 << random(8),
+            };
+        }
+        if random(8) == 0 {
+            damaged.truncate(48 + random(damaged.len() - 48));
+        }
+        match Artifact::from_bytes(&sealed(damaged)) {
+            Ok(a) => {
+                valid += 1;
+                assert!(a.code.len() <= bytes.len());
+            }
+            Err(e) => {
+                wrong += 1;
+                assert!(!e.to_string().is_empty());
+            }
+        }
+    }
+    assert!(valid > 100 && wrong > 10_000, "{valid} valid, {wrong} wrong");
+}

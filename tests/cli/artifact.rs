@@ -1,0 +1,104 @@
+//! Artifacts: written by `cora`, run by `cora-exec`, which has no compiler in its process.
+
+use crate::support::root;
+use crate::tool::{cora, refuses, scratch, succeeds};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// The binary beside `cora`; built if only the root package's tests are.
+fn exec() -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_BIN_EXE_cora")).with_file_name("cora-exec");
+    let args = ["build", "--quiet", "--offline", "-p", "cora-runtime", "--bin", "cora-exec"];
+    let built = Command::new(env!("CARGO")).args(args).current_dir(root()).status();
+    assert!(built.is_ok_and(|s| s.success()) && path.exists(), "cora-exec is not at {}", path.display());
+    path
+}
+
+fn run(args: &[&str]) -> Output {
+    let out = Command::new(exec()).args(args).current_dir(root()).output().expect("cora-exec starts");
+    assert!(!String::from_utf8_lossy(&out.stderr).contains("panicked"), "{out:?}");
+    out
+}
+
+/// An artifact of softmax with a sample.
+fn softmax(name: &str) -> String {
+    let path = scratch(name).to_str().expect("UTF-8").to_owned();
+    let args = ["run", "examples/ragged_softmax.cora", "--artifact", &path];
+    assert_eq!(cora(&args).code, Some(0));
+    path
+}
+
+#[test]
+fn artifacts_run_alone() {
+    let path = softmax("softmax.cora-artifact");
+    let out = run(&[&path]);
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success() && text.contains("ok:"), "{out:?}");
+    assert!(String::from_utf8_lossy(&run(&[&path, "--info"]).stdout).contains("with a sample"));
+    // The same library again, as `compile` writes it: no sample.
+    let plain = scratch("plain.cora-artifact").to_str().expect("UTF-8").to_owned();
+    succeeds(&["compile", "examples/ragged_softmax.cora", "--emit", "artifact", "-o", &plain]);
+    assert!(String::from_utf8_lossy(&run(&[&plain, "--info"]).stdout).contains("without a sample"));
+    assert_eq!(run(&[&plain]).status.code(), Some(1), "lengths are missing");
+    assert_eq!(run(&[]).status.code(), Some(2));
+}
+
+#[test]
+fn no_compiler_is_mapped() {
+    let path = softmax("mapped.cora-artifact");
+    let mut child = Command::new(exec())
+        .args([&path, "--repeat", "1000000"])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("cora-exec starts");
+    let maps = PathBuf::from(format!("/proc/{}/maps", child.id()));
+    let mut text = String::new();
+    // The kernels' library is mapped last.
+    for _ in 0..200 {
+        text = std::fs::read_to_string(&maps).unwrap_or_default();
+        if text.contains(".so (deleted)") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    child.kill().expect("it is ours");
+    child.wait().expect("it ends");
+    assert!(text.contains("(deleted)"), "the kernels were not loaded:\n{text}");
+    for library in ["LLVM", "MLIR", "libz3", "libclang"] {
+        assert!(!text.contains(library), "{library} is mapped:\n{text}");
+    }
+}
+
+#[test]
+fn damaged_artifacts_are_refused() {
+    let path = softmax("damaged.cora-artifact");
+    let mut bytes = std::fs::read(&path).expect("written");
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    std::fs::write(&path, &bytes).expect("writable");
+    let out = run(&[&path]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&out.stderr).starts_with("error[E0337]: "), "{out:?}");
+    let other = scratch("arm.cora-artifact").to_str().expect("UTF-8").to_owned();
+    let args = ["compile", "examples/listing1.cora", "--target-cpu", "neoverse-n1", "--emit", "artifact", "-o", &other];
+    assert_eq!(cora(&args).code, Some(0));
+    let out = run(&[&other, "--param", "M=1"]);
+    assert!(String::from_utf8_lossy(&out.stderr).starts_with("error["), "{out:?}");
+}
+
+#[test]
+fn a_gpu_that_is_not_there() {
+    if std::path::Path::new("/dev/nvidiactl").exists() {
+        eprintln!("SKIP the message without a GPU: there is one");
+        return;
+    }
+    refuses(&["run", "examples/listing1.cora", "--target", "cuda"], "E0336", &["no CUDA driver"]);
+    let path = scratch("gpu.cora-artifact").to_str().expect("UTF-8").to_owned();
+    let args = ["run", "examples/listing1.cora", "--target", "cuda:sm_90", "--emulate", "--check", "--artifact", &path];
+    assert_eq!(cora(&args).code, Some(0));
+    let out = run(&[&path]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("error[E0336]"), "{out:?}");
+    refuses(&["compile", "examples/listing1.cora", "--target", "cuda:sm_20"], "E0605", &["sm_90a"]);
+    refuses(&["compile", "examples/listing1.cora", "--emit", "ptx"], "E0610", &[]);
+}
