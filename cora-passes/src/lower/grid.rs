@@ -76,7 +76,7 @@ pub(super) fn unbounded(env: &Env, tensor: TensorId, dim: &str) -> Diagnostic {
 
 pub(super) fn shared_by_one(env: &Env, tensor: TensorId) -> Diagnostic {
     Diagnostic::new(
-        "E0494",
+        "E0486",
         format!(
             "shared buffer `{}` is attached inside a thread loop, so no two threads use it",
             env.tensors[tensor].name
@@ -88,7 +88,7 @@ pub(super) fn shared_by_one(env: &Env, tensor: TensorId) -> Diagnostic {
 pub(super) fn foreign_read(env: &Env, tensor: TensorId, reader: TensorId) -> Diagnostic {
     let t = &env.tensors[tensor];
     Diagnostic::new(
-        "E0495",
+        "E0487",
         format!(
             "threads of stage `{}` read elements of `{}` that other threads compute, and `{}` is private to each thread",
             env.tensors[reader].name,
@@ -101,7 +101,7 @@ pub(super) fn foreign_read(env: &Env, tensor: TensorId, reader: TensorId) -> Dia
 
 pub(super) fn unbounded_blocks(env: &Env, l: &For) -> Diagnostic {
     Diagnostic::new(
-        "E0496",
+        "E0488",
         format!("no bound is known for the blocks of loop `{}.{}`", env.tensors[l.stage].name, env.vars[l.var].name),
     )
     .hint("fuse it with the block loops around it")

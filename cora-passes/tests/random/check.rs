@@ -211,7 +211,7 @@ fn storage_text(m: &StorageModule) -> Result<(), Failure> {
 }
 
 /// Reasons for which a schedule that was accepted need not have storage.
-const NO_STORAGE: [&str; 9] = ["E0490", "E0491", "E0492", "E0493", "E0494", "E0495", "E0496", "E0497", "E0498"];
+const NO_STORAGE: [&str; 9] = ["E0490", "E0491", "E0492", "E0493", "E0486", "E0487", "E0488", "E0497", "E0498"];
 
 fn back_end(case: &Case, m: LoopModule, log: &mut Log) -> Result<(), Failure> {
     let mut simplifier = StandardSimplifier::new();
