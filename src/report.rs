@@ -32,6 +32,15 @@ impl KernelRow {
     }
 }
 
+/// One kernel that prepares const inputs, once for given ones.
+#[derive(Clone, Debug, Serialize)]
+pub struct SetupRow {
+    /// The kernel's name.
+    pub kernel: String,
+    /// Its time when it ran.
+    pub ms: f64,
+}
+
 /// One prelude table.
 #[derive(Clone, Debug, Serialize)]
 pub struct TableRow {
@@ -89,6 +98,8 @@ pub struct RunReport {
     pub padded_total_ms: Option<f64>,
     /// Each kernel.
     pub kernels: Vec<KernelRow>,
+    /// Each setup kernel; its time is not part of the total.
+    pub setup: Vec<SetupRow>,
     /// Each prelude table.
     pub tables: Vec<TableRow>,
     /// Memory in use.
@@ -113,6 +124,7 @@ impl RunReport {
             total_ms: 0.0,
             padded_total_ms: None,
             kernels: Vec::new(),
+            setup: Vec::new(),
             tables: Vec::new(),
             memory: None,
             checks: Vec::new(),
@@ -136,6 +148,11 @@ impl RunReport {
             let useful: f64 = self.kernels.iter().map(|k| k.useful_flops).sum();
             let rate = if useful > 0.0 { format!("{:.1}", useful / self.total_ms / 1e6) } else { "-".to_owned() };
             let _ = writeln!(t, "  {:<24} {:>10.3} {rate:>16}", "total", self.total_ms);
+            if !self.setup.is_empty() {
+                let ms: f64 = self.setup.iter().map(|r| r.ms).sum();
+                let names: Vec<&str> = self.setup.iter().map(|r| r.kernel.as_str()).collect();
+                let _ = writeln!(t, "  setup {ms:.3} ms, once for given const inputs: {}", names.join(", "));
+            }
             let bytes: u64 = self.tables.iter().map(|r| r.bytes).sum();
             let _ = writeln!(
                 t,

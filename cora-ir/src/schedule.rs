@@ -84,6 +84,49 @@ impl Binding {
     }
 }
 
+/// One dimension of a copy's layout: a dimension of the tensor, or one half of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct LayoutDim {
+    /// Position among the tensor's dimensions.
+    pub dim: usize,
+    /// What of it.
+    pub part: Part,
+}
+
+/// Which part of a tensor's dimension a dimension of a copy is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Part {
+    /// All of it.
+    Whole,
+    /// `d / c`: blocks of `c` positions. The last one may be partial in extent; its storage is not.
+    Div(i64),
+    /// `d % c`: the position in the block.
+    Mod(i64),
+}
+
+impl LayoutDim {
+    /// A whole dimension.
+    pub fn whole(dim: usize) -> Self {
+        Self { dim, part: Part::Whole }
+    }
+    /// `dim / block`.
+    pub fn div(dim: usize, block: i64) -> Self {
+        Self { dim, part: Part::Div(block) }
+    }
+    /// `dim % block`.
+    pub fn modulo(dim: usize, block: i64) -> Self {
+        Self { dim, part: Part::Mod(block) }
+    }
+    /// The part in text, after the dimension: nothing, `/c` or `%c`.
+    pub fn suffix(self) -> String {
+        match self.part {
+            Part::Whole => String::new(),
+            Part::Div(c) => format!("/{c}"),
+            Part::Mod(c) => format!("%{c}"),
+        }
+    }
+}
+
 /// Where a padded position count is rounded to.
 pub type Multiple = i64;
 
@@ -212,7 +255,8 @@ pub enum StepKind {
         /// The loop of `stage` whose each iteration computes and copies one region.
         at: LoopRef,
     },
-    /// `cache_read S.T -> Tl at S.i layout(d, k)`: reads of T in stage S go through a local copy.
+    /// `cache_read S.T -> Tl at S.i layout(d, k/8, k%8)`: reads of T in stage S go through a local copy;
+    /// `cache_read S.T -> Tl setup layout(..)`: through one that is made once for given const inputs.
     CacheRead {
         /// The reading stage.
         stage: String,
@@ -222,10 +266,10 @@ pub enum StepKind {
         name: String,
         /// Where the buffer lives.
         scope: crate::env::Scope,
-        /// The loop of `stage` whose each iteration copies one region.
-        at: LoopRef,
-        /// Dimension order of the copy, as positions in the tensor's dimensions; empty = unchanged.
-        layout: Vec<usize>,
+        /// The loop of `stage` whose each iteration copies one region; nothing = the whole tensor once, at setup.
+        at: Option<LoopRef>,
+        /// Dimensions of the copy, outermost first; empty = unchanged.
+        layout: Vec<LayoutDim>,
         /// Which of the stage's distinct reads of the tensor goes through the copy, counted from 0
         /// in order of appearance; nothing = all of them.
         access: Option<usize>,

@@ -1,7 +1,7 @@
 //! The pass manager: named passes, pipelines as text, and an observer that sees every step.
 
 use crate::lower::{
-    Simplifier, functions, hoist, legalize, place_barriers, shape_blocks, to_loops, to_storage, vectorize,
+    Simplifier, carry_lanes, functions, hoist, legalize, place_barriers, shape_blocks, to_loops, to_storage, vectorize,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};
@@ -135,6 +135,12 @@ pub const PASSES: &[Pass] = &[
         run: |p, _, _| on_storage(p, vectorize::vectorize_and_unroll),
     },
     Pass {
+        name: "carry-lanes",
+        summary: "reductions over vectors keep their lanes apart until the loop ends",
+        input: Stage::Storage,
+        run: |p, _, _| on_storage(p, carry_lanes::carry_lanes),
+    },
+    Pass {
         name: "hoist-loads",
         summary: "table reads move to the outermost loop where they are known",
         input: Stage::Storage,
@@ -213,6 +219,7 @@ pub const BACK_END: &[&str] = &[
     "lower-functions",
     "shape-blocks",
     "vectorize-and-unroll",
+    "carry-lanes",
     "hoist-loads",
     "legalize",
     "place-barriers",

@@ -5,7 +5,7 @@ use super::prepare::{Prepared, prepare};
 use crate::check::{Comparison, compare, reconsider, tolerances};
 use crate::driver::{Failure, Lowered, Source, lower_for, lower_verified};
 use crate::inputs;
-use crate::report::{KernelRow, RunReport, TableRow};
+use crate::report::{KernelRow, RunReport, SetupRow, TableRow};
 use cora_codegen_llvm::describe::program_desc;
 use cora_ir::interp::{self, Data};
 use cora_ir::{Graph, TensorId};
@@ -294,10 +294,15 @@ impl Compiled {
         }
         report.total_ms = median(totals) * 1e3;
         let flops = crate::work::kernel_flops(source, &self.lowered.loops, &p.interp);
+        let names = self.lowered.storage.kernels.iter().map(|k| k.name.as_str());
+        let flops: rustc_hash::FxHashMap<&str, (f64, f64)> = names.zip(flops).collect();
         for (k, d) in self.desc.kernels.iter().enumerate() {
             let time = median(each.iter().map(|e| e[k]).collect());
-            let (useful, issued) = flops.get(k).copied().unwrap_or((0.0, 0.0));
+            let (useful, issued) = flops.get(d.name.as_str()).copied().unwrap_or((0.0, 0.0));
             report.kernels.push(KernelRow::new(&d.name, time * 1e3, useful, issued));
+        }
+        for (name, time) in instance.setup_times() {
+            report.setup.push(SetupRow { kernel: name.to_owned(), ms: time.as_secs_f64() * 1e3 });
         }
         // Lengths repeat: the second binding must find the tables built.
         report.prelude_ms = instance.prelude().build_time().as_secs_f64() * 1e3;

@@ -2,7 +2,7 @@
 
 use super::{Dim, Tensor};
 use crate::parse::schedule::split_loop;
-use cora_ir::schedule::{Binding, LoopRef, Span, Step, StepKind, Tail};
+use cora_ir::schedule::{Binding, LayoutDim, LoopRef, Span, Step, StepKind, Tail};
 use cora_ir::{Diagnostic, Scope};
 
 /// Collects the steps of one schedule.
@@ -190,7 +190,7 @@ impl<'a> ScheduleBuilder<'a> {
     }
 
     /// Reads of `tensor` in `stage` go through a new local copy `name`, its dimensions in the order
-    /// `layout` (positions; empty = unchanged).
+    /// `layout` (empty = unchanged).
     pub fn cache_read(
         &mut self,
         stage: impl ToStage,
@@ -198,9 +198,9 @@ impl<'a> ScheduleBuilder<'a> {
         name: &str,
         scope: Scope,
         at: impl ToLoop,
-        layout: &[usize],
+        layout: &[LayoutDim],
     ) -> &mut Self {
-        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), self.at(at));
+        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), Some(self.at(at)));
         self.step(StepKind::CacheRead {
             stage,
             tensor,
@@ -222,9 +222,9 @@ impl<'a> ScheduleBuilder<'a> {
         name: &str,
         scope: Scope,
         at: impl ToLoop,
-        layout: &[usize],
+        layout: &[LayoutDim],
     ) -> &mut Self {
-        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), self.at(at));
+        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), Some(self.at(at)));
         let (name, layout, access) = (name.into(), layout.to_vec(), Some(access));
         self.step(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
     }
@@ -233,6 +233,21 @@ impl<'a> ScheduleBuilder<'a> {
     pub fn rfactor(&mut self, target: impl ToLoop, name: &str) -> &mut Self {
         let target = self.at(target);
         self.step(StepKind::Rfactor { target, name: name.into() })
+    }
+
+    /// Reads of the const input `tensor` in `stage` (all, or the `access`-th) go through a copy that is made once
+    /// and kept as long as the input is.
+    pub fn cache_read_setup(
+        &mut self,
+        stage: impl ToStage,
+        tensor: impl ToStage,
+        access: Option<usize>,
+        name: &str,
+        layout: &[LayoutDim],
+    ) -> &mut Self {
+        let (stage, tensor) = (self.stage(stage), self.stage(tensor));
+        let (name, layout, scope, at) = (name.into(), layout.to_vec(), Scope::Global, None);
+        self.step(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
     }
 
     /// Where an attached stage's buffer lives.

@@ -4,7 +4,7 @@ use super::{Failed, Parsed, Parser};
 use crate::ast::{Ident, ItemKind, Program, Steps};
 use crate::lex::{Token, TokenKind};
 use crate::names::suggest;
-use cora_ir::schedule::{Binding, LoopRef, Schedule, Span, Step, StepKind, Tail};
+use cora_ir::schedule::{Binding, LayoutDim, LoopRef, Part, Schedule, Span, Step, StepKind, Tail};
 use cora_ir::{Diagnostic, Env, Scope};
 
 /// Calls of schedule functions may nest this deep.
@@ -36,8 +36,8 @@ pub(crate) const STEPS: &[&str] = &[
     "peel",
 ];
 /// Words inside steps, which are no parameters.
-const WORDS: [&str; 12] =
-    ["access", "at", "tail", "mask", "exact", "layout", "global", "local", "shared", "reg", "warp", "vthread"];
+const WORDS: [&str; 13] =
+    ["access", "at", "tail", "mask", "exact", "layout", "global", "local", "shared", "reg", "warp", "vthread", "setup"];
 
 /// The schedules of `program`; `env` gives tensors' dimension names for `layout(...)`.
 pub(crate) fn schedules(program: &Program, env: &Env, diags: &mut Vec<Diagnostic>) -> Vec<Schedule> {
@@ -278,7 +278,7 @@ impl Cx<'_> {
         Ok(())
     }
 
-    /// `S.T -> Tl reg at S.i layout(d, k)`; `S:T` where a name has dots.
+    /// `S.T -> Tl reg at S.i layout(d, k/8, k%8)` or `S.T -> Tl setup layout(..)`; `S:T` where a name has dots.
     fn cache_read(&mut self, p: &mut Parser) -> Parsed<StepKind> {
         let (stage, tensor) = if p.peek_at(1).text == ":" {
             let stage = p.name("a stage")?.name;
@@ -290,9 +290,13 @@ impl Cx<'_> {
         };
         p.expect("->")?;
         let name = p.name("the new stage's name")?.name;
-        let scope = scope(p)?;
-        p.expect("at")?;
-        let at = loop_ref(p)?;
+        let (scope, at) = if p.eat("setup") {
+            (Scope::Global, None)
+        } else {
+            let scope = scope(p)?;
+            p.expect("at")?;
+            (scope, Some(loop_ref(p)?))
+        };
         let mut layout = Vec::new();
         if p.eat("layout") {
             p.expect("(")?;
@@ -316,15 +320,22 @@ impl Cx<'_> {
     }
 }
 
-fn layout_entry(p: &mut Parser, tensor: &str, dims: Option<&[String]>) -> Parsed<usize> {
+fn layout_entry(p: &mut Parser, tensor: &str, dims: Option<&[String]>) -> Parsed<LayoutDim> {
     let t = p.advance();
     let position = match t.kind {
         TokenKind::Int => t.text.parse().ok(),
         TokenKind::Name => dims.and_then(|dims| dims.iter().position(|d| *d == t.text)),
         _ => None,
     };
-    if let Some(position) = position {
-        return Ok(position);
+    if let Some(dim) = position {
+        let part = if p.eat("/") {
+            Part::Div(positive(p)?)
+        } else if p.eat("%") {
+            Part::Mod(positive(p)?)
+        } else {
+            Part::Whole
+        };
+        return Ok(LayoutDim { dim, part });
     }
     let d = Diagnostic::new("E0120", format!("`{}` is not a dimension of `{tensor}`", t.text)).at(t.span);
     p.fail(match dims {

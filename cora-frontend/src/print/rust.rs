@@ -4,7 +4,7 @@ use super::expr::{Names, is_bare};
 use super::rust_expr::{rust, rust_value};
 use super::{ExtentFunction, extent_functions, pad_of};
 use crate::names::is_reserved;
-use cora_ir::schedule::{Binding, LoopRef, StepKind};
+use cora_ir::schedule::{Binding, LayoutDim, LoopRef, Part, StepKind};
 use cora_ir::{DimId, Graph, Op, Role, TensorDim, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -173,6 +173,16 @@ fn operator(names: &mut Names, ids: &mut Idents, op: &Op, out: &mut String) {
     };
 }
 
+/// The layout of a copy as a Rust array.
+fn layout_list(layout: &[LayoutDim]) -> String {
+    let one = |d: &LayoutDim| match d.part {
+        Part::Whole => format!("LayoutDim::whole({})", d.dim),
+        Part::Div(c) => format!("LayoutDim::div({}, {c})", d.dim),
+        Part::Mod(c) => format!("LayoutDim::modulo({}, {c})", d.dim),
+    };
+    format!("[{}]", layout.iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
 fn step_call(step: &StepKind) -> String {
     let at = |r: &LoopRef| format!("\"{}.{}\"", r.stage, r.name);
     match step {
@@ -203,15 +213,19 @@ fn step_call(step: &StepKind) -> String {
         StepKind::CacheWrite { stage, name, scope, at: r } => {
             format!("cache_write({stage:?}, {name:?}, Scope::{scope:?}, {})", at(r))
         }
-        StepKind::CacheRead { stage, tensor, name, scope, at: r, layout, access } => match access {
-            None => format!("cache_read({stage:?}, {tensor:?}, {name:?}, Scope::{scope:?}, {}, &{layout:?})", at(r)),
-            Some(n) => {
-                format!(
-                    "cache_read_nth({stage:?}, {tensor:?}, {n}, {name:?}, Scope::{scope:?}, {}, &{layout:?})",
+        StepKind::CacheRead { stage, tensor, name, scope, at: r, layout, access } => {
+            let order = layout_list(layout);
+            match (r, access) {
+                (None, _) => format!("cache_read_setup({stage:?}, {tensor:?}, {access:?}, {name:?}, &{order})"),
+                (Some(r), None) => {
+                    format!("cache_read({stage:?}, {tensor:?}, {name:?}, Scope::{scope:?}, {}, &{order})", at(r))
+                }
+                (Some(r), Some(n)) => format!(
+                    "cache_read_nth({stage:?}, {tensor:?}, {n}, {name:?}, Scope::{scope:?}, {}, &{order})",
                     at(r)
-                )
+                ),
             }
-        },
+        }
         StepKind::SetScope { stage, scope } => format!("set_scope({stage:?}, Scope::{scope:?})"),
         StepKind::Rfactor { target, name } => format!("rfactor({}, {name:?})", at(target)),
         StepKind::Peel { target } => format!("peel({})", at(target)),

@@ -40,9 +40,10 @@ pub fn print_step(step: &StepKind) -> String {
         StepKind::CacheRead { stage, tensor, name, scope, at: r, layout, access } => {
             let access = access.map_or(String::new(), |n| format!(" access({n})"));
             let dot = if tensor.contains('.') { ":" } else { "." };
-            let layout: Vec<String> = layout.iter().map(usize::to_string).collect();
+            let layout: Vec<String> = layout.iter().map(|d| format!("{}{}", d.dim, d.suffix())).collect();
             let layout = if layout.is_empty() { String::new() } else { format!(" layout({})", layout.join(", ")) };
-            format!("cache_read {stage}{dot}{tensor} -> {name} {} at {}{layout}{access}", scope.name(), at(r))
+            let place = r.as_ref().map_or("setup".to_owned(), |r| format!("{} at {}", scope.name(), at(r)));
+            format!("cache_read {stage}{dot}{tensor} -> {name} {place}{layout}{access}")
         }
         StepKind::SetScope { stage, scope } => format!("set_scope {stage} {}", scope.name()),
         StepKind::Rfactor { target, name } => format!("rfactor {} -> {name}", at(target)),

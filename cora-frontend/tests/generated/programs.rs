@@ -549,7 +549,7 @@ pub fn steps() -> Result<Graph, Vec<Diagnostic>> {
         s.compute_at("S.x", "S.f");
         s.compute_inline("S.x");
         s.cache_write("S", "Sr", Scope::Reg, "S.f");
-        s.cache_read("S", "A", "Al", Scope::Local, "S.f", &[1, 0]);
+        s.cache_read("S", "A", "Al", Scope::Local, "S.f", &[LayoutDim::whole(1), LayoutDim::whole(0)]);
         s.cache_read("S", "S.x", "Xl", Scope::Global, "S.f", &[]);
         s.set_scope("Sr", Scope::Reg);
         s.relax("Sr.i");

@@ -4,7 +4,7 @@ use super::names::quote;
 use super::parse::{Parse, Parser, display, out_of_range};
 use crate::diag::Diagnostic;
 use crate::env::Scope;
-use crate::schedule::{Binding, LoopRef, StepKind, Tail};
+use crate::schedule::{Binding, LayoutDim, LoopRef, Part, StepKind, Tail};
 
 const SCOPES: [(&str, Scope); 4] =
     [("global", Scope::Global), ("local", Scope::Local), ("shared", Scope::Shared), ("reg", Scope::Reg)];
@@ -62,9 +62,13 @@ pub fn print_step(step: &StepKind) -> String {
         StepKind::CacheRead { stage, tensor, name, scope, at, layout, access } => {
             let access = access.map_or(String::new(), |n| format!(" access({n})"));
             let (stage, tensor, name) = (quote(stage), quote(tensor), quote(name));
-            let order: Vec<String> = layout.iter().map(usize::to_string).collect();
+            let order: Vec<String> = layout.iter().map(|d| format!("{}{}", d.dim, d.suffix())).collect();
             let layout = if layout.is_empty() { String::new() } else { format!(" layout({})", order.join(", ")) };
-            format!("cache_read @{stage} @{tensor} -> @{name} {} at {}{layout}{access}", scope.name(), loop_ref(at))
+            let place = match at {
+                Some(at) => format!("{} at {}", scope.name(), loop_ref(at)),
+                None => "setup".to_owned(),
+            };
+            format!("cache_read @{stage} @{tensor} -> @{name} {place}{layout}{access}")
         }
         StepKind::Relax { target } => format!("relax {}", loop_ref(target)),
         StepKind::Peel { target } => format!("peel {}", loop_ref(target)),
@@ -224,16 +228,17 @@ impl Parser {
         let tensor = self.stage_name()?;
         self.punct("->")?;
         let name = self.stage_name()?;
-        let scope = self.choice("a scope", &SCOPES)?;
-        self.word("at")?;
-        let at = self.loop_ref()?;
+        let (scope, at) = if self.eat_word("setup") {
+            (Scope::Global, None)
+        } else {
+            let scope = self.choice("a scope", &SCOPES)?;
+            self.word("at")?;
+            (scope, Some(self.loop_ref()?))
+        };
         let mut layout = Vec::new();
         if self.eat_word("layout") {
             self.punct("(")?;
-            layout = self.list(")", &mut |p| {
-                let span = p.span();
-                usize::try_from(p.signed()?).map_err(|_| out_of_range("the tensor's dimensions", span))
-            })?;
+            layout = self.list(")", &mut |p| p.layout_dim())?;
         }
         let mut access = None;
         if self.eat_word("access") {
@@ -244,5 +249,19 @@ impl Parser {
             access = Some(n);
         }
         Ok(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
+    }
+
+    /// `2`, `2/32` or `2%32`.
+    fn layout_dim(&mut self) -> Parse<LayoutDim> {
+        let span = self.span();
+        let dim = usize::try_from(self.signed()?).map_err(|_| out_of_range("the tensor's dimensions", span))?;
+        let part = if self.eat_punct("/") {
+            Part::Div(self.signed()?)
+        } else if self.eat_punct("%") {
+            Part::Mod(self.signed()?)
+        } else {
+            Part::Whole
+        };
+        Ok(LayoutDim { dim, part })
     }
 }

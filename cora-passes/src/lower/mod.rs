@@ -1,5 +1,6 @@
 //! Lowering between stages.
 
+pub mod carry_lanes;
 pub mod functions;
 pub mod grid;
 pub mod hoist;

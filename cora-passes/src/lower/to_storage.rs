@@ -225,7 +225,7 @@ impl Lowering<'_> {
                 .hint("attach it inside loops that leave constant tiles, or use scope `local`"));
             }
             los.push(l);
-            sizes.push(bound);
+            sizes.push(self.padded(tensor, d, bound));
         }
         threads.retain(|&(_, v)| los.iter().any(|&l| self.env.pool.uses_var(l, v)));
         if !threads.is_empty() {
@@ -288,6 +288,16 @@ impl Lowering<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The size of a local tensor's dimension: that of its storage where it was padded and the box covers it all.
+    fn padded(&self, tensor: TensorId, d: usize, bound: ExprId) -> ExprId {
+        let dim = &self.env.tensors[tensor].dims[d];
+        let int = |e| self.env.pool.as_int(e);
+        match (int(dim.extent), int(dim.storage), int(bound)) {
+            (Some(extent), Some(storage), Some(size)) if extent == size && storage > size => dim.storage,
+            _ => bound,
+        }
     }
 
     fn buffer(&mut self, tensor: TensorId) -> Buffer {

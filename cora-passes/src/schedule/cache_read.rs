@@ -1,16 +1,23 @@
-//! `cache_read S.T -> Tl at S.i layout(..)`: a stage reads a tensor through a local copy.
+//! `cache_read S.T -> Tl at S.i layout(..)`: a stage reads a tensor through a copy.
 //!
-//! A new stage `Tl` copies `T` (dimensions in the order that `layout` gives), the reads in `S` are
-//! redirected, and the copy is attached at the loop by the rules of `compute_at`.
+//! ```text
+//! layout(n/32, k, n%32):  for no, k, ni { Tl[no, k, ni] = T[k, no*32 + ni] },  T[k, n] => Tl[n//32, k, n%32]
+//! ```
 //!
-//! Requires: `S` reads `T` inside the loop; the layout keeps a dimension inside those its extent
-//! depends on. Ensures: the same values.
+//! A new stage `Tl` copies `T`: its dimensions are those of `T` in the order that `layout` gives, whole
+//! or as blocks (`n/32`) and the positions in a block (`n%32`; the last block's storage is padded).
+//! The reads in `S` are redirected, and the copy is attached at the loop by the rules of `compute_at`,
+//! or with `setup` left as a nest of its own: it reads a const input only, so the runtime runs it once
+//! for given weights.
+//!
+//! Requires: `S` reads `T` (inside the loop); the layout keeps a dimension inside those its extent
+//! depends on; for `setup` a const input of constant shape. Ensures: the same values.
 
 use super::compute_at::compute_at;
-use super::tree::{find_loop, find_stage, loop_at_mut};
+use super::tree::{find_loop, find_stage, loop_at_mut, reads_below};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
-use cora_ir::schedule::LoopRef;
-use cora_ir::{Diagnostic, Expr, ExprId, Role, Scope, Tensor, TensorDim, TensorId, VarId};
+use cora_ir::schedule::{LayoutDim, LoopRef, Part};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, Tensor, TensorDim, TensorId, VarId};
 
 /// What to copy and where.
 pub struct CacheRead<'a> {
@@ -22,10 +29,10 @@ pub struct CacheRead<'a> {
     pub name: &'a str,
     /// Scope of the copy.
     pub scope: Scope,
-    /// The loop whose each iteration copies one region.
-    pub at: &'a LoopRef,
-    /// Positions of the tensor's dimensions in the copy; empty = unchanged.
-    pub layout: &'a [usize],
+    /// The loop whose each iteration copies one region; nothing = all of it at setup.
+    pub at: Option<&'a LoopRef>,
+    /// Dimensions of the copy, outermost first; empty = unchanged.
+    pub layout: &'a [LayoutDim],
     /// Which distinct read of the tensor, in order of appearance; nothing = all.
     pub access: Option<usize>,
 }
@@ -35,11 +42,11 @@ pub struct CacheRead<'a> {
 /// # Errors
 /// `E0401`/`E0402` unknown stage or loop, `E0460` the name is taken, `E0463` unknown tensor or one
 /// that the stage does not read there, `E0464` a layout that is not a permutation or that puts a
-/// dimension outside one it depends on, `E0466` a tensor that the loop itself computes; and those of
-/// `compute_at`.
+/// dimension outside one it depends on, `E0466` a tensor that the loop itself computes, `E0467` a
+/// copy at setup of what is no const input of constant shape; and those of `compute_at`.
 pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     let stage = find_stage(m, c.stage)?;
-    let path = find_loop(m, c.at)?;
+    let path = c.at.map(|at| find_loop(m, at)).transpose()?;
     let Some(source) = m.env.tensor_named(c.tensor) else {
         return Err(Diagnostic::new("E0463", format!("there is no tensor `{}`", c.tensor))
             .hint("name a tensor that the stage reads"));
@@ -48,26 +55,84 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
         return Err(Diagnostic::new("E0460", format!("there already is a tensor `{}`", c.name))
             .hint("choose another name for the copy"));
     }
-    let inside = super::tree::loop_at(&m.body, &path);
-    if m.env.tensors[source].role == Role::Temp && inside.body.iter().any(|s| writes(s, source)) {
-        return Err(Diagnostic::new(
-            "E0466",
-            format!(
-                "`{}` is computed inside loop `{}.{}`, so it cannot be copied there",
-                c.tensor, c.at.stage, c.at.name
-            ),
-        )
-        .hint("name a loop inside the one in which it is attached"));
+    match (&path, c.at) {
+        (Some(path), Some(at)) => check_loop(m, source, path, c.tensor, at)?,
+        _ => check_setup(m, source)?,
     }
     let rank = m.env.tensors[source].dims.len();
-    let layout: Vec<usize> = if c.layout.is_empty() { (0..rank).collect() } else { c.layout.to_vec() };
+    let layout: Vec<LayoutDim> =
+        if c.layout.is_empty() { (0..rank).map(LayoutDim::whole).collect() } else { c.layout.to_vec() };
     check_layout(m, source, &layout)?;
     let saved = m.clone();
     let (new, nest) = copy_stage(m, source, &layout, c.name);
-    let ty = m.env.tensors[source].ty;
+    let body = match &path {
+        Some(path) => &mut loop_at_mut(&mut m.body, path).body,
+        None => &mut m.body,
+    };
+    let redirected = redirect(&mut m.env, body, (stage, source, new), &layout, c.access);
+    if !redirected {
+        *m = saved;
+        let place = c.at.map_or(String::new(), |at| format!(" in loop `{}.{}`", at.stage, at.name));
+        return Err(Diagnostic::new("E0463", format!("stage `{}` does not read `{}`{place}", c.stage, c.tensor))
+            .hint("name a tensor that the stage reads there"));
+    }
+    let Some((path, at)) = path.zip(c.at) else {
+        let reads = |s: &Stmt| reads_below(&m.env.pool, std::slice::from_ref(s)).contains(&new);
+        let first = m.body.iter().position(reads).unwrap_or(0);
+        m.body.insert(first, nest);
+        return Ok(());
+    };
+    m.body.insert(path[0], nest);
+    let result = compute_at(m, c.name, at);
+    if result.is_err() {
+        *m = saved;
+        return result;
+    }
+    m.env.tensors[new].scope = c.scope;
+    Ok(())
+}
+
+fn check_loop(m: &LoopModule, source: TensorId, path: &[usize], tensor: &str, at: &LoopRef) -> Result<(), Diagnostic> {
+    let inside = super::tree::loop_at(&m.body, path);
+    if m.env.tensors[source].role == Role::Temp && inside.body.iter().any(|s| writes(s, source)) {
+        return Err(Diagnostic::new(
+            "E0466",
+            format!("`{tensor}` is computed inside loop `{}.{}`, so it cannot be copied there", at.stage, at.name),
+        )
+        .hint("name a loop inside the one in which it is attached"));
+    }
+    Ok(())
+}
+
+/// What setup copies is given once, and its shape is the same for every batch.
+fn check_setup(m: &LoopModule, source: TensorId) -> Result<(), Diagnostic> {
+    let t = &m.env.tensors[source];
+    let refuse = |why: String| {
+        Err(Diagnostic::new("E0467", format!("`{}` cannot be copied at setup: {why}", t.name))
+            .hint("copy it at a loop of the stage instead, `-> copy local at stage.loop`"))
+    };
+    if t.role != Role::ConstInput {
+        return refuse("it is not a const input".to_owned());
+    }
+    let constant = |e: ExprId| m.env.pool.as_int(e).is_some();
+    match t.dims.iter().find(|d| !constant(d.extent) || !constant(d.storage)) {
+        Some(d) => refuse(format!("the size of its dimension `{}` comes with each batch", d.name)),
+        None => Ok(()),
+    }
+}
+
+/// Makes the reads of `source` in `stage` below `body` reads of `new`; whether there were any.
+fn redirect(
+    env: &mut Env,
+    body: &mut [Stmt],
+    (stage, source, new): (TensorId, TensorId, TensorId),
+    layout: &[LayoutDim],
+    access: Option<usize>,
+) -> bool {
+    let ty = env.tensors[source].ty;
+    let pool = &mut env.pool;
     let mut redirected = false;
-    let pool = &mut m.env.pool;
-    for s in &mut loop_at_mut(&mut m.body, &path).body {
+    for s in body {
         s.blocks_mut(&mut |b| {
             if b.stage != stage {
                 return;
@@ -78,10 +143,24 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
                     reads.push(id);
                 }
             });
-            let chosen = c.access.map(|n| reads.get(n).copied());
+            let chosen = access.map(|n| reads.get(n).copied());
             let value = pool.rewrite(b.value, &mut |p, e| match p.get(e).clone() {
                 Expr::Load { tensor, index, guard } if tensor == source && chosen.is_none_or(|c| c == Some(e)) => {
-                    Some(p.load_guarded(new, ty, layout.iter().map(|&d| index[d]), guard))
+                    let mut at = Vec::new();
+                    for d in layout {
+                        at.push(match d.part {
+                            Part::Whole => index[d.dim],
+                            Part::Div(c) => {
+                                let c = p.int(c);
+                                p.floor_div(index[d.dim], c)
+                            }
+                            Part::Mod(c) => {
+                                let c = p.int(c);
+                                p.modulo(index[d.dim], c)
+                            }
+                        });
+                    }
+                    Some(p.load_guarded(new, ty, at, guard))
                 }
                 _ => None,
             });
@@ -89,22 +168,7 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
             b.value = value;
         });
     }
-    if !redirected {
-        *m = saved;
-        return Err(Diagnostic::new(
-            "E0463",
-            format!("stage `{}` does not read `{}` in loop `{}.{}`", c.stage, c.tensor, c.at.stage, c.at.name),
-        )
-        .hint("name a tensor that the stage reads inside that loop"));
-    }
-    m.body.insert(path[0], nest);
-    let result = compute_at(m, c.name, c.at);
-    if result.is_err() {
-        *m = saved;
-        return result;
-    }
-    m.env.tensors[new].scope = c.scope;
-    Ok(())
+    redirected
 }
 
 fn writes(s: &Stmt, t: TensorId) -> bool {
@@ -113,27 +177,36 @@ fn writes(s: &Stmt, t: TensorId) -> bool {
     found
 }
 
-fn check_layout(m: &LoopModule, source: TensorId, layout: &[usize]) -> Result<(), Diagnostic> {
+/// Each dimension once: whole, or as blocks and, further in, positions in blocks of the same size.
+fn is_cover(layout: &[LayoutDim], rank: usize) -> bool {
+    let parts = |d: usize| layout.iter().filter(|l| l.dim == d).map(|l| l.part).collect::<Vec<_>>();
+    layout.iter().all(|l| l.dim < rank)
+        && (0..rank).all(|d| match parts(d)[..] {
+            [Part::Whole] => true,
+            [Part::Div(a), Part::Mod(b)] => a == b && a > 0,
+            _ => false,
+        })
+}
+
+fn check_layout(m: &LoopModule, source: TensorId, layout: &[LayoutDim]) -> Result<(), Diagnostic> {
     let dims = &m.env.tensors[source].dims;
     let name = &m.env.tensors[source].name;
-    let mut sorted = layout.to_vec();
-    sorted.sort_unstable();
-    if sorted != (0..dims.len()).collect::<Vec<_>>() {
+    if !is_cover(layout, dims.len()) {
         return Err(Diagnostic::new(
             "E0464",
-            format!("the layout names each of the {} dimensions of `{name}` once", dims.len()),
+            format!("the layout does not cover each of the {} dimensions of `{name}` once", dims.len()),
         )
-        .hint("list every dimension, outermost first"));
+        .hint("list every dimension `d`, outermost first, or both its blocks and, further in, its positions in a block: `d/32`, `d%32`"));
     }
     for (at, &d) in layout.iter().enumerate() {
-        for &later in &layout[at + 1..] {
-            let needs = |e| m.env.pool.any(e, &mut |x| *x == Expr::Arg(later as u32));
-            if needs(dims[d].extent) || needs(dims[d].storage) {
+        for later in &layout[at + 1..] {
+            let needs = |e| m.env.pool.any(e, &mut |x| *x == Expr::Arg(later.dim as u32));
+            if needs(dims[d.dim].extent) || needs(dims[d.dim].storage) {
                 return Err(Diagnostic::new(
                     "E0464",
                     format!(
                         "the layout puts `{}` outside `{}`, which its extent depends on",
-                        dims[d].name, dims[later].name
+                        dims[d.dim].name, dims[later.dim].name
                     ),
                 )
                 .hint("a dimension stays inside those that its extent depends on"));
@@ -143,26 +216,60 @@ fn check_layout(m: &LoopModule, source: TensorId, layout: &[usize]) -> Result<()
     Ok(())
 }
 
-/// The tensor and the naive nest of a copy of `source` with its dimensions permuted.
-fn copy_stage(m: &mut LoopModule, source: TensorId, layout: &[usize], name: &str) -> (TensorId, Stmt) {
-    let env = &mut m.env;
-    let t = env.tensors[source].clone();
-    // Arg(old position) -> Arg(new position).
-    let mut renumber: Vec<ExprId> = vec![env.pool.int(0); layout.len()];
-    for (at, &d) in layout.iter().enumerate() {
-        renumber[d] = env.pool.arg(at as u32);
+/// The positions in the tensor's dimensions of an element of the copy, `at` being its index.
+fn source_index(env: &mut Env, layout: &[LayoutDim], at: &[ExprId]) -> Vec<ExprId> {
+    let rank = layout.iter().map(|l| l.dim + 1).max().unwrap_or(0);
+    let mut index = vec![env.pool.int(0); rank];
+    for (l, &e) in layout.iter().zip(at) {
+        let part = match l.part {
+            Part::Whole | Part::Mod(_) => e,
+            Part::Div(c) => {
+                let c = env.pool.int(c);
+                env.pool.mul(e, c)
+            }
+        };
+        index[l.dim] = env.pool.add(index[l.dim], part);
     }
-    let dims: Vec<TensorDim> = layout
-        .iter()
-        .map(|&d| TensorDim {
-            name: t.dims[d].name.clone(),
-            extent: env.pool.instantiate(t.dims[d].extent, &renumber),
-            storage: env.pool.instantiate(t.dims[d].extent, &renumber),
-        })
-        .collect();
+    index
+}
+
+/// The dimensions of the copy.
+fn copy_dims(env: &mut Env, source: TensorId, layout: &[LayoutDim]) -> Vec<TensorDim> {
+    let dims = env.tensors[source].dims.clone();
+    let args: Vec<ExprId> = (0..layout.len()).map(|n| env.pool.arg(n as u32)).collect();
+    let positions = source_index(env, layout, &args);
+    let mut out = Vec::new();
+    for l in layout {
+        let whole = env.pool.instantiate(dims[l.dim].extent, &positions);
+        let name = dims[l.dim].name.clone();
+        out.push(match l.part {
+            Part::Whole => TensorDim { name, extent: whole, storage: whole },
+            Part::Div(c) => {
+                let extent = env.pool.ceil_div(whole, c);
+                TensorDim { name: format!("{name}_o"), extent, storage: extent }
+            }
+            Part::Mod(c) => {
+                let size = env.pool.int(c);
+                let outer = layout.iter().position(|x| x.dim == l.dim).unwrap_or(0);
+                let base = env.pool.mul(args[outer], size);
+                let rest = env.pool.sub(whole, base);
+                let divides = super::split::divisible(&mut env.pool, whole, c);
+                let extent = if divides { size } else { env.pool.min(size, rest) };
+                TensorDim { name: format!("{name}_i"), extent, storage: size }
+            }
+        });
+    }
+    out
+}
+
+/// The tensor and the naive nest of a copy of `source` in another layout.
+fn copy_stage(m: &mut LoopModule, source: TensorId, layout: &[LayoutDim], name: &str) -> (TensorId, Stmt) {
+    let env = &mut m.env;
+    let dims = copy_dims(env, source, layout);
+    let ty = env.tensors[source].ty;
     let new = env.tensors.push(Tensor {
         name: name.to_owned(),
-        ty: t.ty,
+        ty,
         dims: dims.clone(),
         role: Role::Temp,
         scope: Scope::Global,
@@ -182,10 +289,7 @@ fn copy_stage(m: &mut LoopModule, source: TensorId, layout: &[usize], name: &str
         outer.push(binding);
         inner.push(env.pool.var(bv));
     }
-    let mut read = vec![env.pool.int(0); layout.len()];
-    for (at, &d) in layout.iter().enumerate() {
-        read[d] = inner[at];
-    }
+    let read = source_index(env, layout, &inner);
     let value = env.load(source, read);
     let block = Block {
         stage: new,

@@ -54,7 +54,7 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
         StepKind::CacheWrite { stage, name, scope, at } => cache_write::cache_write(m, stage, name, *scope, at),
         StepKind::CacheRead { stage, tensor, name, scope, at, layout, access } => cache_read::cache_read(
             m,
-            &cache_read::CacheRead { stage, tensor, name, scope: *scope, at, layout, access: *access },
+            &cache_read::CacheRead { stage, tensor, name, scope: *scope, at: at.as_ref(), layout, access: *access },
         ),
         StepKind::SetScope { stage, scope } => set_scope(m, stage, *scope),
         StepKind::Rfactor { target, name } => rfactor::rfactor(m, target, name),

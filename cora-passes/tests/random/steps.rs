@@ -1,7 +1,7 @@
 //! Random scheduling steps: mostly ones that fit the module as it is, some blind.
 
 use cora_ir::loops::{BlockRole, For, LoopModule, Stmt};
-use cora_ir::schedule::{Binding, LoopRef, StepKind, Tail};
+use cora_ir::schedule::{Binding, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{Role, Scope, TensorId};
 use cora_passes::schedule::tree::{enclosing, loop_at, reads_below, stage_loops};
 use rand::prelude::*;
@@ -238,13 +238,20 @@ impl<'r> Proposer<'r> {
         let path = loops.choose(self.rng)?;
         let read = reads_below(&m.env.pool, std::slice::from_ref(&Stmt::For(loop_at(&m.body, path).clone())));
         let tensor = *read.choose(self.rng)?;
-        let mut layout: Vec<usize> = Vec::new();
+        let mut layout: Vec<LayoutDim> = Vec::new();
         if self.rng.random_bool(0.5) {
-            layout = (0..m.env.tensors[tensor].dims.len()).collect();
+            layout = (0..m.env.tensors[tensor].dims.len()).map(LayoutDim::whole).collect();
             layout.shuffle(self.rng);
+            if self.rng.random_bool(0.5) && !layout.is_empty() {
+                let (at, block) = (self.rng.random_range(0..layout.len()), self.rng.random_range(1..5));
+                let dim = layout[at].dim;
+                layout[at] = LayoutDim::div(dim, block);
+                layout.insert(self.rng.random_range(at + 1..layout.len() + 1), LayoutDim::modulo(dim, block));
+            }
         }
         let (scope, new) = (self.scope(), self.fresh("R"));
-        let at = reference(m, stage, path);
+        let setup = m.env.tensors[tensor].role == Role::ConstInput && self.rng.random_bool(0.5);
+        let (scope, at) = if setup { (Scope::Global, None) } else { (scope, Some(reference(m, stage, path))) };
         let access = if self.rng.random_bool(0.25) { Some(self.rng.random_range(0..2)) } else { None };
         Some(StepKind::CacheRead {
             stage: name(m, stage),

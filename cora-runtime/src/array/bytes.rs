@@ -2,6 +2,8 @@
 
 use crate::abi::{DType, MAX_ALIGN};
 use crate::error::{Error, Result};
+use std::alloc::Layout;
+use std::ptr::NonNull;
 
 /// A cache line pair: the unit of allocation.
 #[derive(Clone, Copy)]
@@ -11,11 +13,86 @@ struct Line([u8; LINE]);
 const LINE: usize = 128;
 const _: () = assert!(LINE == MAX_ALIGN as usize && align_of::<Line>() == LINE);
 
+/// Bytes from which a buffer is worth large pages: streams through small ones spend their time in page walks.
+const HUGE: usize = 1 << 21;
+
+/// Zeroed lines, touched. A large block begins at a large page's border and asks for large pages.
+struct Block {
+    lines: NonNull<Line>,
+    count: usize,
+}
+
+// SAFETY: a block owns its plain bytes.
+unsafe impl Send for Block {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for Block {}
+
+impl Default for Block {
+    fn default() -> Block {
+        Block { lines: NonNull::dangling(), count: 0 }
+    }
+}
+
+impl Block {
+    fn layout(count: usize) -> Option<Layout> {
+        let bytes = count.checked_mul(LINE)?;
+        Layout::from_size_align(bytes, if bytes >= HUGE { HUGE } else { LINE }).ok()
+    }
+
+    fn zeroed(count: usize) -> Option<Block> {
+        if count == 0 {
+            return Some(Block::default());
+        }
+        let layout = Block::layout(count)?;
+        // SAFETY: the layout has a size.
+        let lines = NonNull::new(unsafe { std::alloc::alloc(layout) })?.cast::<Line>();
+        if layout.align() == HUGE {
+            advise_huge(lines.as_ptr().cast(), layout.size());
+        }
+        // SAFETY: `count` lines were allocated; zero bytes are a valid line.
+        unsafe { lines.as_ptr().write_bytes(0, count) };
+        Some(Block { lines, count })
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if let (1.., Some(layout)) = (self.count, Block::layout(self.count)) {
+            // SAFETY: allocated with this layout in `zeroed`.
+            unsafe { std::alloc::dealloc(self.lines.as_ptr().cast(), layout) };
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn advise_huge(at: *mut u8, bytes: usize) {
+    unsafe extern "C" {
+        fn madvise(at: *mut u8, bytes: usize, advice: i32) -> i32;
+    }
+    const MADV_HUGEPAGE: i32 = 14;
+    // SAFETY: the range is ours and begins at a page; this advice never changes contents. A refusal is harmless.
+    unsafe { madvise(at, bytes, MADV_HUGEPAGE) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn advise_huge(_at: *mut u8, _bytes: usize) {}
+
 /// A byte buffer aligned to [`MAX_ALIGN`], kept and reused when resized.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct AlignedBytes {
-    lines: Vec<Line>,
+    block: Block,
     len: usize,
+}
+
+impl Clone for AlignedBytes {
+    fn clone(&self) -> AlignedBytes {
+        let mut copy = AlignedBytes::default();
+        if copy.reset(self.len).is_err() {
+            std::alloc::handle_alloc_error(Layout::new::<Line>());
+        }
+        copy.as_mut_slice().copy_from_slice(self.as_slice());
+        copy
+    }
 }
 
 impl AlignedBytes {
@@ -37,10 +114,9 @@ impl AlignedBytes {
     pub fn reset(&mut self, len: usize) -> Result<()> {
         let lines = len.div_ceil(LINE);
         self.len = 0;
-        if lines > self.lines.len() {
-            self.lines = Vec::new();
-            self.lines.try_reserve_exact(lines).map_err(|_| Error::Alloc { at: "buffer".into(), bytes: len as u64 })?;
-            self.lines.resize(lines, Line([0; LINE]));
+        if lines > self.block.count {
+            self.block = Block::default();
+            self.block = Block::zeroed(lines).ok_or(Error::Alloc { at: "buffer".into(), bytes: len as u64 })?;
         }
         self.len = len;
         Ok(())
@@ -48,14 +124,14 @@ impl AlignedBytes {
 
     /// Bytes.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: `lines` is `len.div_ceil(LINE)` or more lines of `LINE` initialised bytes each, contiguous.
-        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
+        // SAFETY: the block is `len.div_ceil(LINE)` or more lines of `LINE` initialised bytes each, contiguous.
+        unsafe { std::slice::from_raw_parts(self.block.lines.as_ptr().cast(), self.len) }
     }
 
     /// Bytes.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_slice`; every byte pattern is a valid line.
-        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.block.lines.as_ptr().cast(), self.len) }
     }
 
     /// Number of bytes.
@@ -70,7 +146,7 @@ impl AlignedBytes {
 
     /// Bytes of memory held.
     pub fn capacity(&self) -> usize {
-        self.lines.len() * LINE
+        self.block.count * LINE
     }
 }
 

@@ -6,7 +6,7 @@ use crate::graph::{Graph, Op};
 use crate::ids::{ExprId, ParamId, TensorId, UfId, VarId};
 use crate::layout::LayoutStep;
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
-use crate::schedule::{Binding, LoopRef, Schedule, Span, Step, StepKind, Tail};
+use crate::schedule::{Binding, LayoutDim, LoopRef, Schedule, Span, Step, StepKind, Tail};
 use crate::storage::{self, Buffer, Kernel, StorageModule, Table};
 use crate::types::{BinOp, Combiner, Literal, ScalarType, UnOp};
 
@@ -375,7 +375,11 @@ impl Gen {
             10 => StepKind::ComputeInline { stage },
             11 => StepKind::CacheWrite { stage, name, scope, at },
             12 => {
-                let layout = if self.rng.chance(50) { vec![2, 0, 1] } else { vec![] };
+                let whole =
+                    vec![LayoutDim::whole(2), LayoutDim::div(0, 4), LayoutDim::whole(1), LayoutDim::modulo(0, 4)];
+                let layout = if self.rng.chance(50) { whole } else { vec![] };
+                let at = self.rng.chance(70).then_some(at);
+                let scope = if at.is_some() { scope } else { Scope::Global };
                 StepKind::CacheRead { stage, tensor: self.name(), name, scope, at, layout, access: None }
             }
             13 => StepKind::SetScope { stage, scope },

@@ -1,0 +1,151 @@
+//! Reductions over vectors keep their lanes apart until the loop ends.
+//!
+//! ```text
+//! for %o in 0..n { @S[x] = @S[x] + reduce_sum(v(%o)) }
+//!   =>  @S.lanes[ramp(0, 1, 16)] = splat(0, 16)
+//!       for %o in 0..n { @S.lanes[ramp(0, 1, 16)] = @S.lanes[ramp(0, 1, 16)] + v(%o) }
+//!       @S[x] = @S[x] + reduce_sum(@S.lanes[ramp(0, 1, 16)])
+//! ```
+//!
+//! One vector operation an iteration instead of a tree over the lanes. The terms are combined in another, equally
+//! fixed order.
+//!
+//! Requires: no vector loops are left. Ensures: the same statements but for loops that do nothing else than combine
+//! lanes into places that stay the same; their partial results are new register buffers. Runs after
+//! `vectorize-and-unroll`.
+
+use cora_ir::loops::LoopKind;
+use cora_ir::storage::{Buffer, Stmt, StorageModule};
+use cora_ir::{Combiner, Env, Expr, ExprId, Role, Scope, Tensor, TensorDim, TensorId, VarId};
+
+/// Rewrites such loops in every kernel.
+pub fn carry_lanes(m: &mut StorageModule) {
+    let mut kernels = std::mem::take(&mut m.kernels);
+    for k in &mut kernels {
+        let body = std::mem::take(&mut k.body);
+        k.body = stmts(m, body);
+    }
+    m.kernels = kernels;
+}
+
+fn stmts(m: &mut StorageModule, body: Vec<Stmt>) -> Vec<Stmt> {
+    let mut out = Vec::new();
+    for s in body {
+        match s {
+            Stmt::For { var, extent, kind, body } => {
+                let found = if kind == LoopKind::Serial { sums(&m.env, var, &body) } else { None };
+                if let Some(found) = found {
+                    out.extend(carried(m, body, &found, |body| Stmt::For { var, extent, kind, body }));
+                } else {
+                    out.push(Stmt::For { var, extent, kind, body: stmts(m, body) });
+                }
+            }
+            Stmt::If { cond, then, other } => {
+                out.push(Stmt::If { cond, then: stmts(m, then), other: stmts(m, other) });
+            }
+            s => out.push(s),
+        }
+    }
+    out
+}
+
+/// `tensor[index] = tensor[index] op reduce_op(lanes)`.
+struct Sum {
+    tensor: TensorId,
+    index: ExprId,
+    combiner: Combiner,
+    lanes: ExprId,
+}
+
+/// The statements of a loop's body if all of them combine lanes into places that neither change from one iteration to
+/// the next nor are read otherwise.
+fn sums(env: &Env, var: VarId, body: &[Stmt]) -> Option<Vec<Sum>> {
+    let mut found = Vec::new();
+    collect(env, body, &mut found)?;
+    let written: Vec<TensorId> = found.iter().map(|s| s.tensor).collect();
+    let reads = |e| env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if written.contains(tensor)));
+    let conditions_read = {
+        let mut any = false;
+        body.iter().for_each(|s| s.walk(&mut |s| any |= matches!(s, Stmt::If { cond, .. } if reads(*cond))));
+        any
+    };
+    let carried = |s: &Sum| !env.pool.uses_var(s.index, var) && !reads(s.lanes) && !reads(s.index);
+    (!found.is_empty() && !conditions_read && found.iter().all(carried)).then_some(found)
+}
+
+fn collect(env: &Env, body: &[Stmt], out: &mut Vec<Sum>) -> Option<()> {
+    for s in body {
+        match s {
+            Stmt::If { then, other, .. } if other.is_empty() => collect(env, then, out)?,
+            Stmt::Store { tensor, index, value, mask: None } => {
+                let Expr::Bin(op, old, term) = *env.pool.get(*value) else { return None };
+                let Expr::Reduce(combiner, lanes) = *env.pool.get(term) else { return None };
+                let is_old = matches!(env.pool.get(old),
+                    Expr::Load { tensor: t, index: i, guard: None } if t == tensor && i[..] == [*index]);
+                if !is_old || combiner.op() != op {
+                    return None;
+                }
+                out.push(Sum { tensor: *tensor, index: *index, combiner, lanes });
+            }
+            _ => return None,
+        }
+    }
+    Some(())
+}
+
+/// The loop with the sums' lanes carried in registers, what comes before it and what comes after.
+fn carried(m: &mut StorageModule, body: Vec<Stmt>, sums: &[Sum], around: impl FnOnce(Vec<Stmt>) -> Stmt) -> Vec<Stmt> {
+    let (mut before, mut updates, mut after) = (Vec::new(), Vec::new(), Vec::new());
+    for s in sums {
+        let ty = m.env.pool.ty(s.lanes);
+        let tensor = register(m, s.tensor, ty.lanes);
+        let pool = &mut m.env.pool;
+        let zero = pool.int(0);
+        let index = pool.ramp(zero, 1, ty.lanes);
+        let held = m.env.load(tensor, [index]);
+        let identity = m.env.identity(s.combiner, ty.scalar);
+        let identity = m.env.pool.splat(identity, ty.lanes);
+        before.push(Stmt::Store { tensor, index, value: identity, mask: None });
+        let value = m.env.pool.bin(s.combiner.op(), held, s.lanes);
+        updates.push(Stmt::Store { tensor, index, value, mask: None });
+        let old = m.env.load(s.tensor, [s.index]);
+        let all = m.env.pool.reduce(s.combiner, held);
+        let value = m.env.pool.bin(s.combiner.op(), old, all);
+        after.push(Stmt::Store { tensor: s.tensor, index: s.index, value, mask: None });
+    }
+    let body = replaced(body, &mut updates.into_iter());
+    before.push(around(body));
+    before.extend(after);
+    before
+}
+
+/// The stores of a body, in order, replaced.
+fn replaced(body: Vec<Stmt>, by: &mut impl Iterator<Item = Stmt>) -> Vec<Stmt> {
+    let one = |s| match s {
+        Stmt::If { cond, then, other } => Some(Stmt::If { cond, then: replaced(then, by), other }),
+        _ => by.next(),
+    };
+    body.into_iter().filter_map(one).collect()
+}
+
+/// A register buffer of one vector for partial results of `of`.
+fn register(m: &mut StorageModule, of: TensorId, lanes: u32) -> TensorId {
+    let base = format!("{}.lanes", m.env.tensors[of].name);
+    let taken = |n: &str| m.env.tensor_named(n).is_some();
+    let name =
+        if taken(&base) { (1..).map(|i| format!("{base}.{i}")).find(|n| !taken(n)).unwrap_or_default() } else { base };
+    let size = m.env.pool.int(i64::from(lanes));
+    let dims = vec![TensorDim { name: "lane".to_owned(), extent: size, storage: size }];
+    let ty = m.env.tensors[of].ty;
+    let tensor = m.env.tensors.push(Tensor {
+        name,
+        ty,
+        dims,
+        role: Role::Temp,
+        scope: Scope::Reg,
+        range: None,
+        layout: Vec::new(),
+    });
+    m.buffers.push(Buffer { tensor, elems: size, offset: None });
+    tensor
+}
