@@ -38,7 +38,7 @@ schedule cpu {
   cache_write S -> Sr reg at S.f
   cache_read S.A -> Al local at S.f layout(1, 0)
   cache_read S:S.x -> Xl global at S.f
-  cache_read S.A -> Ap setup layout(j/8, i, j%8)
+  cache_read S.A -> Ap setup layout(1/8, 0, 1%8)
   set_scope Sr reg
   relax Sr.i
 }

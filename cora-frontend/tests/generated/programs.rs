@@ -93,8 +93,9 @@ pub fn encoder6() -> Result<Graph, Vec<Diagnostic>> {
     let l0_s = b.compute("L0.S", &[batch, h, q, k], |_| 0.125 * l0_s_sum.at((batch, h, q, k)));
     let l0_p_m = b.reduce("L0.P.m", &[batch, h, q], Combiner::Max, &[k], |_, _| l0_s.at((batch, h, q, k)));
     let l0_p_e = b.compute("L0.P.e", &[batch, h, q, k], |_| (l0_s.at((batch, h, q, k)) - l0_p_m.at((batch, h, q))).exp());
-    let l0_p_sum = b.reduce("L0.P.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| l0_p_e.at((batch, h, q, k)));
-    let l0_p = b.compute("L0.P", &[batch, h, q, k], |_| l0_p_e.at((batch, h, q, k)) / l0_p_sum.at((batch, h, q)));
+    let l0_p_r_sum = b.reduce("L0.P.r.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| l0_p_e.at((batch, h, q, k)));
+    let l0_p_r = b.compute("L0.P.r", &[batch, h, q], |_| 1.0 / l0_p_r_sum.at((batch, h, q)));
+    let l0_p = b.compute("L0.P", &[batch, h, q, k], |_| l0_p_e.at((batch, h, q, k)) * l0_p_r.at((batch, h, q)));
     let l0_o = b.reduce("L0.O", &[batch, q, h, d], Combiner::Sum, &[k], |_, _| l0_p.at((batch, h, q, k)) * l0_qkv.at((batch, k, 2, h, d)));
     let l0_a_sum = b.reduce("L0.A.sum", &[batch, q, dm], Combiner::Sum, &[h, d], |_, _| l0_o.at((batch, q, h, d)) * wo.at((0, h, d, dm)));
     let l0_a = b.compute("L0.A", &[batch, q, dm], |_| x.at((batch, q, dm)) + bo.at((0, dm)) + l0_a_sum.at((batch, q, dm)));
@@ -114,8 +115,9 @@ pub fn encoder6() -> Result<Graph, Vec<Diagnostic>> {
     let l1_s = b.compute("L1.S", &[batch, h, q, k], |_| 0.125 * l1_s_sum.at((batch, h, q, k)));
     let l1_p_m = b.reduce("L1.P.m", &[batch, h, q], Combiner::Max, &[k], |_, _| l1_s.at((batch, h, q, k)));
     let l1_p_e = b.compute("L1.P.e", &[batch, h, q, k], |_| (l1_s.at((batch, h, q, k)) - l1_p_m.at((batch, h, q))).exp());
-    let l1_p_sum = b.reduce("L1.P.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| l1_p_e.at((batch, h, q, k)));
-    let l1_p = b.compute("L1.P", &[batch, h, q, k], |_| l1_p_e.at((batch, h, q, k)) / l1_p_sum.at((batch, h, q)));
+    let l1_p_r_sum = b.reduce("L1.P.r.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| l1_p_e.at((batch, h, q, k)));
+    let l1_p_r = b.compute("L1.P.r", &[batch, h, q], |_| 1.0 / l1_p_r_sum.at((batch, h, q)));
+    let l1_p = b.compute("L1.P", &[batch, h, q, k], |_| l1_p_e.at((batch, h, q, k)) * l1_p_r.at((batch, h, q)));
     let l1_o = b.reduce("L1.O", &[batch, q, h, d], Combiner::Sum, &[k], |_, _| l1_p.at((batch, h, q, k)) * l1_qkv.at((batch, k, 2, h, d)));
     let l1_a_sum = b.reduce("L1.A.sum", &[batch, q, dm], Combiner::Sum, &[h, d], |_, _| l1_o.at((batch, q, h, d)) * wo.at((1, h, d, dm)));
     let l1_a = b.compute("L1.A", &[batch, q, dm], |_| l0.at((batch, q, dm)) + bo.at((1, dm)) + l1_a_sum.at((batch, q, dm)));
@@ -135,8 +137,9 @@ pub fn encoder6() -> Result<Graph, Vec<Diagnostic>> {
     let l2_s = b.compute("L2.S", &[batch, h, q, k], |_| 0.125 * l2_s_sum.at((batch, h, q, k)));
     let l2_p_m = b.reduce("L2.P.m", &[batch, h, q], Combiner::Max, &[k], |_, _| l2_s.at((batch, h, q, k)));
     let l2_p_e = b.compute("L2.P.e", &[batch, h, q, k], |_| (l2_s.at((batch, h, q, k)) - l2_p_m.at((batch, h, q))).exp());
-    let l2_p_sum = b.reduce("L2.P.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| l2_p_e.at((batch, h, q, k)));
-    let l2_p = b.compute("L2.P", &[batch, h, q, k], |_| l2_p_e.at((batch, h, q, k)) / l2_p_sum.at((batch, h, q)));
+    let l2_p_r_sum = b.reduce("L2.P.r.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| l2_p_e.at((batch, h, q, k)));
+    let l2_p_r = b.compute("L2.P.r", &[batch, h, q], |_| 1.0 / l2_p_r_sum.at((batch, h, q)));
+    let l2_p = b.compute("L2.P", &[batch, h, q, k], |_| l2_p_e.at((batch, h, q, k)) * l2_p_r.at((batch, h, q)));
     let l2_o = b.reduce("L2.O", &[batch, q, h, d], Combiner::Sum, &[k], |_, _| l2_p.at((batch, h, q, k)) * l2_qkv.at((batch, k, 2, h, d)));
     let l2_a_sum = b.reduce("L2.A.sum", &[batch, q, dm], Combiner::Sum, &[h, d], |_, _| l2_o.at((batch, q, h, d)) * wo.at((2, h, d, dm)));
     let l2_a = b.compute("L2.A", &[batch, q, dm], |_| l1.at((batch, q, dm)) + bo.at((2, dm)) + l2_a_sum.at((batch, q, dm)));
@@ -156,8 +159,9 @@ pub fn encoder6() -> Result<Graph, Vec<Diagnostic>> {
     let l3_s = b.compute("L3.S", &[batch, h, q, k], |_| 0.125 * l3_s_sum.at((batch, h, q, k)));
     let l3_p_m = b.reduce("L3.P.m", &[batch, h, q], Combiner::Max, &[k], |_, _| l3_s.at((batch, h, q, k)));
     let l3_p_e = b.compute("L3.P.e", &[batch, h, q, k], |_| (l3_s.at((batch, h, q, k)) - l3_p_m.at((batch, h, q))).exp());
-    let l3_p_sum = b.reduce("L3.P.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| l3_p_e.at((batch, h, q, k)));
-    let l3_p = b.compute("L3.P", &[batch, h, q, k], |_| l3_p_e.at((batch, h, q, k)) / l3_p_sum.at((batch, h, q)));
+    let l3_p_r_sum = b.reduce("L3.P.r.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| l3_p_e.at((batch, h, q, k)));
+    let l3_p_r = b.compute("L3.P.r", &[batch, h, q], |_| 1.0 / l3_p_r_sum.at((batch, h, q)));
+    let l3_p = b.compute("L3.P", &[batch, h, q, k], |_| l3_p_e.at((batch, h, q, k)) * l3_p_r.at((batch, h, q)));
     let l3_o = b.reduce("L3.O", &[batch, q, h, d], Combiner::Sum, &[k], |_, _| l3_p.at((batch, h, q, k)) * l3_qkv.at((batch, k, 2, h, d)));
     let l3_a_sum = b.reduce("L3.A.sum", &[batch, q, dm], Combiner::Sum, &[h, d], |_, _| l3_o.at((batch, q, h, d)) * wo.at((3, h, d, dm)));
     let l3_a = b.compute("L3.A", &[batch, q, dm], |_| l2.at((batch, q, dm)) + bo.at((3, dm)) + l3_a_sum.at((batch, q, dm)));
@@ -177,8 +181,9 @@ pub fn encoder6() -> Result<Graph, Vec<Diagnostic>> {
     let l4_s = b.compute("L4.S", &[batch, h, q, k], |_| 0.125 * l4_s_sum.at((batch, h, q, k)));
     let l4_p_m = b.reduce("L4.P.m", &[batch, h, q], Combiner::Max, &[k], |_, _| l4_s.at((batch, h, q, k)));
     let l4_p_e = b.compute("L4.P.e", &[batch, h, q, k], |_| (l4_s.at((batch, h, q, k)) - l4_p_m.at((batch, h, q))).exp());
-    let l4_p_sum = b.reduce("L4.P.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| l4_p_e.at((batch, h, q, k)));
-    let l4_p = b.compute("L4.P", &[batch, h, q, k], |_| l4_p_e.at((batch, h, q, k)) / l4_p_sum.at((batch, h, q)));
+    let l4_p_r_sum = b.reduce("L4.P.r.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| l4_p_e.at((batch, h, q, k)));
+    let l4_p_r = b.compute("L4.P.r", &[batch, h, q], |_| 1.0 / l4_p_r_sum.at((batch, h, q)));
+    let l4_p = b.compute("L4.P", &[batch, h, q, k], |_| l4_p_e.at((batch, h, q, k)) * l4_p_r.at((batch, h, q)));
     let l4_o = b.reduce("L4.O", &[batch, q, h, d], Combiner::Sum, &[k], |_, _| l4_p.at((batch, h, q, k)) * l4_qkv.at((batch, k, 2, h, d)));
     let l4_a_sum = b.reduce("L4.A.sum", &[batch, q, dm], Combiner::Sum, &[h, d], |_, _| l4_o.at((batch, q, h, d)) * wo.at((4, h, d, dm)));
     let l4_a = b.compute("L4.A", &[batch, q, dm], |_| l3.at((batch, q, dm)) + bo.at((4, dm)) + l4_a_sum.at((batch, q, dm)));
@@ -198,8 +203,9 @@ pub fn encoder6() -> Result<Graph, Vec<Diagnostic>> {
     let l5_s = b.compute("L5.S", &[batch, h, q, k], |_| 0.125 * l5_s_sum.at((batch, h, q, k)));
     let l5_p_m = b.reduce("L5.P.m", &[batch, h, q], Combiner::Max, &[k], |_, _| l5_s.at((batch, h, q, k)));
     let l5_p_e = b.compute("L5.P.e", &[batch, h, q, k], |_| (l5_s.at((batch, h, q, k)) - l5_p_m.at((batch, h, q))).exp());
-    let l5_p_sum = b.reduce("L5.P.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| l5_p_e.at((batch, h, q, k)));
-    let l5_p = b.compute("L5.P", &[batch, h, q, k], |_| l5_p_e.at((batch, h, q, k)) / l5_p_sum.at((batch, h, q)));
+    let l5_p_r_sum = b.reduce("L5.P.r.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| l5_p_e.at((batch, h, q, k)));
+    let l5_p_r = b.compute("L5.P.r", &[batch, h, q], |_| 1.0 / l5_p_r_sum.at((batch, h, q)));
+    let l5_p = b.compute("L5.P", &[batch, h, q, k], |_| l5_p_e.at((batch, h, q, k)) * l5_p_r.at((batch, h, q)));
     let l5_o = b.reduce("L5.O", &[batch, q, h, d], Combiner::Sum, &[k], |_, _| l5_p.at((batch, h, q, k)) * l5_qkv.at((batch, k, 2, h, d)));
     let l5_a_sum = b.reduce("L5.A.sum", &[batch, q, dm], Combiner::Sum, &[h, d], |_, _| l5_o.at((batch, q, h, d)) * wo.at((5, h, d, dm)));
     let l5_a = b.compute("L5.A", &[batch, q, dm], |_| l4.at((batch, q, dm)) + bo.at((5, dm)) + l5_a_sum.at((batch, q, dm)));
@@ -249,8 +255,9 @@ pub fn encoder_layer() -> Result<Graph, Vec<Diagnostic>> {
     let v_s = b.compute("S", &[batch, h, q, k], |_| 0.125 * s_sum.at((batch, h, q, k)));
     let p_m = b.reduce("P.m", &[batch, h, q], Combiner::Max, &[k], |_, _| v_s.at((batch, h, q, k)));
     let p_e = b.compute("P.e", &[batch, h, q, k], |_| (v_s.at((batch, h, q, k)) - p_m.at((batch, h, q))).exp());
-    let p_sum = b.reduce("P.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| p_e.at((batch, h, q, k)));
-    let p = b.compute("P", &[batch, h, q, k], |_| p_e.at((batch, h, q, k)) / p_sum.at((batch, h, q)));
+    let p_r_sum = b.reduce("P.r.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| p_e.at((batch, h, q, k)));
+    let p_r = b.compute("P.r", &[batch, h, q], |_| 1.0 / p_r_sum.at((batch, h, q)));
+    let p = b.compute("P", &[batch, h, q, k], |_| p_e.at((batch, h, q, k)) * p_r.at((batch, h, q)));
     let o = b.reduce("O", &[batch, q, h, d], Combiner::Sum, &[k], |_, _| p.at((batch, h, q, k)) * qkv.at((batch, k, 2, h, d)));
     let a_sum = b.reduce("A.sum", &[batch, q, dm], Combiner::Sum, &[h, d], |_, _| o.at((batch, q, h, d)) * wo.at((h, d, dm)));
     let a = b.compute("A", &[batch, q, dm], |_| x.at((batch, q, dm)) + bo.at([dm]) + a_sum.at((batch, q, dm)));
@@ -364,8 +371,9 @@ pub fn mha() -> Result<Graph, Vec<Diagnostic>> {
     let v_s = b.compute("S", &[batch, h, q, k], |_| 0.125 * s_sum.at((batch, h, q, k)));
     let p_m = b.reduce("P.m", &[batch, h, q], Combiner::Max, &[k], |_, _| v_s.at((batch, h, q, k)));
     let p_e = b.compute("P.e", &[batch, h, q, k], |_| (v_s.at((batch, h, q, k)) - p_m.at((batch, h, q))).exp());
-    let p_sum = b.reduce("P.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| p_e.at((batch, h, q, k)));
-    let p = b.compute("P", &[batch, h, q, k], |_| p_e.at((batch, h, q, k)) / p_sum.at((batch, h, q)));
+    let p_r_sum = b.reduce("P.r.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| p_e.at((batch, h, q, k)));
+    let p_r = b.compute("P.r", &[batch, h, q], |_| 1.0 / p_r_sum.at((batch, h, q)));
+    let p = b.compute("P", &[batch, h, q, k], |_| p_e.at((batch, h, q, k)) * p_r.at((batch, h, q)));
     let o = b.reduce("O", &[batch, q, h, d], Combiner::Sum, &[k], |_, _| p.at((batch, h, q, k)) * qkv.at((batch, k, 2, h, d)));
     let y_sum = b.reduce("Y.sum", &[batch, q, dn], Combiner::Sum, &[h, d], |_, _| o.at((batch, q, h, d)) * wo.at((h, d, dn)));
     let y = b.compute("Y", &[batch, q, dn], |_| bo.at([dn]) + y_sum.at((batch, q, dn)));
@@ -460,8 +468,9 @@ pub fn sdpa() -> Result<Graph, Vec<Diagnostic>> {
     let v_s = b.compute("S", &[batch, h, q, k], |_| 0.125 * s_sum.at((batch, h, q, k)));
     let p_m = b.reduce("P.m", &[batch, h, q], Combiner::Max, &[k], |_, _| v_s.at((batch, h, q, k)));
     let p_e = b.compute("P.e", &[batch, h, q, k], |_| (v_s.at((batch, h, q, k)) - p_m.at((batch, h, q))).exp());
-    let p_sum = b.reduce("P.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| p_e.at((batch, h, q, k)));
-    let p = b.compute("P", &[batch, h, q, k], |_| p_e.at((batch, h, q, k)) / p_sum.at((batch, h, q)));
+    let p_r_sum = b.reduce("P.r.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| p_e.at((batch, h, q, k)));
+    let p_r = b.compute("P.r", &[batch, h, q], |_| 1.0 / p_r_sum.at((batch, h, q)));
+    let p = b.compute("P", &[batch, h, q, k], |_| p_e.at((batch, h, q, k)) * p_r.at((batch, h, q)));
     let o = b.reduce("O", &[batch, q, h, d], Combiner::Sum, &[k], |_, _| p.at((batch, h, q, k)) * qkv.at((batch, k, 2, h, d)));
     b.output(o);
     b.finish()
@@ -551,6 +560,7 @@ pub fn steps() -> Result<Graph, Vec<Diagnostic>> {
         s.cache_write("S", "Sr", Scope::Reg, "S.f");
         s.cache_read("S", "A", "Al", Scope::Local, "S.f", &[LayoutDim::whole(1), LayoutDim::whole(0)]);
         s.cache_read("S", "S.x", "Xl", Scope::Global, "S.f", &[]);
+        s.cache_read_setup("S", "A", None, "Ap", &[LayoutDim::div(1, 8), LayoutDim::whole(0), LayoutDim::modulo(1, 8)]);
         s.set_scope("Sr", Scope::Reg);
         s.relax("Sr.i");
     });

@@ -35,7 +35,9 @@ fn stmts(m: &mut StorageModule, body: Vec<Stmt>) -> Vec<Stmt> {
             Stmt::For { var, extent, kind, body } => {
                 let found = if kind == LoopKind::Serial { sums(&m.env, var, &body) } else { None };
                 if let Some(found) = found {
-                    out.extend(carried(m, body, &found, |body| Stmt::For { var, extent, kind, body }));
+                    let loop_of = |body| Stmt::For { var, extent, kind, body };
+                    let stmts = carried(m, &found, loop_of);
+                    out.extend(where_it_runs(m, extent, stmts));
                 } else {
                     out.push(Stmt::For { var, extent, kind, body: stmts(m, body) });
                 }
@@ -61,40 +63,36 @@ struct Sum {
 /// the next nor are read otherwise.
 fn sums(env: &Env, var: VarId, body: &[Stmt]) -> Option<Vec<Sum>> {
     let mut found = Vec::new();
-    collect(env, body, &mut found)?;
+    for s in body {
+        found.push(sum(env, s)?);
+    }
     let written: Vec<TensorId> = found.iter().map(|s| s.tensor).collect();
     let reads = |e| env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if written.contains(tensor)));
-    let conditions_read = {
-        let mut any = false;
-        body.iter().for_each(|s| s.walk(&mut |s| any |= matches!(s, Stmt::If { cond, .. } if reads(*cond))));
-        any
-    };
     let carried = |s: &Sum| !env.pool.uses_var(s.index, var) && !reads(s.lanes) && !reads(s.index);
-    (!found.is_empty() && !conditions_read && found.iter().all(carried)).then_some(found)
+    (!found.is_empty() && found.iter().all(carried)).then_some(found)
 }
 
-fn collect(env: &Env, body: &[Stmt], out: &mut Vec<Sum>) -> Option<()> {
-    for s in body {
-        match s {
-            Stmt::If { then, other, .. } if other.is_empty() => collect(env, then, out)?,
-            Stmt::Store { tensor, index, value, mask: None } => {
-                let Expr::Bin(op, old, term) = *env.pool.get(*value) else { return None };
-                let Expr::Reduce(combiner, lanes) = *env.pool.get(term) else { return None };
-                let is_old = matches!(env.pool.get(old),
-                    Expr::Load { tensor: t, index: i, guard: None } if t == tensor && i[..] == [*index]);
-                if !is_old || combiner.op() != op {
-                    return None;
-                }
-                out.push(Sum { tensor: *tensor, index: *index, combiner, lanes });
-            }
-            _ => return None,
-        }
+fn sum(env: &Env, s: &Stmt) -> Option<Sum> {
+    let Stmt::Store { tensor, index, value, mask: None } = s else { return None };
+    let Expr::Bin(op, old, term) = *env.pool.get(*value) else { return None };
+    let Expr::Reduce(combiner, lanes) = *env.pool.get(term) else { return None };
+    let is_old = matches!(env.pool.get(old),
+        Expr::Load { tensor: t, index: i, guard: None } if t == tensor && i[..] == [*index]);
+    (is_old && combiner.op() == op).then_some(Sum { tensor: *tensor, index: *index, combiner, lanes })
+}
+
+/// Where the loop does not run, the place may not exist.
+fn where_it_runs(m: &mut StorageModule, extent: ExprId, stmts: Vec<Stmt>) -> Vec<Stmt> {
+    if m.env.pool.as_int(extent).is_some_and(|n| n > 0) {
+        return stmts;
     }
-    Some(())
+    let zero = m.env.pool.int(0);
+    let cond = m.env.pool.lt(zero, extent);
+    vec![Stmt::If { cond, then: stmts, other: Vec::new() }]
 }
 
 /// The loop with the sums' lanes carried in registers, what comes before it and what comes after.
-fn carried(m: &mut StorageModule, body: Vec<Stmt>, sums: &[Sum], around: impl FnOnce(Vec<Stmt>) -> Stmt) -> Vec<Stmt> {
+fn carried(m: &mut StorageModule, sums: &[Sum], around: impl FnOnce(Vec<Stmt>) -> Stmt) -> Vec<Stmt> {
     let (mut before, mut updates, mut after) = (Vec::new(), Vec::new(), Vec::new());
     for s in sums {
         let ty = m.env.pool.ty(s.lanes);
@@ -113,19 +111,9 @@ fn carried(m: &mut StorageModule, body: Vec<Stmt>, sums: &[Sum], around: impl Fn
         let value = m.env.pool.bin(s.combiner.op(), old, all);
         after.push(Stmt::Store { tensor: s.tensor, index: s.index, value, mask: None });
     }
-    let body = replaced(body, &mut updates.into_iter());
-    before.push(around(body));
+    before.push(around(updates));
     before.extend(after);
     before
-}
-
-/// The stores of a body, in order, replaced.
-fn replaced(body: Vec<Stmt>, by: &mut impl Iterator<Item = Stmt>) -> Vec<Stmt> {
-    let one = |s| match s {
-        Stmt::If { cond, then, other } => Some(Stmt::If { cond, then: replaced(then, by), other }),
-        _ => by.next(),
-    };
-    body.into_iter().filter_map(one).collect()
 }
 
 /// A register buffer of one vector for partial results of `of`.

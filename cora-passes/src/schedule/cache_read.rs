@@ -5,7 +5,8 @@
 //! ```
 //!
 //! A new stage `Tl` copies `T`: its dimensions are those of `T` in the order that `layout` gives, whole
-//! or as blocks (`n/32`) and the positions in a block (`n%32`; the last block's storage is padded).
+//! or as blocks (`n/32`) and the positions in a block (`n%32`; the last block's storage is padded). It may
+//! leave out one in which every read is at the same constant position: only that is copied.
 //! The reads in `S` are redirected, and the copy is attached at the loop by the rules of `compute_at`,
 //! or with `setup` left as a nest of its own: it reads a const input only, so the runtime runs it once
 //! for given weights.
@@ -14,6 +15,7 @@
 //! depends on; for `setup` a const input of constant shape. Ensures: the same values.
 
 use super::compute_at::compute_at;
+use super::pad::calls_with_arg;
 use super::tree::{find_loop, find_stage, loop_at_mut, reads_below};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LayoutDim, LoopRef, Part};
@@ -62,13 +64,15 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     let rank = m.env.tensors[source].dims.len();
     let layout: Vec<LayoutDim> =
         if c.layout.is_empty() { (0..rank).map(LayoutDim::whole).collect() } else { c.layout.to_vec() };
-    check_layout(m, source, &layout)?;
     let saved = m.clone();
-    let (new, nest) = copy_stage(m, source, &layout, c.name);
     let body = match &path {
         Some(path) => &mut loop_at_mut(&mut m.body, path).body,
         None => &mut m.body,
     };
+    let fixed = constant_positions(&m.env, body, (stage, source), c.access);
+    check_layout(&m.env, source, &layout, &fixed)?;
+    let fixed: Vec<ExprId> = fixed.into_iter().map(|at| m.env.pool.int(at.unwrap_or(0))).collect();
+    let (new, nest) = copy_stage(&mut m.env, source, &layout, &fixed, c.name);
     let redirected = redirect(&mut m.env, body, (stage, source, new), &layout, c.access);
     if !redirected {
         *m = saved;
@@ -119,6 +123,35 @@ fn check_setup(m: &LoopModule, source: TensorId) -> Result<(), Diagnostic> {
         Some(d) => refuse(format!("the size of its dimension `{}` comes with each batch", d.name)),
         None => Ok(()),
     }
+}
+
+/// In each dimension the constant position of all reads of `source` in `stage` below `body`, if there is one.
+fn constant_positions(
+    env: &Env,
+    body: &[Stmt],
+    (stage, source): (TensorId, TensorId),
+    access: Option<usize>,
+) -> Vec<Option<i64>> {
+    let mut seen: Vec<Vec<Option<i64>>> = vec![Vec::new(); env.tensors[source].dims.len()];
+    let mut block = |b: &Block| {
+        let mut reads = Vec::new();
+        env.pool.walk(b.value, &mut |_, n| {
+            if let Expr::Load { tensor, index, .. } = n
+                && *tensor == source
+            {
+                reads.push(index.clone());
+            }
+        });
+        let chosen = reads.iter().enumerate().filter(|(n, _)| access.is_none_or(|a| a == *n));
+        chosen.for_each(|(_, index)| index.iter().zip(&mut seen).for_each(|(&e, at)| at.push(env.pool.as_int(e))));
+    };
+    for s in body {
+        s.walk(&mut |s| match s {
+            Stmt::Block(b) if b.stage == stage => block(b),
+            _ => {}
+        });
+    }
+    seen.into_iter().map(|at| at.first().copied().flatten().filter(|&c| at.iter().all(|&x| x == Some(c)))).collect()
 }
 
 /// Makes the reads of `source` in `stage` below `body` reads of `new`; whether there were any.
@@ -177,30 +210,51 @@ fn writes(s: &Stmt, t: TensorId) -> bool {
     found
 }
 
-/// Each dimension once: whole, or as blocks and, further in, positions in blocks of the same size.
-fn is_cover(layout: &[LayoutDim], rank: usize) -> bool {
+/// Each dimension once: whole, or as blocks and, further in, positions in blocks of the same size; or not at all where
+/// the position is constant.
+fn is_cover(layout: &[LayoutDim], fixed: &[Option<i64>]) -> bool {
     let parts = |d: usize| layout.iter().filter(|l| l.dim == d).map(|l| l.part).collect::<Vec<_>>();
-    layout.iter().all(|l| l.dim < rank)
-        && (0..rank).all(|d| match parts(d)[..] {
+    layout.iter().all(|l| l.dim < fixed.len())
+        && (0..fixed.len()).all(|d| match parts(d)[..] {
+            [] => fixed[d].is_some(),
             [Part::Whole] => true,
             [Part::Div(a), Part::Mod(b)] => a == b && a > 0,
             _ => false,
         })
 }
 
-fn check_layout(m: &LoopModule, source: TensorId, layout: &[LayoutDim]) -> Result<(), Diagnostic> {
-    let dims = &m.env.tensors[source].dims;
-    let name = &m.env.tensors[source].name;
-    if !is_cover(layout, dims.len()) {
+fn check_layout(
+    env: &Env,
+    source: TensorId,
+    layout: &[LayoutDim],
+    fixed: &[Option<i64>],
+) -> Result<(), Diagnostic> {
+    let dims = &env.tensors[source].dims;
+    let name = &env.tensors[source].name;
+    if !is_cover(layout, fixed) {
         return Err(Diagnostic::new(
             "E0464",
             format!("the layout does not cover each of the {} dimensions of `{name}` once", dims.len()),
         )
-        .hint("list every dimension `d`, outermost first, or both its blocks and, further in, its positions in a block: `d/32`, `d%32`"));
+        .hint(
+            "list every dimension `d`, outermost first, or both its blocks and, further in, its positions in a block: \
+             `d/32`, `d%32`; one that is always read at the same constant position may be left out",
+        ));
+    }
+    for l in layout.iter().filter(|l| l.part != Part::Whole) {
+        let steered = |e| calls_with_arg(&env.pool, e, l.dim as u32);
+        if let Some(inner) = dims.iter().find(|x| steered(x.extent) || steered(x.storage)) {
+            return Err(Diagnostic::new(
+                "E0464",
+                format!("`{}` cannot be laid out in blocks: the size of `{}` depends on it", dims[l.dim].name, inner.name),
+            )
+            .note(format!("`{}` has no size at positions that only pad the last block", inner.name))
+            .hint("lay the dimension out as a whole"));
+        }
     }
     for (at, &d) in layout.iter().enumerate() {
         for later in &layout[at + 1..] {
-            let needs = |e| m.env.pool.any(e, &mut |x| *x == Expr::Arg(later.dim as u32));
+            let needs = |e| env.pool.any(e, &mut |x| *x == Expr::Arg(later.dim as u32));
             if needs(dims[d.dim].extent) || needs(dims[d.dim].storage) {
                 return Err(Diagnostic::new(
                     "E0464",
@@ -217,9 +271,11 @@ fn check_layout(m: &LoopModule, source: TensorId, layout: &[LayoutDim]) -> Resul
 }
 
 /// The positions in the tensor's dimensions of an element of the copy, `at` being its index.
-fn source_index(env: &mut Env, layout: &[LayoutDim], at: &[ExprId]) -> Vec<ExprId> {
-    let rank = layout.iter().map(|l| l.dim + 1).max().unwrap_or(0);
-    let mut index = vec![env.pool.int(0); rank];
+fn source_index(env: &mut Env, layout: &[LayoutDim], fixed: &[ExprId], at: &[ExprId]) -> Vec<ExprId> {
+    let mut index = fixed.to_vec();
+    for l in layout {
+        index[l.dim] = env.pool.int(0);
+    }
     for (l, &e) in layout.iter().zip(at) {
         let part = match l.part {
             Part::Whole | Part::Mod(_) => e,
@@ -234,10 +290,10 @@ fn source_index(env: &mut Env, layout: &[LayoutDim], at: &[ExprId]) -> Vec<ExprI
 }
 
 /// The dimensions of the copy.
-fn copy_dims(env: &mut Env, source: TensorId, layout: &[LayoutDim]) -> Vec<TensorDim> {
+fn copy_dims(env: &mut Env, source: TensorId, layout: &[LayoutDim], fixed: &[ExprId]) -> Vec<TensorDim> {
     let dims = env.tensors[source].dims.clone();
     let args: Vec<ExprId> = (0..layout.len()).map(|n| env.pool.arg(n as u32)).collect();
-    let positions = source_index(env, layout, &args);
+    let positions = source_index(env, layout, fixed, &args);
     let mut out = Vec::new();
     for l in layout {
         let whole = env.pool.instantiate(dims[l.dim].extent, &positions);
@@ -263,9 +319,14 @@ fn copy_dims(env: &mut Env, source: TensorId, layout: &[LayoutDim]) -> Vec<Tenso
 }
 
 /// The tensor and the naive nest of a copy of `source` in another layout.
-fn copy_stage(m: &mut LoopModule, source: TensorId, layout: &[LayoutDim], name: &str) -> (TensorId, Stmt) {
-    let env = &mut m.env;
-    let dims = copy_dims(env, source, layout);
+fn copy_stage(
+    env: &mut Env,
+    source: TensorId,
+    layout: &[LayoutDim],
+    fixed: &[ExprId],
+    name: &str,
+) -> (TensorId, Stmt) {
+    let dims = copy_dims(env, source, layout, fixed);
     let ty = env.tensors[source].ty;
     let new = env.tensors.push(Tensor {
         name: name.to_owned(),
@@ -289,7 +350,7 @@ fn copy_stage(m: &mut LoopModule, source: TensorId, layout: &[LayoutDim], name: 
         outer.push(binding);
         inner.push(env.pool.var(bv));
     }
-    let read = source_index(env, layout, &inner);
+    let read = source_index(env, layout, fixed, &inner);
     let value = env.load(source, read);
     let block = Block {
         stage: new,
