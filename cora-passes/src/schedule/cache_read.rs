@@ -223,12 +223,7 @@ fn is_cover(layout: &[LayoutDim], fixed: &[Option<i64>]) -> bool {
         })
 }
 
-fn check_layout(
-    env: &Env,
-    source: TensorId,
-    layout: &[LayoutDim],
-    fixed: &[Option<i64>],
-) -> Result<(), Diagnostic> {
+fn check_layout(env: &Env, source: TensorId, layout: &[LayoutDim], fixed: &[Option<i64>]) -> Result<(), Diagnostic> {
     let dims = &env.tensors[source].dims;
     let name = &env.tensors[source].name;
     if !is_cover(layout, fixed) {
@@ -246,7 +241,10 @@ fn check_layout(
         if let Some(inner) = dims.iter().find(|x| steered(x.extent) || steered(x.storage)) {
             return Err(Diagnostic::new(
                 "E0464",
-                format!("`{}` cannot be laid out in blocks: the size of `{}` depends on it", dims[l.dim].name, inner.name),
+                format!(
+                    "`{}` cannot be laid out in blocks: the size of `{}` depends on it",
+                    dims[l.dim].name, inner.name
+                ),
             )
             .note(format!("`{}` has no size at positions that only pad the last block", inner.name))
             .hint("lay the dimension out as a whole"));
@@ -319,13 +317,7 @@ fn copy_dims(env: &mut Env, source: TensorId, layout: &[LayoutDim], fixed: &[Exp
 }
 
 /// The tensor and the naive nest of a copy of `source` in another layout.
-fn copy_stage(
-    env: &mut Env,
-    source: TensorId,
-    layout: &[LayoutDim],
-    fixed: &[ExprId],
-    name: &str,
-) -> (TensorId, Stmt) {
+fn copy_stage(env: &mut Env, source: TensorId, layout: &[LayoutDim], fixed: &[ExprId], name: &str) -> (TensorId, Stmt) {
     let dims = copy_dims(env, source, layout, fixed);
     let ty = env.tensors[source].ty;
     let new = env.tensors.push(Tensor {
