@@ -1,56 +1,134 @@
 //! Schedules nests that no step has touched, by rules about their shape.
 //!
-//! The outermost spatial loop becomes parallel; the innermost loop becomes vector code where it
-//! writes (or, for a reduction, reads) neighbouring elements.
+//! From the last stage to the first: a stage is attached beside its readers where that repeats no
+//! work (`attach`); a contraction, or another reduction of neighbouring elements, is tiled so that it
+//! accumulates in registers (`contraction`); of anything else the innermost loop becomes vector code
+//! where it writes (or, for a reduction, reads) neighbouring elements. At last the outermost loops
+//! are spread over the workers. Every rule is a list of scheduling steps; a refusal means that it
+//! does not fit the nest, and the next one is tried.
 
-use crate::schedule::annotate::{parallel, vectorize};
-use crate::schedule::tree::{loop_at, stage_loops};
-use cora_ir::Expr;
-use cora_ir::loops::{Block, BlockRole, LoopModule};
-use cora_ir::schedule::LoopRef;
+mod attach;
+mod contraction;
+mod nest;
 
+use crate::schedule::apply_step;
+use crate::schedule::compute_inline::compute_inline;
+use crate::schedule::tree::reads_below;
+use cora_ir::loops::{BlockRole, For, LoopModule, Stmt};
+use cora_ir::schedule::{LoopRef, Step, StepKind};
+use cora_ir::{Expr, Role, TensorId, UnOp};
+use nest::Nest;
+
+/// Lanes of a vector.
 const LANES: i64 = 16;
+/// Outermost loops of fewer iterations than this are fused with the next one.
+const FEW: i64 = 32;
+/// Operations that are cheaper to repeat than to store.
+const CHEAP: usize = 2;
 
 /// Schedules every top-level nest.
 pub fn default_schedule(m: &mut LoopModule) {
-    let mut stages: Vec<_> = m.blocks().iter().map(|b| b.stage).collect();
-    stages.dedup();
-    for stage in stages {
-        let loops = stage_loops(m, stage);
-        let name = |p: &Vec<usize>, m: &LoopModule| LoopRef {
-            stage: m.env.tensors[stage].name.clone(),
-            name: m.env.vars[loop_at(&m.body, p).var].name.clone(),
-        };
-        let (Some(first), Some(last)) = (loops.first(), loops.last()) else { continue };
-        let (outer, inner) = (name(first, m), name(last, m));
-        // A refusal only means that the rule does not fit this nest.
-        let _ = parallel(m, &outer);
-        let block = m.blocks().into_iter().find(|b| b.stage == stage && b.role != BlockRole::Init).cloned();
-        if let Some(b) = block
-            && inner != outer
-            && contiguous(m, &b, loop_at(&m.body, last).var)
-        {
-            let _ = vectorize(m, &inner, Some(LANES));
+    for stage in stages(m) {
+        if cheap(m, stage) {
+            let name = m.env.tensors[stage].name.clone();
+            // A refusal only means that the rule does not fit this stage.
+            let _ = compute_inline(m, &name);
         }
+    }
+    for stage in stages(m).into_iter().rev() {
+        attach::attach(m, stage);
+        let _ = attempt(m, |m| contraction::row_tiles(m, stage))
+            || attempt(m, |m| contraction::column_tiles(m, stage))
+            || attempt(m, |m| innermost(m, stage));
+    }
+    for n in 0..m.body.len() {
+        spread(m, n);
     }
 }
 
-/// Whether the last dimension of every access that moves with `var` is `var` itself.
-fn contiguous(m: &LoopModule, b: &Block, var: cora_ir::VarId) -> bool {
-    let Some(iter) = b.iters.iter().find(|i| m.env.pool.as_var(i.binding) == Some(var)) else { return false };
-    let mut ok = true;
-    let mut check = |index: &[cora_ir::ExprId]| {
-        for (d, &e) in index.iter().enumerate() {
-            if m.env.pool.uses_var(e, iter.var) {
-                ok &= d + 1 == index.len() && m.env.pool.as_var(e) == Some(iter.var);
-            }
+/// The stages of the nests in order.
+fn stages(m: &LoopModule) -> Vec<TensorId> {
+    let mut out: Vec<TensorId> = Vec::new();
+    for b in m.blocks() {
+        if !out.contains(&b.stage) {
+            out.push(b.stage);
         }
+    }
+    out
+}
+
+/// Applies a rule, or leaves the module as it is.
+fn attempt(m: &mut LoopModule, rule: impl FnOnce(&mut LoopModule) -> Option<()>) -> bool {
+    let saved = m.clone();
+    if rule(m).is_some() {
+        return true;
+    }
+    *m = saved;
+    false
+}
+
+/// Applies a step; nothing if it is refused.
+fn step(m: &mut LoopModule, kind: StepKind) -> Option<()> {
+    apply_step(m, &Step { kind, span: Default::default() }).ok()
+}
+
+/// An intermediate of a few operations on few elements, none of them slow, that no contraction reads.
+fn cheap(m: &LoopModule, stage: TensorId) -> bool {
+    if m.env.tensors[stage].role != Role::Temp {
+        return false;
+    }
+    let Some(Stmt::For(nest)) = m.body.iter().find(|s| matches!(s, Stmt::For(l) if l.stage == stage)) else {
+        return false;
     };
-    m.env.pool.walk(b.value, &mut |_, n| {
-        if let Expr::Load { index, .. } = n {
-            check(index);
+    let mut ops = 0;
+    let mut slow = false;
+    Stmt::For(nest.clone()).walk(&mut |s| {
+        if let Stmt::Block(b) = s {
+            slow |= b.role != BlockRole::Compute;
+            m.env.pool.walk(b.value, &mut |_, n| match n {
+                Expr::Un(UnOp::Neg | UnOp::Abs | UnOp::Not, _) | Expr::Bin(..) | Expr::Select(..) => ops += 1,
+                Expr::Un(..) | Expr::Call(..) => slow = true,
+                _ => {}
+            });
         }
     });
-    check(&b.index);
-    ok
+    let summed = m.blocks().into_iter().any(|b| {
+        let block = [Stmt::Block(b.clone())];
+        b.stage != stage && matches!(b.role, BlockRole::Update(_)) && {
+            contraction::factors(m, b).is_some() && reads_below(&m.env.pool, &block).contains(&stage)
+        }
+    });
+    !slow && ops <= CHEAP && !summed
+}
+
+/// Vector code for the innermost loop, if all its accesses are to neighbours or do not move.
+fn innermost(m: &mut LoopModule, stage: TensorId) -> Option<()> {
+    let nest = Nest::of(m, stage)?;
+    let last = nest.loops.last()?;
+    let iter = nest.block.iters.iter().find(|i| m.env.pool.as_var(i.binding) == Some(last.var))?.var;
+    if !nest.contiguous(m, iter) {
+        return None;
+    }
+    step(m, StepKind::Vectorize { target: nest.at(last), width: Some(LANES) })
+}
+
+/// Spreads a top-level nest over the workers, its outermost loops fused where there are few iterations.
+fn spread(m: &mut LoopModule, n: usize) {
+    let Stmt::For(outer) = &m.body[n] else { return };
+    let reference = |m: &LoopModule, l: &For| LoopRef {
+        stage: m.env.tensors[l.stage].name.clone(),
+        name: m.env.vars[l.var].name.clone(),
+    };
+    let few = m.env.pool.as_int(outer.extent).is_some_and(|e| e < FEW);
+    let mut target = reference(m, outer);
+    if let (true, [Stmt::For(inner)]) = (few, outer.body.as_slice())
+        && matches!(inner.body.as_slice(), [Stmt::For(_), ..])
+    {
+        let name = "spread".to_owned();
+        let loops = vec![target.clone(), reference(m, inner)];
+        if step(m, StepKind::Fuse { loops, name: name.clone(), pad: 1 }).is_some() {
+            target.name = name;
+        }
+    }
+    let _ = step(m, StepKind::Parallel { target });
 }

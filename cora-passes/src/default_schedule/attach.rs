@@ -1,0 +1,106 @@
+//! Where a stage is computed beside its readers.
+//!
+//! A loop is a place for a stage if every reader is inside it, every loop down to it steers the
+//! elements that are read (so nothing is computed twice), and enough is left inside for the stage to
+//! be worth its own loops: the last dimension, or a tile of rows and columns of a contraction.
+
+use super::contraction::Contraction;
+use super::step;
+use crate::schedule::tree::is_reduction_var;
+use cora_ir::loops::{Block, BlockRole, For, LoopModule, Stmt};
+use cora_ir::schedule::{LoopRef, StepKind};
+use cora_ir::{Expr, ExprId, Role, TensorId, VarId};
+use rustc_hash::FxHashMap;
+
+/// A read of the stage: the loops around it, and its index over their variables.
+struct Reader {
+    loops: Vec<For>,
+    block: Block,
+    /// Over the block's own iterators, and over the loops' variables.
+    raw: Vec<ExprId>,
+    index: Vec<ExprId>,
+}
+
+/// Attaches `stage` at the innermost such loop, if there is one.
+pub(super) fn attach(m: &mut LoopModule, stage: TensorId) -> Option<()> {
+    if m.env.tensors[stage].role != Role::Temp {
+        return None;
+    }
+    let block = m.blocks().into_iter().find(|b| b.stage == stage && b.role != BlockRole::Init)?.clone();
+    let left: Vec<usize> = match Contraction::of(m, stage) {
+        Some(c) if !c.has_batches() => return None,
+        Some(c) => c.tiled(m),
+        None if block.role == BlockRole::Compute => vec![block.index.len().checked_sub(1)?],
+        None => Vec::new(),
+    };
+    let readers = readers(m, stage);
+    let first = readers.first()?;
+    let mut place = None;
+    for (n, l) in first.loops.iter().enumerate() {
+        let around = |r: &Reader| r.loops.get(n).is_some_and(|x| x.var == l.var);
+        if !readers.iter().all(|r| around(r) && steers(m, r, first, l.var) && leaves(m, r, n, &left)) {
+            break;
+        }
+        place = Some(n);
+    }
+    let l = &first.loops[place?];
+    let at = LoopRef { stage: m.env.tensors[l.stage].name.clone(), name: m.env.vars[l.var].name.clone() };
+    step(m, StepKind::ComputeAt { stage: m.env.tensors[stage].name.clone(), at })
+}
+
+/// Whether different iterations of the loop read different elements, the same ones as the first reader:
+/// the loop moves dimensions of the reader's own, and these are positions of what is read.
+fn steers(m: &LoopModule, r: &Reader, first: &Reader, var: VarId) -> bool {
+    let pool = &m.env.pool;
+    let moved: Vec<usize> = (0..r.index.len()).filter(|&p| pool.uses_var(r.index[p], var)).collect();
+    let own = |p: &usize| pool.as_var(r.raw[*p]).is_some() && r.index[*p] == first.index[*p];
+    let also = (0..r.index.len()).filter(|&p| pool.uses_var(first.index[p], var)).count();
+    !moved.is_empty() && moved.len() == also && moved.iter().all(own) && !is_reduction_var(pool, &r.block, var)
+}
+
+/// Whether the positions `left` still move inside loop `n`.
+fn leaves(m: &LoopModule, r: &Reader, n: usize, left: &[usize]) -> bool {
+    left.iter()
+        .all(|&p| r.loops[n + 1..].iter().any(|l| r.index.get(p).is_some_and(|&e| m.env.pool.uses_var(e, l.var))))
+}
+
+fn readers(m: &mut LoopModule, stage: TensorId) -> Vec<Reader> {
+    fn go(body: &[Stmt], loops: &mut Vec<For>, out: &mut Vec<(Vec<For>, Block)>) {
+        for s in body {
+            match s {
+                Stmt::For(l) => {
+                    loops.push(For { body: Vec::new(), ..l.clone() });
+                    go(&l.body, loops, out);
+                    loops.pop();
+                }
+                Stmt::Block(b) => out.push((loops.clone(), b.clone())),
+            }
+        }
+    }
+    let mut blocks = Vec::new();
+    go(&m.body, &mut Vec::new(), &mut blocks);
+    let mut out = Vec::new();
+    for (loops, block) in blocks {
+        let mut found: Vec<Vec<ExprId>> = Vec::new();
+        for &e in std::iter::once(&block.value).chain(&block.index) {
+            m.env.pool.walk(e, &mut |_, n| {
+                if let Expr::Load { tensor, index, .. } = n
+                    && *tensor == stage
+                {
+                    found.push(index.to_vec());
+                }
+            });
+        }
+        let map: FxHashMap<VarId, ExprId> = block.iters.iter().map(|i| (i.var, i.binding)).collect();
+        for index in found {
+            let pool = &mut m.env.pool;
+            let over = |e: &ExprId| {
+                let e = pool.substitute(*e, &map);
+                cora_ir::affine::normalize(pool, e)
+            };
+            let at = index.iter().map(over).collect();
+            out.push(Reader { loops: loops.clone(), block: block.clone(), raw: index, index: at });
+        }
+    }
+    out
+}

@@ -1,0 +1,278 @@
+//! Tiles of reductions that accumulate in registers.
+//!
+//! In `C[.., i, .., j] += A[.., i, .., k] * B[.., k, .., j]` the loops of the result are *rows*, on which
+//! only A depends, *columns*, on which only B depends, and *batches*, on which both do. A tile of rows
+//! and columns reads each element of A and B once and uses it for all columns or rows of the tile.
+
+use super::nest::{Loop, Nest, moves_by_one};
+use super::{LANES, step};
+use crate::schedule::annotate::constant_bound;
+use crate::schedule::tree::{enclosing, loop_at, stage_loops};
+use cora_ir::loops::{Block, BlockRole, LoopModule};
+use cora_ir::schedule::{LoopRef, StepKind, Tail};
+use cora_ir::{BinOp, Combiner, Expr, ExprId, Scope, TensorId, VarId};
+
+/// Rows of a register tile; with two vectors of columns that is 28 accumulators.
+const ROWS: i64 = 14;
+/// Columns of a tile with rows.
+const COLUMNS: i64 = 2 * LANES;
+/// Columns of a tile of one row.
+const WIDE: i64 = 4 * LANES;
+/// Rows of a task: tiles that use a panel of columns while it is near.
+const TASK: i64 = 4 * ROWS;
+/// Reduced iterations that are unrolled.
+const UNROLL: i64 = 4;
+
+/// A read: the tensor and its index over the block's iterators.
+pub(super) type Read = (TensorId, Vec<ExprId>);
+
+/// The two reads whose product a block sums, if it does that.
+pub(super) fn factors(m: &LoopModule, b: &Block) -> Option<[Read; 2]> {
+    if b.role != BlockRole::Update(Combiner::Sum) {
+        return None;
+    }
+    let Expr::Bin(BinOp::Mul, x, y) = *m.env.pool.get(b.value) else { return None };
+    let read = |e: ExprId| match m.env.pool.get(e) {
+        Expr::Load { tensor, index, .. } => Some((*tensor, index.to_vec())),
+        _ => None,
+    };
+    Some([read(x)?, read(y)?])
+}
+
+/// A nest as a contraction.
+pub(super) struct Contraction {
+    nest: Nest,
+    /// The iterator of the last dimension of the result, and the loop that runs it.
+    column: VarId,
+    inner: Loop,
+    batches: Vec<Loop>,
+    rows: Vec<Loop>,
+    columns: Vec<Loop>,
+    reduced: Vec<Loop>,
+    /// The factor that moves with the columns.
+    b: Read,
+}
+
+impl Contraction {
+    pub(super) fn of(m: &LoopModule, stage: TensorId) -> Option<Self> {
+        let nest = Nest::of(m, stage)?;
+        let column = m.env.pool.as_var(*nest.block.index.last()?)?;
+        let pool = &m.env.pool;
+        let uses = |r: &Read, v: VarId| r.1.iter().any(|&e| pool.uses_var(e, v));
+        let (a, b) = match factors(m, &nest.block)? {
+            [a, b] if uses(&b, column) && !uses(&a, column) => (a, b),
+            [b, a] if uses(&b, column) && !uses(&a, column) => (a, b),
+            _ => return None,
+        };
+        let (mut batches, mut rows, mut columns, mut reduced, mut inner) = (vec![], vec![], vec![], vec![], None);
+        for l in &nest.loops {
+            let iters: Vec<VarId> =
+                nest.block.iters.iter().filter(|i| pool.uses_var(i.binding, l.var)).map(|i| i.var).collect();
+            let of = |r: &Read| iters.iter().any(|&v| uses(r, v));
+            if l.reduced {
+                reduced.push(l.clone());
+            } else if iters == [column] {
+                inner = Some(l.clone());
+            } else {
+                match (of(&a), of(&b)) {
+                    (true, false) => rows.push(l.clone()),
+                    (false, _) => columns.push(l.clone()),
+                    (true, true) => batches.push(l.clone()),
+                }
+            }
+        }
+        Some(Self { inner: inner?, nest, column, batches, rows, columns, reduced, b })
+    }
+
+    /// The positions in the result's index that a tile must leave: the last row's and the columns'.
+    pub(super) fn tiled(&self, m: &LoopModule) -> Vec<usize> {
+        let pool = &m.env.pool;
+        let row = self.rows.last().and_then(|l| {
+            let iter = self.nest.block.iters.iter().find(|i| pool.uses_var(i.binding, l.var))?;
+            self.nest.block.index.iter().position(|&e| pool.uses_var(e, iter.var))
+        });
+        row.into_iter().chain([self.nest.block.index.len() - 1]).collect()
+    }
+
+    /// Whether the loops outside the nest after attaching would be batches.
+    pub(super) fn has_batches(&self) -> bool {
+        !self.batches.is_empty()
+    }
+}
+
+fn names(loops: &[Loop]) -> Vec<String> {
+    loops.iter().map(|l| l.name.clone()).collect()
+}
+
+fn fuse(m: &mut LoopModule, nest: &Nest, loops: &[String], name: &str) -> Option<()> {
+    let loops = loops.iter().map(|l| nest.named(l)).collect();
+    step(m, StepKind::Fuse { loops, name: name.to_owned(), pad: 1 })
+}
+
+fn split(m: &mut LoopModule, nest: &Nest, l: &str, factor: i64, outer: &str, inner: &str) -> Option<()> {
+    let (outer, inner) = (outer.to_owned(), inner.to_owned());
+    step(m, StepKind::Split { target: nest.named(l), factor, outer, inner, tail: Tail::Exact })
+}
+
+/// A contraction in tiles of rows and columns, in tasks of several tiles of rows.
+pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
+    let c = Contraction::of(m, stage)?;
+    if c.rows.is_empty() {
+        return None;
+    }
+    let (nest, mut batch) = (&c.nest, names(&c.batches));
+    let all = [&c.batches[..], &c.rows, &c.columns, std::slice::from_ref(&c.inner), &c.reduced].concat();
+    reorder(m, nest, names(&all))?;
+    let mut row = names(&c.rows);
+    if row.len() > 1 {
+        fuse(m, nest, &row, "row")?;
+        row = vec!["row".to_owned()];
+    }
+    if !moves_by_one(m, &c.b.1, c.column) {
+        if batch.len() > 1 {
+            fuse(m, nest, &batch, "batches")?;
+            batch = vec!["batches".to_owned()];
+        }
+        transpose(m, &c, stage, batch.last())?;
+    }
+    let mut row = row.remove(0);
+    let mut order = batch.clone();
+    let bound = |m: &LoopModule, l: &str| {
+        let path = stage_loops(m, stage).into_iter().find(|p| m.env.vars[loop_at(&m.body, p).var].name == l)?;
+        constant_bound(&m.env.pool, loop_at(&m.body, &path).extent)
+    };
+    if bound(m, &row).is_none_or(|b| b > TASK) {
+        split(m, nest, &row, TASK, "task", "near")?;
+        order.push("task".to_owned());
+        row = "near".to_owned();
+    }
+    let task = order.len();
+    order.extend(names(&c.columns));
+    let width = bound(m, &c.inner.name);
+    let inner = if width.is_none_or(|b| b > COLUMNS) {
+        split(m, nest, &c.inner.name, COLUMNS, "co", "ci")?;
+        order.push("co".to_owned());
+        "ci".to_owned()
+    } else {
+        c.inner.name.clone()
+    };
+    if bound(m, &row).is_none_or(|b| b > ROWS) {
+        split(m, nest, &row, ROWS, "ro", "ri")?;
+        order.push("ro".to_owned());
+        row = "ri".to_owned();
+    }
+    let at = order.last()?.clone();
+    let unrolled = reduced_order(m, &c, &mut order);
+    order.extend([row.clone(), inner.clone()]);
+    reorder(m, nest, order.clone())?;
+    accumulate(m, nest, &at, &[&row], &inner, unrolled)?;
+    if !c.nest.attached && moves_by_one(m, &c.b.1, c.column) && task > 1 {
+        // Tasks of all batches in one list; a refusal leaves them nested.
+        let _ = fuse(m, nest, &order[..task], "tile");
+    }
+    Some(())
+}
+
+/// A reduction of neighbours in tiles of one row: every access that moves with the columns goes from
+/// neighbour to neighbour.
+pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
+    let nest = Nest::of(m, stage)?;
+    if !matches!(nest.block.role, BlockRole::Update(_)) {
+        return None;
+    }
+    let column = m.env.pool.as_var(*nest.block.index.last()?)?;
+    let inner = nest
+        .loops
+        .iter()
+        .find(|l| nest.block.iters.iter().any(|i| i.var == column && m.env.pool.as_var(i.binding) == Some(l.var)))?;
+    let moved = nest.reads(m).iter().any(|r| r.1.iter().any(|&e| m.env.pool.uses_var(e, column)));
+    if !moved || !nest.contiguous(m, column) || inner.reduced {
+        return None;
+    }
+    let (mut order, mut reduced) = (Vec::new(), Vec::new());
+    for l in nest.loops.iter().filter(|l| l.var != inner.var) {
+        if l.reduced { reduced.push(l.name.clone()) } else { order.push(l.name.clone()) }
+    }
+    let bound = constant_bound(&m.env.pool, inner.extent);
+    let mut lanes = inner.name.clone();
+    if bound.is_none_or(|b| b > WIDE) {
+        split(m, &nest, &inner.name, WIDE, "co", "ci")?;
+        order.push("co".to_owned());
+        lanes = "ci".to_owned();
+    }
+    let at = order.last()?.clone();
+    order.extend(reduced);
+    order.push(lanes.clone());
+    reorder(m, &nest, order)?;
+    accumulate(m, &nest, &at, &[], &lanes, None)
+}
+
+/// Adds the reduced loops to the order; the last one is split for unrolling where it divides.
+fn reduced_order(m: &mut LoopModule, c: &Contraction, order: &mut Vec<String>) -> Option<String> {
+    let (last, outer) = c.reduced.split_last()?;
+    order.extend(names(outer));
+    let even = m.env.pool.as_int(last.extent).is_some_and(|e| e % UNROLL == 0 && e > UNROLL);
+    if even && split(m, &c.nest, &last.name, UNROLL, "ko", "ku").is_some() {
+        order.extend(["ko".to_owned(), "ku".to_owned()]);
+        return Some("ku".to_owned());
+    }
+    order.push(last.name.clone());
+    None
+}
+
+fn reorder(m: &mut LoopModule, nest: &Nest, order: Vec<String>) -> Option<()> {
+    if order.len() < 2 {
+        return Some(());
+    }
+    step(m, StepKind::Reorder { stage: nest.stage.clone(), order })
+}
+
+/// Sums one iteration of loop `at` in registers: `rows` unrolled, `lanes` in vectors.
+fn accumulate(
+    m: &mut LoopModule,
+    nest: &Nest,
+    at: &str,
+    rows: &[&str],
+    lanes: &str,
+    unrolled: Option<String>,
+) -> Option<()> {
+    let name = m.env.fresh_tensor_name(&format!("{}.acc", nest.stage));
+    let (stage, scope) = (nest.stage.clone(), Scope::Reg);
+    step(m, StepKind::CacheWrite { stage, name: name.clone(), scope, at: nest.named(at) })?;
+    for of in [&name, &nest.stage] {
+        let named = |l: &str| LoopRef { stage: of.clone(), name: l.to_owned() };
+        step(m, StepKind::Vectorize { target: named(lanes), width: Some(LANES) })?;
+        // There is no loop over vectors where one is enough.
+        let _ = step(m, StepKind::Unroll { target: named(&format!("{lanes}_o")) });
+        for row in rows {
+            step(m, StepKind::Unroll { target: named(row) })?;
+        }
+    }
+    if let Some(k) = unrolled {
+        step(m, StepKind::Unroll { target: LoopRef { stage: name, name: k } })?;
+    }
+    Some(())
+}
+
+/// Copies the factor with the columns' dimension innermost, where all rows can use the copy.
+fn transpose(m: &mut LoopModule, c: &Contraction, stage: TensorId, batch: Option<&String>) -> Option<()> {
+    let pool = &m.env.pool;
+    let moved: Vec<usize> = (0..c.b.1.len()).filter(|&d| pool.uses_var(c.b.1[d], c.column)).collect();
+    let [moved] = moved.as_slice() else { return None };
+    let mut layout: Vec<usize> = (0..c.b.1.len()).filter(|d| d != moved).collect();
+    layout.push(*moved);
+    let at = match batch {
+        Some(l) => c.nest.named(l),
+        None => {
+            let path = stage_loops(m, stage).into_iter().next()?;
+            let l = *enclosing(&m.body, &path).last()?;
+            LoopRef { stage: m.env.tensors[l.stage].name.clone(), name: m.env.vars[l.var].name.clone() }
+        }
+    };
+    let name = m.env.fresh_tensor_name(&format!("{}.copy", c.nest.stage));
+    let reads = c.nest.reads(m);
+    let same: Vec<&Read> = reads.iter().filter(|r| r.0 == c.b.0).collect();
+    let access = if same.len() > 1 { same.iter().position(|r| r.1 == c.b.1) } else { None };
+    let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[c.b.0].name.clone());
+    step(m, StepKind::CacheRead { stage, tensor, name, scope: Scope::Local, at, layout, access })
+}

@@ -1,0 +1,73 @@
+//! The loops and the main block of a stage that is still as it was lowered or attached.
+
+use crate::schedule::tree::{is_reduction_var, loop_at, stage_loops};
+use cora_ir::loops::{Block, BlockRole, LoopModule};
+use cora_ir::schedule::LoopRef;
+use cora_ir::{Expr, ExprId, TensorId, VarId};
+
+/// One loop of the stage.
+#[derive(Clone)]
+pub(super) struct Loop {
+    pub name: String,
+    pub var: VarId,
+    pub extent: ExprId,
+    pub reduced: bool,
+}
+
+/// A stage's own loops, outermost first, and its main block.
+pub(super) struct Nest {
+    pub stage: String,
+    pub loops: Vec<Loop>,
+    pub block: Block,
+    /// Whether it is inside another stage's loop.
+    pub attached: bool,
+}
+
+impl Nest {
+    pub(super) fn of(m: &LoopModule, stage: TensorId) -> Option<Self> {
+        let block = m.blocks().into_iter().find(|b| b.stage == stage && b.role != BlockRole::Init)?.clone();
+        let paths = stage_loops(m, stage);
+        let loops = paths
+            .iter()
+            .map(|p| {
+                let l = loop_at(&m.body, p);
+                let reduced = is_reduction_var(&m.env.pool, &block, l.var);
+                Loop { name: m.env.vars[l.var].name.clone(), var: l.var, extent: l.extent, reduced }
+            })
+            .collect();
+        let attached = paths.first().is_some_and(|p| p.len() > 1);
+        Some(Self { stage: m.env.tensors[stage].name.clone(), loops, block, attached })
+    }
+
+    pub(super) fn named(&self, name: &str) -> LoopRef {
+        LoopRef { stage: self.stage.clone(), name: name.to_owned() }
+    }
+
+    pub(super) fn at(&self, l: &Loop) -> LoopRef {
+        self.named(&l.name)
+    }
+
+    /// Every distinct read.
+    pub(super) fn reads(&self, m: &LoopModule) -> Vec<(TensorId, Vec<ExprId>)> {
+        let mut out = Vec::new();
+        m.env.pool.walk(self.block.value, &mut |_, n| {
+            if let Expr::Load { tensor, index, .. } = n {
+                out.push((*tensor, index.to_vec()));
+            }
+        });
+        out
+    }
+
+    /// Whether the last dimension of every access that moves with iterator `var` is `var` itself.
+    pub(super) fn contiguous(&self, m: &LoopModule, var: VarId) -> bool {
+        self.reads(m).iter().all(|r| moves_by_one(m, &r.1, var)) && moves_by_one(m, &self.block.index, var)
+    }
+}
+
+/// Whether an access either does not move with `var`, or goes from neighbour to neighbour.
+pub(super) fn moves_by_one(m: &LoopModule, index: &[ExprId], var: VarId) -> bool {
+    index
+        .iter()
+        .enumerate()
+        .all(|(d, &e)| !m.env.pool.uses_var(e, var) || (d + 1 == index.len() && m.env.pool.as_var(e) == Some(var)))
+}
