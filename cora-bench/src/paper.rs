@@ -1,12 +1,15 @@
 //! `cora-bench paper`: datasets, work, prelude memory and activation memory, by formula and by our compiler.
 
 use crate::analytic::{self, geomean, mean};
+use crate::csf::CsfTables;
 use crate::datasets::{self, Dataset};
+use crate::layer_work::LayerWork;
 use crate::tables::{ENCODER6, ProgramTables};
 use clap::ValueEnum;
 use cora::driver::Failure;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// What to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -39,6 +42,9 @@ pub struct Args {
     /// The folder of length files; `../shared/lengths` where it exists.
     #[arg(long)]
     pub lengths_dir: Option<PathBuf>,
+    /// With `prelude-memory`: also how long our tables, and those of a sparse compiler, take to build (one core).
+    #[arg(long)]
+    pub time: bool,
     /// One JSON object a line on standard output.
     #[arg(long)]
     pub json: bool,
@@ -58,6 +64,8 @@ struct Row {
     cells: Vec<String>,
     /// What the summary is over.
     ratio: f64,
+    /// Multiply-adds issued over useful ones, by our schedules.
+    ours: f64,
 }
 
 /// Computes and prints.
@@ -76,6 +84,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Topic::PreludeMemory => Some(ProgramTables::compile("encoder6", ENCODER6)?),
         _ => None,
     };
+    let work = match args.topic {
+        Topic::Flops => Some(LayerWork::new()?),
+        _ => None,
+    };
     let mut rows = Vec::new();
     for d in &all {
         if args.topic == Topic::Datasets {
@@ -87,7 +99,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             if batches.len() < args.batches && !args.json {
                 eprintln!("note: `{}` holds only {} batches of {size}", d.name, batches.len());
             }
-            rows.push(row(args.topic, ours.as_ref(), d, size, &batches)?);
+            rows.push(row(args.topic, ours.as_ref(), work.as_ref(), args.time, d, size, &batches)?);
         }
     }
     if args.json {
@@ -115,12 +127,14 @@ fn dataset_row(d: &Dataset) -> Row {
     });
     let floor = s.mean.floor();
     let cells = vec![d.name.clone(), s.sequences.to_string(), s.min.to_string(), floor.to_string(), s.max.to_string()];
-    Row { json: object(json), cells, ratio: 1.0 }
+    Row { json: object(json), cells, ratio: 1.0, ours: 1.0 }
 }
 
 fn row(
     topic: Topic,
     ours: Option<&ProgramTables>,
+    work: Option<&LayerWork>,
+    time: bool,
     d: &Dataset,
     size: usize,
     batches: &[&[i64]],
@@ -129,7 +143,13 @@ fn row(
         Topic::Flops => {
             let f: Vec<_> = batches.iter().map(|b| analytic::flops(b)).collect();
             let (dense, real, ideal) = (mean(&f, |f| f.dense), mean(&f, |f| f.real), mean(&f, |f| f.ideal));
-            (vec![("dense_gmac", dense), ("real_gmac", real), ("ideal_gmac", ideal)], real / ideal)
+            let mut values = vec![("dense_gmac", dense), ("real_gmac", real), ("ideal_gmac", ideal)];
+            if let Some(work) = work {
+                let w: Vec<_> = batches.iter().map(|b| work.multiply_adds(b)).collect();
+                values.push(("ours_useful_gmac", mean(&w, |w| w.0)));
+                values.push(("ours_issued_gmac", mean(&w, |w| w.1)));
+            }
+            (values, real / ideal)
         }
         Topic::PreludeMemory => {
             let m: Vec<_> = batches.iter().map(|b| analytic::prelude_memory(b)).collect();
@@ -144,6 +164,12 @@ fn row(
                 let t = batches.iter().map(|b| tables.bytes(b)).collect::<Result<Vec<_>, _>>()?;
                 values.push(("ours_storage_kb", mean(&t, |t| t.storage as f64 / 1024.0)));
                 values.push(("ours_fusion_kb", mean(&t, |t| t.fusion as f64 / 1024.0)));
+                if time {
+                    let ours = batches.iter().map(|b| tables.build_time(b, BUILDS)).collect::<Result<Vec<_>, _>>()?;
+                    let sparse: Vec<Duration> = batches.iter().map(|b| csf_time(b)).collect();
+                    values.push(("sparse_us", mean(&sparse, |t| t.as_secs_f64() * 1e6)));
+                    values.push(("ours_us", mean(&ours, |t| t.as_secs_f64() * 1e6)));
+                }
             }
             (values, 1.0)
         }
@@ -158,23 +184,44 @@ fn row(
         json.insert(name.to_owned(), json!(v));
         cells.push(if topic == Topic::Flops { format!("{v:.5}") } else { format!("{v:.3}") });
     }
+    let mut ours_ratio = 1.0;
     match topic {
         Topic::Flops => {
             let (dense, ideal) = (values[0].1, values[2].1);
-            cells.extend([format!("{:.4}", dense / ideal), format!("{ratio:.4}")]);
+            ours_ratio = values[4].1 / values[3].1;
+            cells.extend([format!("{:.4}", dense / ideal), format!("{ratio:.4}"), format!("{ours_ratio:.4}")]);
         }
         Topic::ActivationMemory => cells.push(format!("{ratio:.4}")),
         _ => {}
     }
-    Ok(Row { json, cells, ratio })
+    Ok(Row { json, cells, ratio, ours: ours_ratio })
+}
+
+/// How often tables are built for a time.
+const BUILDS: usize = 21;
+
+/// Median time of building the tables of a sparse compiler.
+fn csf_time(lengths: &[i64]) -> Duration {
+    let mut times: Vec<Duration> = (0..BUILDS)
+        .map(|_| {
+            let start = Instant::now();
+            let tables = std::hint::black_box(CsfTables::build(lengths));
+            let time = start.elapsed();
+            drop(tables);
+            time
+        })
+        .collect();
+    times.sort_unstable();
+    times[BUILDS / 2]
 }
 
 fn render(args: &Args, rows: &[Row]) -> String {
     let (unit, head): (&str, &[&str]) = match args.topic {
         Topic::Datasets => ("lengths of the first sequences", &["dataset", "sequences", "min", "mean", "max"]),
         Topic::Flops => (
-            "10^9 multiply-adds of an encoder layer, mean over batches",
-            &["dataset", "batch", "dense", "real", "ideal", "dense/ideal", "real/ideal"],
+            "10^9 multiply-adds of an encoder layer, mean over batches; `useful` and `issued` count our schedule's, \
+             masked lanes included, the rest is the paper's model",
+            &["dataset", "batch", "dense", "real", "ideal", "useful", "issued", "dense/ideal", "real/ideal", "ours"],
         ),
         Topic::PreludeMemory => (
             "kB of the prelude's tables of a six-layer encoder, mean over batches; `ours` as built, the rest a model",
@@ -188,6 +235,8 @@ fn render(args: &Args, rows: &[Row]) -> String {
                 "fusion opt.",
                 "ours storage",
                 "ours fusion",
+                "sparse us",
+                "ours us",
             ],
         ),
         Topic::ActivationMemory => (
@@ -206,7 +255,9 @@ fn render(args: &Args, rows: &[Row]) -> String {
         }
         text.push('\n');
     };
-    line(&mut head.iter().copied());
+    // Columns that were not asked for have no cells.
+    let columns = rows.first().map_or(head.len(), |r| r.cells.len());
+    line(&mut head.iter().copied().take(columns));
     for r in rows {
         line(&mut r.cells.iter().map(String::as_str));
     }
@@ -218,6 +269,10 @@ fn render(args: &Args, rows: &[Row]) -> String {
     for size in &args.batch {
         let ratios: Vec<f64> = rows.iter().filter(|r| r.cells[1] == size.to_string()).map(|r| r.ratio).collect();
         text.push_str(&format!("geomean {what} at batch {size}: {:.4}\n", geomean(&ratios)));
+        if args.topic == Topic::Flops {
+            let ours: Vec<f64> = rows.iter().filter(|r| r.cells[1] == size.to_string()).map(|r| r.ours).collect();
+            text.push_str(&format!("geomean issued/useful of ours at batch {size}: {:.4}\n", geomean(&ours)));
+        }
     }
     text
 }

@@ -12,6 +12,7 @@ use cora::runtime::Limits;
 use cora::runtime::abi::{Ix, IxOp, ProgramDesc, TableKind};
 use cora::runtime::prelude::{Batch, Prelude};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The program that is measured.
 pub const ENCODER6: &str = include_str!("../../examples/encoder6.cora");
@@ -65,6 +66,23 @@ impl ProgramTables {
             *(if storage { &mut bytes.storage } else { &mut bytes.fusion }) += table.bytes() as u64;
         }
         Ok(bytes)
+    }
+
+    /// Median time of `repeat` builds of a batch's tables on one core, checks of the batch included.
+    ///
+    /// # Errors
+    /// As [`ProgramTables::bytes`].
+    pub fn build_time(&self, lens: &[i64], repeat: usize) -> Result<Duration, Failure> {
+        let batch = Batch::from_named(self.prelude.desc(), [("M", lens.len() as i64)], [("lens", lens.to_vec())])?;
+        let mut times = Vec::new();
+        for _ in 0..repeat.max(1) {
+            let start = Instant::now();
+            let tables = self.prelude.build(&batch, &Limits::default())?;
+            times.push(start.elapsed());
+            drop(tables);
+        }
+        times.sort_unstable();
+        Ok(times[times.len() / 2])
     }
 
     /// Name of each table and whether it counts as storage, in building order.

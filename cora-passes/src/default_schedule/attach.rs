@@ -4,10 +4,12 @@
 //! elements that are read (so nothing is computed twice), and enough is left inside for the stage to
 //! be worth its own loops: the last dimension, or a tile of rows and columns of a contraction.
 
-use super::contraction::Contraction;
+use super::contraction::{Contraction, factors, neighbours};
+use super::nest::Nest;
 use super::step;
+use crate::schedule::compute_at::reads_box;
 use crate::schedule::tree::is_reduction_var;
-use cora_ir::loops::{Block, BlockRole, For, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, StepKind};
 use cora_ir::{Expr, ExprId, Role, TensorId, VarId};
 use rustc_hash::FxHashMap;
@@ -31,13 +33,21 @@ pub(super) fn attach(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         Some(c) if !c.has_batches() => return None,
         Some(c) => c.tiled(m),
         None if block.role == BlockRole::Compute => vec![block.index.len().checked_sub(1)?],
+        None if neighbours(m, &Nest::of(m, stage)?).is_some() => vec![block.index.len().checked_sub(1)?],
         None => Vec::new(),
     };
     let readers = readers(m, stage);
+    // Two contractions have tiles of their own.
+    if factors(m, &block).is_some() && readers.iter().any(|r| factors(m, &r.block).is_some()) {
+        return None;
+    }
     let first = readers.first()?;
     let mut place = None;
     for (n, l) in first.loops.iter().enumerate() {
         let around = |r: &Reader| r.loops.get(n).is_some_and(|x| x.var == l.var);
+        if !matches!(l.kind, LoopKind::Serial | LoopKind::Parallel) {
+            break;
+        }
         if !readers.iter().all(|r| around(r) && steers(m, r, first, l.var) && leaves(m, r, n, &left)) {
             break;
         }
@@ -45,6 +55,10 @@ pub(super) fn attach(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     }
     let l = &first.loops[place?];
     let at = LoopRef { stage: m.env.tensors[l.stage].name.clone(), name: m.env.vars[l.var].name.clone() };
+    // A tile of a loop over several rows is no box: there the stage keeps its own loops.
+    if !reads_box(m, stage, &at) {
+        return None;
+    }
     step(m, StepKind::ComputeAt { stage: m.env.tensors[stage].name.clone(), at })
 }
 

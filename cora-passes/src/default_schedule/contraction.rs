@@ -173,22 +173,24 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     Some(())
 }
 
-/// A reduction of neighbours in tiles of one row: every access that moves with the columns goes from
-/// neighbour to neighbour.
-pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
-    let nest = Nest::of(m, stage)?;
+/// The loop over the last dimension of a reduction of neighbours: every access that moves with it goes
+/// from neighbour to neighbour, and some do.
+pub(super) fn neighbours(m: &LoopModule, nest: &Nest) -> Option<Loop> {
     if !matches!(nest.block.role, BlockRole::Update(_)) {
         return None;
     }
-    let column = m.env.pool.as_var(*nest.block.index.last()?)?;
-    let inner = nest
-        .loops
-        .iter()
-        .find(|l| nest.block.iters.iter().any(|i| i.var == column && m.env.pool.as_var(i.binding) == Some(l.var)))?;
-    let moved = nest.reads(m).iter().any(|r| r.1.iter().any(|&e| m.env.pool.uses_var(e, column)));
-    if !moved || !nest.contiguous(m, column) || inner.reduced {
-        return None;
-    }
+    let pool = &m.env.pool;
+    let column = pool.as_var(*nest.block.index.last()?)?;
+    let binding = nest.block.iters.iter().find(|i| i.var == column)?.binding;
+    let inner = nest.loops.iter().find(|l| pool.as_var(binding) == Some(l.var))?;
+    let moved = nest.reads(m).iter().any(|r| r.1.iter().any(|&e| pool.uses_var(e, column)));
+    (moved && nest.contiguous(m, column) && !inner.reduced).then(|| inner.clone())
+}
+
+/// A reduction of neighbours in tiles of one row.
+pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
+    let nest = Nest::of(m, stage)?;
+    let inner = neighbours(m, &nest)?;
     let (mut order, mut reduced) = (Vec::new(), Vec::new());
     for l in nest.loops.iter().filter(|l| l.var != inner.var) {
         if l.reduced { reduced.push(l.name.clone()) } else { order.push(l.name.clone()) }

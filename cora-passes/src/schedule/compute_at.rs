@@ -70,6 +70,18 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
     Ok(())
 }
 
+/// Whether one iteration of loop `at` reads a box of `tensor`, so that attached there its loops would be
+/// its own dimensions.
+pub fn reads_box(m: &LoopModule, tensor: TensorId, at: &LoopRef) -> bool {
+    let mut m = m.clone();
+    let Ok(path) = find_loop(&m, at) else { return false };
+    let mut readers = collect_readers(&mut m, tensor, &path);
+    let mask = shared_mask(&mut m, &path, &readers);
+    let unproved = mark_conditional(&mut m, tensor, &mut readers, &mask);
+    let held: &[ExprId] = if unproved { &mask } else { &[] };
+    !readers.is_empty() && box_region(&mut m, tensor, &readers, held).is_some()
+}
+
 /// The top-level index and the main block of a stage whose nest is as first lowered.
 fn naive_nest(m: &LoopModule, stage: TensorId) -> Option<(usize, Block)> {
     let mut found = None;
