@@ -37,9 +37,10 @@ pub fn default_schedule(m: &mut LoopModule) {
     }
     for stage in stages(m).into_iter().rev() {
         attach::attach(m, stage);
-        let _ = attempt(m, |m| contraction::row_tiles(m, stage))
-            || attempt(m, |m| contraction::column_tiles(m, stage))
-            || attempt(m, |m| innermost(m, stage));
+        let shape = contraction::Shape::of(m, stage);
+        let _ = (shape.rows && attempt(m, |m| contraction::row_tiles(m, stage)))
+            || (shape.neighbours && attempt(m, |m| contraction::column_tiles(m, stage)))
+            || innermost(m, stage).is_some();
     }
     for n in 0..m.body.len() {
         spread(m, n);

@@ -72,10 +72,13 @@ fn steers(m: &LoopModule, r: &Reader, first: &Reader, var: VarId) -> bool {
     !moved.is_empty() && moved.len() == also && moved.iter().all(own) && !is_reduction_var(pool, &r.block, var)
 }
 
-/// Whether the positions `left` still move inside loop `n`.
+/// Whether the positions `left` still move inside loop `n`; the last dimension of all stays whole.
 fn leaves(m: &LoopModule, r: &Reader, n: usize, left: &[usize]) -> bool {
-    left.iter()
-        .all(|&p| r.loops[n + 1..].iter().any(|l| r.index.get(p).is_some_and(|&e| m.env.pool.uses_var(e, l.var))))
+    let moves = |p: usize, l: &For| r.index.get(p).is_some_and(|&e| m.env.pool.uses_var(e, l.var));
+    left.iter().all(|&p| {
+        let whole = p + 1 < r.index.len() || !r.loops[..=n].iter().any(|l| moves(p, l));
+        whole && r.loops[n + 1..].iter().any(|l| moves(p, l))
+    })
 }
 
 fn readers(m: &mut LoopModule, stage: TensorId) -> Vec<Reader> {

@@ -10,7 +10,7 @@ use crate::schedule::annotate::constant_bound;
 use crate::schedule::tree::{enclosing, loop_at, stage_loops};
 use cora_ir::loops::{Block, BlockRole, LoopModule};
 use cora_ir::schedule::{LoopRef, StepKind, Tail};
-use cora_ir::{BinOp, Combiner, Expr, ExprId, Scope, TensorId, VarId};
+use cora_ir::{BinOp, Combiner, Expr, ExprId, Role, Scope, TensorId, VarId};
 
 /// Rows of a register tile; with two vectors of columns that is 28 accumulators.
 const ROWS: i64 = 14;
@@ -49,7 +49,8 @@ pub(super) struct Contraction {
     rows: Vec<Loop>,
     columns: Vec<Loop>,
     reduced: Vec<Loop>,
-    /// The factor that moves with the columns.
+    /// The factor that does not move with the columns, and the one that does.
+    a: Read,
     b: Read,
 }
 
@@ -81,7 +82,7 @@ impl Contraction {
                 }
             }
         }
-        Some(Self { inner: inner?, nest, column, batches, rows, columns, reduced, b })
+        Some(Self { inner: inner?, nest, column, batches, rows, columns, reduced, a, b })
     }
 
     /// The positions in the result's index that a tile must leave: the last row's and the columns'.
@@ -97,6 +98,19 @@ impl Contraction {
     /// Whether the loops outside the nest after attaching would be batches.
     pub(super) fn has_batches(&self) -> bool {
         !self.batches.is_empty()
+    }
+}
+
+/// Which tiles a stage may have.
+pub(super) struct Shape {
+    pub rows: bool,
+    pub neighbours: bool,
+}
+
+impl Shape {
+    pub(super) fn of(m: &LoopModule, stage: TensorId) -> Self {
+        let rows = Contraction::of(m, stage).is_some_and(|c| !c.rows.is_empty());
+        Self { rows, neighbours: Nest::of(m, stage).is_some_and(|n| neighbours(m, &n).is_some()) }
     }
 }
 
@@ -128,12 +142,16 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         fuse(m, nest, &row, "row")?;
         row = vec!["row".to_owned()];
     }
-    if !moves_by_one(m, &c.b.1, c.column) {
-        if batch.len() > 1 {
-            fuse(m, nest, &batch, "batches")?;
-            batch = vec!["batches".to_owned()];
-        }
+    let given = [&c.a, &c.b].iter().all(|r| m.env.tensors[r.0].role != Role::Temp);
+    let copied = !moves_by_one(m, &c.b.1, c.column);
+    if batch.len() > 1 && (copied || !given) {
+        fuse(m, nest, &batch, "batches")?;
+        batch = vec!["batches".to_owned()];
+    }
+    if copied {
         transpose(m, &c, stage, batch.last())?;
+        // The loops inside are a nest by themselves, beside the copy's.
+        batch.clear();
     }
     let mut row = row.remove(0);
     let mut order = batch.clone();
@@ -166,8 +184,9 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     order.extend([row.clone(), inner.clone()]);
     reorder(m, nest, order.clone())?;
     accumulate(m, nest, &at, &[&row], &inner, unrolled)?;
-    if !c.nest.attached && moves_by_one(m, &c.b.1, c.column) && task > 1 {
-        // Tasks of all batches in one list; a refusal leaves them nested.
+    if given && !copied && !nest.attached && task > 1 {
+        // Tasks of all batches in one list, unless a stage may be attached there, which would find no box
+        // to compute; a refusal leaves them nested.
         let _ = fuse(m, nest, &order[..task], "tile");
     }
     Some(())
@@ -202,11 +221,15 @@ pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         order.push("co".to_owned());
         lanes = "ci".to_owned();
     }
-    let at = order.last()?.clone();
+    let at = order.last().cloned();
     order.extend(reduced);
     order.push(lanes.clone());
     reorder(m, &nest, order)?;
-    accumulate(m, &nest, &at, &[], &lanes, None)
+    match at {
+        Some(at) => accumulate(m, &nest, &at, &[], &lanes, None),
+        // One tile beside its reader: its own buffer is near enough.
+        None => step(m, StepKind::Vectorize { target: nest.named(&lanes), width: Some(LANES) }),
+    }
 }
 
 /// Adds the reduced loops to the order; the last one is split for unrolling where it divides.
