@@ -3,7 +3,7 @@
 //! Loops, blocks and accesses speak of a tensor's own (logical) dimensions throughout the loop
 //! dialect. A layout says by which steps storage lowering makes the stored dimensions of them:
 //! a dimension becomes blocks and positions in a block, neighbours become one, the order changes
-//! (paper section 4.1, "tensor dimension scheduling"). No steps: the logical dimensions themselves.
+//! (paper section 5.1). No steps: the logical dimensions themselves.
 
 /// One change of the stored dimensions; positions count the dimensions as they are before it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -11,8 +11,11 @@ mod attach;
 mod contraction;
 mod nest;
 
+use crate::lower::AffineSimplifier;
+use crate::lower::to_storage::lower_to_storage;
 use crate::schedule::apply_step;
 use crate::schedule::compute_inline::compute_inline;
+use crate::schedule::relax::relax_register_tails;
 use crate::schedule::tree::reads_below;
 use cora_ir::loops::{BlockRole, For, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Step, StepKind};
@@ -26,8 +29,26 @@ const FEW: i64 = 32;
 /// Operations that are cheaper to repeat than to store.
 const CHEAP: usize = 2;
 
-/// Schedules every top-level nest.
+/// Schedules every top-level nest. Where a buffer of the tiles would have no bound, loops are made vectors
+/// and spread over the workers only.
 pub fn default_schedule(m: &mut LoopModule) {
+    let naive = m.clone();
+    tiled(m);
+    let mut lowered = m.clone();
+    relax_register_tails(&mut lowered);
+    if lower_to_storage(&lowered, &mut AffineSimplifier).is_err() {
+        *m = naive;
+        for stage in stages(m) {
+            let _ = innermost(m, stage);
+        }
+    }
+    for n in 0..m.body.len() {
+        spread(m, n);
+    }
+}
+
+/// Attaches and tiles.
+fn tiled(m: &mut LoopModule) {
     for stage in stages(m) {
         if cheap(m, stage) {
             let name = m.env.tensors[stage].name.clone();
@@ -41,9 +62,6 @@ pub fn default_schedule(m: &mut LoopModule) {
         let _ = (shape.rows && attempt(m, |m| contraction::row_tiles(m, stage)))
             || (shape.neighbours && attempt(m, |m| contraction::column_tiles(m, stage)))
             || innermost(m, stage).is_some();
-    }
-    for n in 0..m.body.len() {
-        spread(m, n);
     }
 }
 
