@@ -6,7 +6,8 @@
 #[path = "random/mod.rs"]
 mod random;
 
-use random::report;
+use rand::prelude::*;
+use random::{check, report};
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
@@ -25,4 +26,23 @@ fn random_schedules() {
         failures.len(),
         failures[0].lines().next().unwrap_or("")
     );
+}
+
+/// The compiler's own schedule means the same, and its buffers have bounds.
+#[test]
+fn default_schedules() {
+    let mut lowered = 0;
+    let count = setting("CORA_RANDOM_DEFAULTS", 150);
+    for seed in 0..count {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let case = check::case(&mut rng, 6).unwrap_or_else(|f| panic!("seed {seed}: {}\n{}", f.kind, f.detail));
+        let Some(case) = case else { continue };
+        let mut log = check::Log::default();
+        if let Err(f) = check::run_default(&case, &mut log) {
+            panic!("seed {seed}: {} at batch {:?}\n{}", f.kind, f.batch, f.detail);
+        }
+        assert_eq!(log.counts.lowered, 1, "seed {seed}: {:?}", log.counts.codes);
+        lowered += 1;
+    }
+    assert!(lowered > count / 2, "{lowered} of {count}");
 }

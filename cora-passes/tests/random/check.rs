@@ -9,6 +9,7 @@ use cora_ir::storage::StorageModule;
 use cora_ir::text::{parse_graph, parse_loops, parse_storage, print_graph, print_loops, print_storage};
 use cora_ir::verify::{StorageForm, VerifyError, verify_graph, verify_loops, verify_storage};
 use cora_ir::{Graph, TensorDim};
+use cora_passes::default_schedule::default_schedule;
 use cora_passes::execution::{Pattern, batch, verify_each::nests_of_graph};
 use cora_passes::lower::to_loops::lower_to_loops;
 use cora_passes::manager::{BACK_END, Invocation, PassContext, run_pipeline};
@@ -143,6 +144,15 @@ pub fn run(case: &Case, mut source: Source, log: &mut Log) -> Result<(), Failure
     }
     check_loops(case, &m, "schedule", &all)?;
     loops_text(&m)?;
+    back_end(case, m, log)
+}
+
+/// Runs `case` under the compiler's own schedule.
+pub fn run_default(case: &Case, log: &mut Log) -> Result<(), Failure> {
+    let mut m = lower_to_loops(&case.made.graph);
+    default_schedule(&mut m);
+    let all: Vec<usize> = (0..case.batches.len()).collect();
+    check_loops(case, &m, "default-schedule", &all)?;
     back_end(case, m, log)
 }
 
