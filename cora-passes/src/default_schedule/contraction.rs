@@ -9,7 +9,7 @@ use super::{LANES, step};
 use crate::schedule::annotate::constant_bound;
 use crate::schedule::tree::{enclosing, loop_at, stage_loops};
 use cora_ir::loops::{Block, BlockRole, LoopModule};
-use cora_ir::schedule::{LoopRef, StepKind, Tail};
+use cora_ir::schedule::{LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, Role, Scope, TensorId, VarId};
 
 /// Rows of a register tile; with two vectors of columns that is 28 accumulators.
@@ -294,10 +294,11 @@ fn transpose(m: &mut LoopModule, c: &Contraction, stage: TensorId, batch: Option
             LoopRef { stage: m.env.tensors[l.stage].name.clone(), name: m.env.vars[l.var].name.clone() }
         }
     };
+    let layout = layout.into_iter().map(LayoutDim::whole).collect();
     let name = m.env.fresh_tensor_name(&format!("{}.copy", c.nest.stage));
     let reads = c.nest.reads(m);
     let same: Vec<&Read> = reads.iter().filter(|r| r.0 == c.b.0).collect();
     let access = if same.len() > 1 { same.iter().position(|r| r.1 == c.b.1) } else { None };
     let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[c.b.0].name.clone());
-    step(m, StepKind::CacheRead { stage, tensor, name, scope: Scope::Local, at, layout, access })
+    step(m, StepKind::CacheRead { stage, tensor, name, scope: Scope::Local, at: Some(at), layout, access })
 }
