@@ -6,7 +6,7 @@ use cora_ir::schedule::Span;
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
-    /// A name or keyword; dots inside belong to it (`P.sum`).
+    /// A name or keyword; dots inside belong to it (`P.sum`), and so does `.*`, all parts of a stage.
     Name,
     /// An integer literal.
     Int,
@@ -136,6 +136,9 @@ fn name_end(bytes: &[u8], mut pos: usize) -> usize {
         }
         if bytes.get(pos) == Some(&b'.') && is_word(bytes.get(pos + 1)) {
             pos += 1;
+        } else if bytes.get(pos) == Some(&b'.') && bytes.get(pos + 1) == Some(&b'*') {
+            // All parts of a stage: `S.*`.
+            pos += 2;
         } else {
             return pos;
         }

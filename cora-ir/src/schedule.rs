@@ -130,6 +130,54 @@ impl LayoutDim {
 /// Where a padded position count is rounded to.
 pub type Multiple = i64;
 
+/// An index expression in a step: names are loops, parameters and extent functions at that point.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub enum Formula {
+    /// A constant.
+    Int(i64),
+    /// A parameter, or the iteration of a loop.
+    Name(String),
+    /// `floordiv`, `ceildiv`, `min`, `max`, `size` of a loop, or an extent function.
+    Call(String, Vec<Formula>),
+    /// `+`, `-` or `*`.
+    Bin(char, Box<Formula>, Box<Formula>),
+}
+
+impl std::fmt::Display for Formula {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Int(n) => write!(f, "{n}"),
+            Self::Name(n) => f.write_str(n),
+            Self::Call(n, args) => {
+                let args: Vec<String> = args.iter().map(Self::to_string).collect();
+                write!(f, "{n}({})", args.join(", "))
+            }
+            Self::Bin(op, a, b) => {
+                // Looser operands, and those of the same strength on the right, stand in brackets.
+                let loose = |e: &Self, right: bool| match e {
+                    Self::Bin(o, ..) => (*op == '*' && *o != '*') || (right && (*o == '*') == (*op == '*')),
+                    _ => false,
+                };
+                let side = |e: &Self, right| if loose(e, right) { format!("({e})") } else { e.to_string() };
+                write!(f, "{} {op} {}", side(a, false), side(b, true))
+            }
+        }
+    }
+}
+
+/// In which order the iterations of a loop run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Remap {
+    /// Those with most work first; ties in order.
+    LongestFirst,
+    /// The iterations in that many pieces of neighbours, one of each piece in turn.
+    RoundRobin(i64),
+    /// In ascending order of a key of the iteration; ties in order.
+    By(Formula),
+    /// At each place (the loop's name) that iteration: a permutation, which is proved.
+    Order(Formula),
+}
+
 /// The scheduling primitives (paper section 4.1; each is one rewrite of the loop dialect).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StepKind {
@@ -293,6 +341,35 @@ pub enum StepKind {
     Relax {
         /// The loop.
         target: LoopRef,
+    },
+    /// `remap S.b longest_first`: the iterations of a loop in another order.
+    Remap {
+        /// The loop.
+        target: LoopRef,
+        /// Which order.
+        policy: Remap,
+    },
+    /// `op_split S.q at 14 * floordiv(lens(b), 14)`: a stage in two, before and from an iteration of a
+    /// loop; of several loops at once.
+    OpSplit {
+        /// Loops of one stage, and the iterations at which they are split.
+        points: Vec<(LoopRef, Formula)>,
+    },
+    /// `hfuse S.main.q S.tail.q -> t`: independent neighbouring loops one after the other as one loop.
+    Hfuse {
+        /// The loops, in their order.
+        loops: Vec<LoopRef>,
+        /// Name of the loop, which belongs to the first one's stage.
+        name: String,
+    },
+    /// `tile S: i 14 j 32 -> io jo ii ji`: splits loops and puts the tiles' loops inside.
+    Tile {
+        /// The stage.
+        stage: String,
+        /// Loops of one perfect nest, outermost first, and the sizes of tiles.
+        loops: Vec<(String, i64)>,
+        /// The new loops, outermost first: all that count tiles, then all inside tiles.
+        names: Vec<String>,
     },
     /// `peel S.io`: iterations in which every tile is full, apart from those with a tail.
     Peel {

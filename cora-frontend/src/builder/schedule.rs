@@ -256,6 +256,25 @@ impl<'a> ScheduleBuilder<'a> {
         self.step(StepKind::SetScope { stage, scope })
     }
 
+    /// A step as it is written in a `schedule` block: `remap S.b by lens(b)`, `op_split ..`, `tile ..`.
+    pub fn text(&mut self, step: &str) -> &mut Self {
+        let (steps, mut diags) = crate::parse::schedule::steps_of(step);
+        self.diags.append(&mut diags);
+        for s in steps {
+            self.step(s.kind);
+        }
+        self
+    }
+
+    /// Independent neighbouring loops one after the other as one loop.
+    pub fn hfuse<L: ToLoop>(&mut self, loops: &[L], name: &str) -> &mut Self {
+        let mut refs = Vec::new();
+        for l in loops {
+            refs.push(l.to_loop(self.handles).unwrap_or_else(|| self.at("")));
+        }
+        self.step(StepKind::Hfuse { loops: refs, name: name.into() })
+    }
+
     /// Iterations in which every tile is full, apart from those with a tail: `S.main` and `S.tail`.
     pub fn peel(&mut self, target: impl ToLoop) -> &mut Self {
         let target = self.at(target);

@@ -14,7 +14,7 @@ impl Parser {
     }
 
     /// Runs `f` one level deeper, or reports that the nesting is too deep.
-    fn nested<T>(&mut self, f: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+    pub(super) fn nested<T>(&mut self, f: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth >= MAX_DEPTH {
             let span = self.peek().span;
             return self.fail(too_deep(span));

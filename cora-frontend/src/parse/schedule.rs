@@ -4,7 +4,7 @@ use super::{Failed, Parsed, Parser};
 use crate::ast::{Ident, ItemKind, Program, Steps};
 use crate::lex::{Token, TokenKind};
 use crate::names::suggest;
-use cora_ir::schedule::{Binding, LayoutDim, LoopRef, Part, Schedule, Span, Step, StepKind, Tail};
+use cora_ir::schedule::{Binding, Formula, LayoutDim, LoopRef, Part, Remap, Schedule, Span, Step, StepKind, Tail};
 use cora_ir::{Diagnostic, Env, Scope};
 
 /// Calls of schedule functions may nest this deep.
@@ -34,10 +34,13 @@ pub(crate) const STEPS: &[&str] = &[
     "rfactor",
     "relax",
     "peel",
+    "remap",
+    "op_split",
+    "hfuse",
+    "tile",
 ];
 /// Words inside steps, which are no parameters.
-const WORDS: [&str; 13] =
-    ["access", "at", "tail", "mask", "exact", "layout", "global", "local", "shared", "reg", "warp", "vthread", "setup"];
+const WORDS: &[&str] = &["by", "order", "longest_first", "round_robin", "peel", "access", "at", "tail", "mask", "exact", "layout", "global", "local", "shared", "reg", "warp", "vthread", "setup"];
 
 /// The schedules of `program`; `env` gives tensors' dimension names for `layout(...)`.
 pub(crate) fn schedules(program: &Program, env: &Env, diags: &mut Vec<Diagnostic>) -> Vec<Schedule> {
@@ -69,6 +72,16 @@ pub(crate) fn schedules(program: &Program, env: &Env, diags: &mut Vec<Diagnostic
         out.push(Schedule { name: name.name.clone(), steps });
     }
     out
+}
+
+/// The steps of some text by themselves.
+pub(crate) fn steps_of(text: &str) -> (Vec<Step>, Vec<Diagnostic>) {
+    let (mut tokens, mut diags) = crate::lex::lex(text);
+    tokens.pop();
+    let (env, mut steps) = (Env::default(), Vec::new());
+    let mut cx = Cx { functions: &[], env: &env, steps: &mut steps, depth: 0, calls: 0, call: None };
+    cx.body(tokens, &mut diags);
+    (steps, diags)
 }
 
 struct Function<'a> {
@@ -207,6 +220,14 @@ impl Cx<'_> {
                 let target = loop_ref(p)?;
                 kinds.push(StepKind::Bind { target, to: binding(p)? });
             }
+            "remap" => kinds.extend(remap(p)?),
+            "op_split" => kinds.push(op_split(p)?),
+            "hfuse" => {
+                let loops = loops(p)?;
+                p.expect("->")?;
+                kinds.push(StepKind::Hfuse { loops, name: p.name("the new loop's name")?.name });
+            }
+            "tile" => kinds.push(tile(p)?),
             "peel" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Peel { target })),
             "relax" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Relax { target })),
             "pad_loop" => {
@@ -353,6 +374,105 @@ fn dims(p: &mut Parser) -> Parsed<(String, Vec<String>)> {
         dims.push(p.name("a dimension")?.name);
     }
     Ok((tensor, dims))
+}
+
+/// `remap S.b T.b longest_first`: one step a loop.
+fn remap(p: &mut Parser) -> Parsed<Vec<StepKind>> {
+    let mut targets = vec![loop_ref(p)?];
+    let policies = ["longest_first", "round_robin", "by", "order"];
+    while same_line_name(p) && !policies.iter().any(|w| p.at(w)) {
+        targets.push(loop_ref(p)?);
+    }
+    let policy = if p.eat("longest_first") {
+        Remap::LongestFirst
+    } else if p.eat("round_robin") {
+        Remap::RoundRobin(positive(p)?)
+    } else if p.eat("by") {
+        Remap::By(formula(p)?)
+    } else if p.eat("order") {
+        Remap::Order(formula(p)?)
+    } else {
+        return p.unexpected("`longest_first`, `round_robin`, `by` or `order`");
+    };
+    Ok(targets.into_iter().map(|target| StepKind::Remap { target, policy: policy.clone() }).collect())
+}
+
+/// `op_split S.q at 16 * floordiv(size(q), 16), S.k at 64`.
+fn op_split(p: &mut Parser) -> Parsed<StepKind> {
+    let mut points = Vec::new();
+    loop {
+        let target = loop_ref(p)?;
+        p.expect("at")?;
+        points.push((target, formula(p)?));
+        if !p.eat(",") {
+            return Ok(StepKind::OpSplit { points });
+        }
+    }
+}
+
+/// `tile S: i 14 j 32 -> io jo ii ji`.
+fn tile(p: &mut Parser) -> Parsed<StepKind> {
+    let stage = p.name("a stage")?.name;
+    p.expect(":")?;
+    let mut loops = Vec::new();
+    while !p.eat("->") {
+        loops.push((p.name("a loop or `->`")?.name, positive(p)?));
+    }
+    let mut names = vec![p.name("the name of a new loop")?.name];
+    while same_line_name(p) {
+        names.push(p.name("the name of a new loop")?.name);
+    }
+    Ok(StepKind::Tile { stage, loops, names })
+}
+
+/// Sums of products of loops, parameters and calls.
+fn formula(p: &mut Parser) -> Parsed<Formula> {
+    let mut sum = product(p)?;
+    loop {
+        let op = match p.peek().text.as_str() {
+            "+" => '+',
+            "-" => '-',
+            _ => return Ok(sum),
+        };
+        p.advance();
+        sum = Formula::Bin(op, Box::new(sum), Box::new(product(p)?));
+    }
+}
+
+fn product(p: &mut Parser) -> Parsed<Formula> {
+    let mut product = factor(p)?;
+    while p.eat("*") {
+        product = Formula::Bin('*', Box::new(product), Box::new(factor(p)?));
+    }
+    Ok(product)
+}
+
+fn factor(p: &mut Parser) -> Parsed<Formula> {
+    let t = p.peek().clone();
+    if p.eat("(") {
+        let inside = p.nested(formula)?;
+        p.expect(")")?;
+        return Ok(inside);
+    }
+    if p.eat("-") {
+        return Ok(match p.nested(factor)? {
+            Formula::Int(n) => Formula::Int(-n),
+            f => Formula::Bin('*', Box::new(Formula::Int(-1)), Box::new(f)),
+        });
+    }
+    if t.kind == TokenKind::Int {
+        p.advance();
+        return match t.text.parse() {
+            Ok(n) => Ok(Formula::Int(n)),
+            Err(_) => p.fail(Diagnostic::new("E0121", format!("`{}` is too great a number", t.text)).at(t.span)),
+        };
+    }
+    let name = p.name("a loop, a parameter, a function or a number")?.name;
+    if p.eat("(") {
+        let args = p.list(")", &mut |p| p.nested(formula))?;
+        return Ok(Formula::Call(name, args));
+    }
+    Ok(Formula::Name(name))
 }
 
 fn split(p: &mut Parser) -> Parsed<StepKind> {

@@ -228,6 +228,13 @@ fn step_call(step: &StepKind) -> String {
         }
         StepKind::SetScope { stage, scope } => format!("set_scope({stage:?}, Scope::{scope:?})"),
         StepKind::Rfactor { target, name } => format!("rfactor({}, {name:?})", at(target)),
+        StepKind::Remap { .. } | StepKind::OpSplit { .. } | StepKind::Tile { .. } => {
+            format!("text({:?})", crate::print::schedule::print_step(step))
+        }
+        StepKind::Hfuse { loops, name } => {
+            let loops: Vec<String> = loops.iter().map(at).collect();
+            format!("hfuse(&[{}], {name:?})", loops.join(", "))
+        }
         StepKind::Peel { target } => format!("peel({})", at(target)),
         StepKind::Relax { target } => format!("relax({})", at(target)),
     }

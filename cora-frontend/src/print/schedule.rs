@@ -1,6 +1,6 @@
 //! Schedule steps as text.
 
-use cora_ir::schedule::{LoopRef, StepKind, Tail};
+use cora_ir::schedule::{LoopRef, Remap, StepKind, Tail};
 
 /// One step, as it is written in a `schedule` block.
 pub fn print_step(step: &StepKind) -> String {
@@ -47,6 +47,27 @@ pub fn print_step(step: &StepKind) -> String {
         }
         StepKind::SetScope { stage, scope } => format!("set_scope {stage} {}", scope.name()),
         StepKind::Rfactor { target, name } => format!("rfactor {} -> {name}", at(target)),
+        StepKind::Remap { target, policy } => {
+            let policy = match policy {
+                Remap::LongestFirst => "longest_first".to_owned(),
+                Remap::RoundRobin(n) => format!("round_robin {n}"),
+                Remap::By(key) => format!("by {key}"),
+                Remap::Order(place) => format!("order {place}"),
+            };
+            format!("remap {} {policy}", at(target))
+        }
+        StepKind::OpSplit { points } => {
+            let points: Vec<String> = points.iter().map(|(l, e)| format!("{} at {e}", at(l))).collect();
+            format!("op_split {}", points.join(", "))
+        }
+        StepKind::Hfuse { loops, name } => {
+            let loops: Vec<String> = loops.iter().map(at).collect();
+            format!("hfuse {} -> {name}", loops.join(" "))
+        }
+        StepKind::Tile { stage, loops, names } => {
+            let loops: Vec<String> = loops.iter().map(|(l, n)| format!("{l} {n}")).collect();
+            format!("tile {stage}: {} -> {}", loops.join(" "), names.join(" "))
+        }
         StepKind::Peel { target } => format!("peel {}", at(target)),
         StepKind::Relax { target } => format!("relax {}", at(target)),
     }

@@ -4,7 +4,7 @@ use super::names::quote;
 use super::parse::{Parse, Parser, display, out_of_range};
 use crate::diag::Diagnostic;
 use crate::env::Scope;
-use crate::schedule::{Binding, LayoutDim, LoopRef, Part, StepKind, Tail};
+use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, Part, Remap, StepKind, Tail};
 
 const SCOPES: [(&str, Scope); 4] =
     [("global", Scope::Global), ("local", Scope::Local), ("shared", Scope::Shared), ("reg", Scope::Reg)];
@@ -71,9 +71,44 @@ pub fn print_step(step: &StepKind) -> String {
             format!("cache_read @{stage} @{tensor} -> @{name} {place}{layout}{access}")
         }
         StepKind::Relax { target } => format!("relax {}", loop_ref(target)),
+        StepKind::Remap { target, policy } => {
+            let policy = match policy {
+                Remap::LongestFirst => "longest_first".to_owned(),
+                Remap::RoundRobin(n) => format!("round_robin {n}"),
+                Remap::By(key) => format!("by {}", formula(key)),
+                Remap::Order(at) => format!("order {}", formula(at)),
+            };
+            format!("remap {} {policy}", loop_ref(target))
+        }
+        StepKind::OpSplit { points } => {
+            let points: Vec<String> = points.iter().map(|(l, at)| format!("{} at {}", loop_ref(l), formula(at))).collect();
+            format!("op_split {}", points.join(", "))
+        }
+        StepKind::Hfuse { loops, name } => {
+            let loops: String = loops.iter().map(|l| format!(" {}", loop_ref(l))).collect();
+            format!("hfuse{loops} -> {}", quote(name))
+        }
+        StepKind::Tile { stage, loops, names } => {
+            let loops: Vec<String> = loops.iter().map(|(l, n)| format!("{} {n}", quote(l))).collect();
+            let names: Vec<String> = names.iter().map(|n| quote(n)).collect();
+            format!("tile @{}[{}] -> {}", quote(stage), loops.join(", "), names.join(", "))
+        }
         StepKind::Peel { target } => format!("peel {}", loop_ref(target)),
         StepKind::SetScope { stage, scope } => format!("set_scope @{} {}", quote(stage), scope.name()),
     }
+}
+
+/// A formula with its names quoted where they must be.
+fn formula(f: &Formula) -> String {
+    fn quoted(f: &Formula) -> Formula {
+        match f {
+            Formula::Int(n) => Formula::Int(*n),
+            Formula::Name(n) => Formula::Name(quote(n)),
+            Formula::Call(n, args) => Formula::Call(quote(n), args.iter().map(quoted).collect()),
+            Formula::Bin(op, a, b) => Formula::Bin(*op, Box::new(quoted(a)), Box::new(quoted(b))),
+        }
+    }
+    quoted(f).to_string()
 }
 
 /// Reads one scheduling step, as [`print_step`] writes it.
@@ -114,6 +149,16 @@ impl Parser {
             ("cache_read", Self::cache_read),
             ("rfactor", Self::rfactor),
             ("relax", |p| Ok(StepKind::Relax { target: p.loop_ref()? })),
+            ("remap", Self::remap),
+            ("op_split", Self::op_split),
+            ("hfuse", |p| {
+                let mut loops = Vec::new();
+                while !p.eat_punct("->") {
+                    loops.push(p.loop_ref()?);
+                }
+                Ok(StepKind::Hfuse { loops, name: p.loop_name()? })
+            }),
+            ("tile", Self::tile),
             ("peel", |p| Ok(StepKind::Peel { target: p.loop_ref()? })),
             ("set_scope", |p| Ok(StepKind::SetScope { stage: p.stage_name()?, scope: p.choice("a scope", &SCOPES)? })),
         ];
@@ -149,6 +194,76 @@ impl Parser {
         let tail = self.choice("a tail policy", &TAILS)?;
         self.punct(")")?;
         Ok(StepKind::Split { target, factor, outer, inner, tail })
+    }
+
+    fn remap(&mut self) -> Parse<StepKind> {
+        let target = self.loop_ref()?;
+        let policies = [("longest_first", 0), ("round_robin", 1), ("by", 2), ("order", 3)];
+        let policy = match self.choice("an order of iterations", &policies)? {
+            0 => Remap::LongestFirst,
+            1 => Remap::RoundRobin(self.signed()?),
+            2 => Remap::By(self.formula()?),
+            _ => Remap::Order(self.formula()?),
+        };
+        Ok(StepKind::Remap { target, policy })
+    }
+
+    fn op_split(&mut self) -> Parse<StepKind> {
+        let mut points = Vec::new();
+        loop {
+            let target = self.loop_ref()?;
+            self.word("at")?;
+            points.push((target, self.formula()?));
+            if !self.eat_punct(",") {
+                return Ok(StepKind::OpSplit { points });
+            }
+        }
+    }
+
+    fn tile(&mut self) -> Parse<StepKind> {
+        let stage = self.stage_name()?;
+        self.punct("[")?;
+        let loops = self.list("]", &mut |p| Ok((p.loop_name()?, p.signed()?)))?;
+        self.punct("->")?;
+        let mut names = vec![self.loop_name()?];
+        while self.eat_punct(",") {
+            names.push(self.loop_name()?);
+        }
+        Ok(StepKind::Tile { stage, loops, names })
+    }
+
+    /// Sums of products.
+    fn formula(&mut self) -> Parse<Formula> {
+        let mut sum = self.product()?;
+        while let Some(op) = ['+', '-'].into_iter().find(|c| self.is_punct(&c.to_string())) {
+            self.next();
+            sum = Formula::Bin(op, Box::new(sum), Box::new(self.product()?));
+        }
+        Ok(sum)
+    }
+
+    fn product(&mut self) -> Parse<Formula> {
+        let mut product = self.factor()?;
+        while self.eat_punct("*") {
+            product = Formula::Bin('*', Box::new(product), Box::new(self.factor()?));
+        }
+        Ok(product)
+    }
+
+    fn factor(&mut self) -> Parse<Formula> {
+        if self.eat_punct("(") {
+            let inside = self.nested(&mut |p| p.formula())?;
+            self.punct(")")?;
+            return Ok(inside);
+        }
+        if self.is_punct("-") || matches!(self.peek(), super::lex::Tok::Int(_)) {
+            return Ok(Formula::Int(self.signed()?));
+        }
+        let name = self.loop_name()?;
+        if self.eat_punct("(") {
+            return Ok(Formula::Call(name, self.list(")", &mut |p| p.nested(&mut |p| p.formula()))?));
+        }
+        Ok(Formula::Name(name))
     }
 
     fn fuse(&mut self) -> Parse<StepKind> {

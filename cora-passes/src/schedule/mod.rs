@@ -11,16 +11,21 @@ pub mod fuse;
 pub mod fuse_dims;
 mod layout_dims;
 pub mod pad;
+mod formula;
+pub mod hfuse;
+pub mod op_split;
 mod parts;
 pub mod peel;
 mod readers;
 pub mod region;
 pub mod relax;
+pub mod remap;
 pub mod reorder;
 pub mod reorder_dims;
 pub mod rfactor;
 pub mod split;
 pub mod split_dim;
+pub mod tile;
 pub mod tree;
 
 use cora_ir::Diagnostic;
@@ -32,7 +37,21 @@ use cora_ir::schedule::{Schedule, Step, StepKind};
 /// # Errors
 /// The primitive's own, with the step's span.
 pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
-    match &step.kind {
+    let Some(copies) = parts::for_each_part(m, &step.kind).map_err(|d| d.at(step.span))? else {
+        return apply_kind(m, &step.kind).map_err(|d| d.at(step.span));
+    };
+    let saved = (m.body.clone(), m.env.tensors.clone());
+    for kind in &copies {
+        if let Err(d) = apply_kind(m, kind) {
+            (m.body, m.env.tensors) = saved;
+            return Err(d.at(step.span));
+        }
+    }
+    Ok(())
+}
+
+fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
+    match kind {
         StepKind::Split { target, factor, outer, inner, tail } => {
             split::split_step(m, target, *factor, (outer, inner), *tail)
         }
@@ -59,9 +78,12 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
         StepKind::SetScope { stage, scope } => set_scope(m, stage, *scope),
         StepKind::Rfactor { target, name } => rfactor::rfactor(m, target, name),
         StepKind::Relax { target } => relax::relax(m, target),
+        StepKind::Remap { target, policy } => remap::remap(m, target, policy),
+        StepKind::OpSplit { points } => op_split::op_split(m, points),
+        StepKind::Hfuse { loops, name } => hfuse::hfuse(m, loops, name),
+        StepKind::Tile { stage, loops, names } => tile::tile(m, stage, loops, names),
         StepKind::Peel { target } => peel::peel(m, target),
     }
-    .map_err(|d| d.at(step.span))
 }
 
 /// Applies every step of a schedule; `observe` sees the module after each.

@@ -6,7 +6,7 @@
 
 use super::compute_inline::zero_of;
 use super::split::divisible;
-use super::tree::{add_predicate, clamp_surplus, find_loop, find_stage, loop_at, loop_at_mut, place_init};
+use super::tree::{add_predicate, clamp_surplus, find_loop, find_stage, loop_at, loop_at_mut, place_init, written_by};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
@@ -74,6 +74,10 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     }
     if divisible(&mut m.env.pool, extent, multiple) {
         return Ok(());
+    }
+    // The surplus of a part would be elements of another part.
+    if written_by(m, stage) != stage {
+        return Err(not_a_dimension(target));
     }
     let padded = m.env.pool.round_up(extent, multiple);
     let padded = cora_ir::affine::normalize(&mut m.env.pool, padded);

@@ -9,11 +9,39 @@
 
 use super::tree::{reads_below, stages_of, writes_below};
 use cora_ir::loops::{For, Iter, LoopModule, Stmt};
+use cora_ir::schedule::StepKind;
+use cora_ir::text::{parse_step, print_step};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, Tensor, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// The names of the parts, in execution order.
 pub const PARTS: [&str; 2] = ["main", "tail"];
+
+/// The steps that a step about all parts of a stage, `S.*`, stands for, in the order of the parts;
+/// nothing if it is about single stages.
+///
+/// # Errors
+/// `E0401` a stage without parts.
+pub(super) fn for_each_part(m: &LoopModule, step: &StepKind) -> Result<Option<Vec<StepKind>>, Diagnostic> {
+    let text = print_step(step);
+    let Some(at) = text.find(".*") else { return Ok(None) };
+    let stage = text[..at].rsplit('"').next().unwrap_or_default();
+    let mut ends = Vec::new();
+    for t in stages_of(&m.body) {
+        let end = m.env.tensors[t].name.strip_prefix(stage).unwrap_or_default();
+        let is_part = !end.is_empty() && end.split('.').skip(1).all(|p| PARTS.contains(&p)) && end.starts_with('.');
+        if is_part && !ends.contains(&end) {
+            ends.push(end);
+        }
+    }
+    if ends.is_empty() {
+        return Err(Diagnostic::new("E0401", format!("stage `{stage}` has no parts"))
+            .hint("`peel` or `op_split` it first; then `.*` stands for `.main` and `.tail`"));
+    }
+    let steps: Result<Vec<StepKind>, Diagnostic> =
+        ends.iter().map(|end| parse_step(&text.replace(".*", end))).collect();
+    steps.map(Some)
+}
 
 /// What a part has in place of the stages and buffers of the whole.
 #[derive(Debug, Default)]

@@ -301,7 +301,7 @@ fn choose(m: &mut LoopModule, path: &Path, l: &For, tiles: &[Tile]) -> Result<()
 }
 
 /// Updates that are reduced over one of `vars` go on from what the first part leaves.
-fn go_on(env: &Env, stmts: &mut [Stmt], vars: &[VarId]) {
+pub(super) fn go_on(env: &Env, stmts: &mut [Stmt], vars: &[VarId]) {
     for s in stmts {
         s.blocks_mut(&mut |b| {
             let shared = vars.iter().any(|&v| is_reduction_var(&env.pool, b, v));
@@ -311,7 +311,7 @@ fn go_on(env: &Env, stmts: &mut [Stmt], vars: &[VarId]) {
 }
 
 /// Puts the parts in the place of the statement at `path`.
-fn replace(m: &mut LoopModule, path: &Path, parts: [Vec<Stmt>; 2]) -> Result<(), Diagnostic> {
+pub(super) fn replace(m: &mut LoopModule, path: &Path, parts: [Vec<Stmt>; 2]) -> Result<(), Diagnostic> {
     let (&at, outer) = path.split_last().expect("a loop's path is not empty");
     let whole = body_at_mut(&mut m.body, outer).remove(at);
     let whole = std::slice::from_ref(&whole);

@@ -1,7 +1,7 @@
 //! Random scheduling steps: mostly ones that fit the module as it is, some blind.
 
 use cora_ir::loops::{BlockRole, For, LoopModule, Stmt};
-use cora_ir::schedule::{Binding, LayoutDim, LoopRef, StepKind, Tail};
+use cora_ir::schedule::{Binding, Formula, LayoutDim, LoopRef, Remap, StepKind, Tail};
 use cora_ir::{Role, Scope, TensorId};
 use cora_passes::schedule::tree::{enclosing, loop_at, reads_below, stage_loops};
 use rand::prelude::*;
@@ -29,6 +29,10 @@ pub fn kind_name(s: &StepKind) -> &'static str {
         StepKind::Rfactor { .. } => "rfactor",
         StepKind::Bind { .. } => "bind",
         StepKind::Peel { .. } => "peel",
+        StepKind::Remap { .. } => "remap",
+        StepKind::OpSplit { .. } => "op_split",
+        StepKind::Hfuse { .. } => "hfuse",
+        StepKind::Tile { .. } => "tile",
     }
 }
 
@@ -60,7 +64,8 @@ impl<'r> Proposer<'r> {
                 let at = if self.rng.random_bool(0.9) { 0 } else { self.rng.random_range(0..paths.len()) };
                 Some(StepKind::Parallel { target: reference(m, stage, &paths[at]) })
             }
-            58..60 => Some(StepKind::Peel { target: self.any_loop(m, &stages)? }),
+            58..59 => Some(StepKind::Peel { target: self.any_loop(m, &stages)? }),
+            59..60 => self.parts(m, &stages),
             60..63 => Some(StepKind::PadLoop { target: self.any_loop(m, &stages)?, multiple: self.multiple() }),
             63..66 => self.pad_dim(m),
             66..72 => self.layout(m),
@@ -129,6 +134,60 @@ impl<'r> Proposer<'r> {
         }
         let pad = if self.rng.random_bool(0.3) { self.multiple() } else { 1 };
         Some(StepKind::Fuse { loops: chosen, name: self.fresh("f"), pad })
+    }
+
+    /// Steps that make parts or change the order of iterations.
+    fn parts(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
+        match self.rng.random_range(0..7) {
+            0..2 => {
+                let target = self.any_loop(m, stages)?;
+                let own = Formula::Name(target.name.clone());
+                let policy = match self.rng.random_range(0..4) {
+                    0 => Remap::LongestFirst,
+                    1 => Remap::RoundRobin(self.rng.random_range(1..5)),
+                    2 => Remap::By(Formula::Bin('*', Box::new(own), Box::new(Formula::Int(-1)))),
+                    _ => {
+                        let last = Formula::Bin('-', Box::new(size(&target.name)), Box::new(Formula::Int(1)));
+                        Remap::Order(Formula::Bin('-', Box::new(last), Box::new(own)))
+                    }
+                };
+                Some(StepKind::Remap { target, policy })
+            }
+            2..4 => {
+                let mut points = Vec::new();
+                for _ in 0..*[1, 1, 2].choose(self.rng)? {
+                    let target = self.any_loop(m, stages)?;
+                    let whole = Formula::Call("floordiv".into(), vec![size(&target.name), Formula::Int(2)]);
+                    let at = match self.rng.random_range(0..3) {
+                        0 => Formula::Int(self.rng.random_range(-1..6)),
+                        1 => Formula::Bin('*', Box::new(Formula::Int(2)), Box::new(whole)),
+                        _ => Formula::Bin('-', Box::new(size(&target.name)), Box::new(Formula::Int(2))),
+                    };
+                    points.push((target, at));
+                }
+                Some(StepKind::OpSplit { points })
+            }
+            4..6 => {
+                // Neighbours in one body, mostly.
+                let pairs = neighbours(m);
+                let mut loops = match pairs.choose(self.rng) {
+                    Some(pair) if self.rng.random_bool(0.9) => pair.clone(),
+                    _ => vec![self.any_loop(m, stages)?, self.any_loop(m, stages)?],
+                };
+                loops.truncate(3);
+                Some(StepKind::Hfuse { loops, name: self.fresh("h") })
+            }
+            _ => {
+                let (stage, loops) = self.nest(m, stages)?;
+                let mut chosen: Vec<(String, i64)> = Vec::new();
+                for p in loops.iter().take(2) {
+                    let size = self.rng.random_range(1..6);
+                    chosen.push((reference(m, stage, p).name, size));
+                }
+                let names = (0..2 * chosen.len()).map(|_| self.fresh("t")).collect();
+                Some(StepKind::Tile { stage: name(m, stage), loops: chosen, names })
+            }
+        }
     }
 
     fn reorder(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
@@ -263,6 +322,28 @@ impl<'r> Proposer<'r> {
             access,
         })
     }
+}
+
+fn size(name: &str) -> Formula {
+    Formula::Call("size".into(), vec![Formula::Name(name.to_owned())])
+}
+
+/// Loops that stand in one body, two by two, `init` apart.
+fn neighbours(m: &LoopModule) -> Vec<Vec<LoopRef>> {
+    fn go(m: &LoopModule, body: &[Stmt], out: &mut Vec<Vec<LoopRef>>) {
+        let loops: Vec<&For> = body
+            .iter()
+            .filter_map(|s| match s {
+                Stmt::For(l) if !l.init => Some(l),
+                _ => None,
+            })
+            .collect();
+        out.extend(loops.windows(2).map(|w| w.iter().map(|l| loop_ref(m, l)).collect()));
+        loops.iter().for_each(|l| go(m, &l.body, out));
+    }
+    let mut out = Vec::new();
+    go(m, &m.body, &mut out);
+    out
 }
 
 fn name(m: &LoopModule, t: TensorId) -> String {

@@ -6,7 +6,7 @@ use crate::graph::{Graph, Op};
 use crate::ids::{ExprId, ParamId, TensorId, UfId, VarId};
 use crate::layout::LayoutStep;
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
-use crate::schedule::{Binding, LayoutDim, LoopRef, Schedule, Span, Step, StepKind, Tail};
+use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, Remap, Schedule, Span, Step, StepKind, Tail};
 use crate::storage::{self, Buffer, Kernel, StorageModule, Table};
 use crate::types::{BinOp, Combiner, Literal, ScalarType, UnOp};
 
@@ -336,7 +336,7 @@ impl Gen {
         }
         for _ in 0..self.rng.below(3) {
             let name = self.name();
-            let kinds: Vec<StepKind> = (0..21).map(|i| self.step(i)).collect();
+            let kinds: Vec<StepKind> = (0..25).map(|i| self.step(i)).collect();
             let steps = kinds.into_iter().map(|kind| Step { kind, span: Span::default() }).collect();
             g.schedules.push(Schedule { name, steps });
         }
@@ -353,6 +353,17 @@ impl Gen {
 
     fn loop_ref(&mut self) -> LoopRef {
         LoopRef { stage: self.name(), name: self.name() }
+    }
+
+    fn formula(&mut self, depth: usize) -> Formula {
+        if depth == 0 || self.rng.chance(20) {
+            return if self.rng.chance(50) { Formula::Int(-3) } else { Formula::Name(self.name()) };
+        }
+        let (a, b) = (self.formula(depth - 1), self.formula(depth - 1));
+        match self.rng.below(4) {
+            0 => Formula::Call(self.name(), vec![a, b]),
+            n => Formula::Bin(['+', '-', '*'][n - 1], Box::new(a), Box::new(b)),
+        }
     }
 
     fn step(&mut self, which: usize) -> StepKind {
@@ -389,6 +400,16 @@ impl Gen {
             17 => StepKind::Rfactor { target: at, name },
             18 => StepKind::Bind { target: at, to: self.rng.pick(&Binding::ALL) },
             19 => StepKind::Peel { target: at },
+            20 => {
+                let key = self.formula(3);
+                let all = [Remap::LongestFirst, Remap::RoundRobin(multiple), Remap::By(key.clone()), Remap::Order(key)];
+                StepKind::Remap { target: at, policy: all[self.rng.below(4)].clone() }
+            }
+            21 => StepKind::OpSplit { points: vec![(at, self.formula(3)), (self.loop_ref(), self.formula(2))] },
+            22 => StepKind::Hfuse { loops: vec![at, self.loop_ref()], name },
+            23 => {
+                StepKind::Tile { stage, loops: vec![(at.name, multiple), (self.name(), 3)], names: vec![name, at.stage] }
+            }
             _ => StepKind::Relax { target: at },
         }
     }

@@ -1,0 +1,92 @@
+//! Formulas of steps as index expressions at a loop.
+
+use super::tree::{Path, enclosing, loop_at};
+use cora_ir::loops::LoopModule;
+use cora_ir::schedule::Formula;
+use cora_ir::{Diagnostic, ExprId, UfDef};
+
+/// The value of `f` outside the loop at `path`: names are parameters and the loops around, and with
+/// `own` that loop's iteration too; `size` of the loop itself is its extent.
+///
+/// # Errors
+/// `E0484` a name that means nothing there, or a call that is none.
+pub(super) fn value(m: &mut LoopModule, path: &Path, f: &Formula, own: bool) -> Result<ExprId, Diagnostic> {
+    match f {
+        Formula::Int(n) => Ok(m.env.pool.int(*n)),
+        Formula::Name(n) => name(m, path, n, own),
+        Formula::Call(n, args) => call(m, path, n, args, own),
+        Formula::Bin(op, a, b) => {
+            let (a, b) = (value(m, path, a, own)?, value(m, path, b, own)?);
+            Ok(match op {
+                '+' => m.env.pool.add(a, b),
+                '-' => m.env.pool.sub(a, b),
+                _ => m.env.pool.mul(a, b),
+            })
+        }
+    }
+}
+
+/// The loops that a formula may name, innermost first.
+fn visible(m: &LoopModule, path: &Path, own: bool) -> Vec<(String, cora_ir::VarId, ExprId)> {
+    let mut loops = enclosing(&m.body, path);
+    if own {
+        loops.push(loop_at(&m.body, path));
+    }
+    loops.iter().rev().map(|l| (m.env.vars[l.var].name.clone(), l.var, l.extent)).collect()
+}
+
+fn unknown(m: &LoopModule, path: &Path, own: bool, message: String) -> Diagnostic {
+    let mut known: Vec<String> = visible(m, path, own).into_iter().map(|l| l.0).collect();
+    known.extend(m.env.params.iter().map(|(_, p)| p.name.clone()));
+    let hint = if known.is_empty() {
+        "there are no loops around it and no parameters: use numbers".to_owned()
+    } else {
+        format!("loops and parameters that are known there: {}", known.join(", "))
+    };
+    Diagnostic::new("E0484", message).hint(hint)
+}
+
+fn name(m: &mut LoopModule, path: &Path, n: &str, own: bool) -> Result<ExprId, Diagnostic> {
+    if let Some((_, var, _)) = visible(m, path, own).into_iter().find(|l| l.0 == n) {
+        return Ok(m.env.pool.var(var));
+    }
+    let param = m.env.params.iter().find(|(_, p)| p.name == n).map(|(id, _)| id);
+    match param {
+        Some(p) => Ok(m.env.pool.param(p)),
+        None => Err(unknown(m, path, own, format!("`{n}` is neither a loop around this one nor a parameter"))),
+    }
+}
+
+fn call(m: &mut LoopModule, path: &Path, n: &str, args: &[Formula], own: bool) -> Result<ExprId, Diagnostic> {
+    if let ("size", [Formula::Name(l)]) = (n, args) {
+        return match visible(m, path, true).into_iter().find(|x| x.0 == *l) {
+            Some((_, _, extent)) => Ok(extent),
+            None => Err(unknown(m, path, own, format!("`size({l})` names no loop around this one"))),
+        };
+    }
+    let mut values = Vec::new();
+    for a in args {
+        values.push(value(m, path, a, own)?);
+    }
+    let pool = &mut m.env.pool;
+    match (n, values.as_slice()) {
+        ("min", &[a, b]) => return Ok(pool.min(a, b)),
+        ("max", &[a, b]) => return Ok(pool.max(a, b)),
+        ("floordiv" | "ceildiv", &[a, b]) => {
+            let Some(c) = pool.as_int(b).filter(|&c| c > 0) else {
+                return Err(Diagnostic::new("E0484", format!("`{n}` wants a positive number to divide by"))
+                    .hint("divide by a constant"));
+            };
+            return Ok(if n == "ceildiv" { pool.ceil_div(a, c) } else { pool.floor_div(a, b) });
+        }
+        _ => {}
+    }
+    let found = m.env.ufs.iter().find(|(_, u)| u.name == n && matches!(u.def, UfDef::Extent { .. }));
+    match found.map(|(id, u)| (id, u.domain.len())) {
+        Some((id, arity)) if arity == values.len() => Ok(m.env.pool.call(id, values)),
+        Some((_, arity)) => Err(Diagnostic::new("E0484", format!("`{n}` takes {arity} arguments, not {}", values.len()))
+            .hint("give one index for each dimension that the function is declared over")),
+        None => Err(Diagnostic::new("E0484", format!("there is no function `{n}` of {} arguments", values.len()))
+            .hint("use floordiv, ceildiv, min, max, size of a loop, or an extent function of the program")),
+    }
+}

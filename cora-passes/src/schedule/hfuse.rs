@@ -1,0 +1,177 @@
+//! `hfuse S.main.q S.tail.q -> t`: independent neighbouring loops one after the other as one loop
+//! (horizontal fusion, paper section 4.1).
+//!
+//! ```text
+//! for q in 0..A { X(q) }   for k in 0..B { Y(k) }
+//!   =>  for t in 0..A + B { if t < A { X(t) }  if A <= t { Y(t - A) } }
+//! ```
+//!
+//! The loop may then be parallel: iterations of both run at the same time. The loops are the parts of
+//! one operator or unrelated operators, outermost or inside the same loop.
+//!
+//! Requires: serial loops in one body, neither of which reads or overwrites what another writes; parts
+//! of one stage write elements of their own, except where one goes on from what another leaves.
+//! Ensures: the same iterations in the same order.
+
+use super::tree::{
+    Path, body_at_mut, check_fresh_loop, find_loop, loop_at, place_init, reads_below, remove_init, stages_of,
+    substitute, writes_below,
+};
+use crate::lower::sign::as_size;
+use cora_ir::affine::normalize;
+use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
+use cora_ir::schedule::LoopRef;
+use cora_ir::{Diagnostic, TensorId};
+
+/// Fuses `loops`, in their order, into one called `name` of the first one's stage.
+///
+/// # Errors
+/// `E0402` no such loop, `E0403` the name is taken, `E0411` a loop that is not serial, `E0489` loops
+/// that are not in one body in that order, `E0468` a dependence between them or on what stands between.
+pub fn hfuse(m: &mut LoopModule, loops: &[LoopRef], name: &str) -> Result<(), Diagnostic> {
+    let saved = m.body.clone();
+    let result = fuse(m, loops, name);
+    if result.is_err() {
+        m.body = saved;
+    }
+    result
+}
+
+fn show(r: &LoopRef) -> String {
+    format!("{}.{}", r.stage, r.name)
+}
+
+fn fuse(m: &mut LoopModule, refs: &[LoopRef], name: &str) -> Result<(), Diagnostic> {
+    let (first, others) = match refs {
+        [first, others @ ..] if !others.is_empty() => (first, others),
+        _ => return Err(Diagnostic::new("E0489", "hfuse needs at least two loops").hint("name the loops in their order")),
+    };
+    let mut inside = Vec::new();
+    for r in refs {
+        let l = loop_at(&m.body, &find_loop(m, r)?);
+        if l.kind != LoopKind::Serial {
+            return Err(Diagnostic::new("E0411", format!("loop `{}` is already {}", show(r), l.kind.name()))
+                .hint("fuse loops before they are made parallel, vector or unrolled"));
+        }
+        inside.extend(stages_of(&[Stmt::For(l.clone())]));
+    }
+    for &s in &inside {
+        remove_init(&mut m.body, s);
+    }
+    let top = find_loop(m, first)?;
+    let stage = loop_at(&m.body, &top).stage;
+    if !refs.iter().any(|r| r.name == name && r.stage == first.stage) {
+        check_fresh_loop(m, stage, name)?;
+    }
+    let (&start, outer) = top.split_last().expect("a loop's path is not empty");
+    let mut fused = vec![loop_at(&m.body, &top).clone()];
+    for r in others {
+        let l = take_neighbour(m, outer, start, first, r, &fused)?;
+        fused.push(l);
+    }
+    let joined = join(m, stage, fused, name);
+    body_at_mut(&mut m.body, outer)[start] = Stmt::For(joined);
+    inside.dedup();
+    for s in inside {
+        place_init(m, s);
+    }
+    Ok(())
+}
+
+/// Removes the loop `r` from the body, if it may run right after those in `before`.
+fn take_neighbour(
+    m: &mut LoopModule,
+    outer: &[usize],
+    start: usize,
+    first: &LoopRef,
+    r: &LoopRef,
+    before: &[For],
+) -> Result<For, Diagnostic> {
+    let path: Path = find_loop(m, r)?;
+    let (&at, around) = path.split_last().expect("a loop's path is not empty");
+    if around != outer || at <= start {
+        return Err(Diagnostic::new("E0489", format!("`{}` does not stand after `{}` in the same body", show(r), show(first)))
+            .hint("name loops of one body in their order; split or reorder so that they are neighbours"));
+    }
+    let body = body_at_mut(&mut m.body, outer);
+    let Stmt::For(l) = body.remove(at) else { unreachable!("find_loop gives paths of loops") };
+    let between: Vec<Stmt> = body[start + 1..at].to_vec();
+    let own = [Stmt::For(l.clone())];
+    for l in before {
+        if let Some(t) = dependence(m, &[Stmt::For(l.clone())], &own, true) {
+            return Err(dependent(m, t, &show(r), "the loops before it"));
+        }
+    }
+    match dependence(m, &between, &own, false) {
+        Some(t) => Err(dependent(m, t, &show(r), "what stands between the loops")),
+        None => Ok(l),
+    }
+}
+
+fn dependent(m: &LoopModule, t: TensorId, r: &str, on: &str) -> Diagnostic {
+    Diagnostic::new("E0468", format!("`{r}` cannot run together with the others: `{}` connects it with {on}", m.env.tensors[t].name))
+        .note("one of them writes what the other reads or writes")
+        .hint("fuse loops that are independent, such as the parts of an operator or operators with other results")
+}
+
+/// A tensor by which `b` depends on `a` or `a` on `b`. Parts of one stage write elements of their own,
+/// unless one goes on from another.
+fn dependence(m: &LoopModule, a: &[Stmt], b: &[Stmt], parts: bool) -> Option<TensorId> {
+    let (wa, wb) = (writes_below(a), writes_below(b));
+    let (ra, rb) = (reads_below(&m.env.pool, a), reads_below(&m.env.pool, b));
+    let conflict = wa.iter().find(|t| rb.contains(t)).or(wb.iter().find(|t| ra.contains(t)));
+    conflict.copied().or_else(|| wa.into_iter().find(|&t| wb.contains(&t) && !(parts && apart(a, b, t))))
+}
+
+/// Whether the stages that write `t` in `a` and in `b` are different parts, each complete by itself.
+fn apart(a: &[Stmt], b: &[Stmt], t: TensorId) -> bool {
+    let writers = |stmts: &[Stmt]| {
+        let (mut stages, mut complete) = (Vec::new(), true);
+        for s in stmts {
+            s.walk(&mut |s| {
+                if let Stmt::Block(x) = s
+                    && x.tensor == t
+                {
+                    stages.push(x.stage);
+                    complete &= !x.continues;
+                }
+            });
+        }
+        (stages, complete)
+    };
+    let ((sa, ca), (sb, cb)) = (writers(a), writers(b));
+    ca && cb && !sa.iter().any(|s| sb.contains(s))
+}
+
+/// One loop over all iterations; each body runs in its stretch.
+fn join(m: &mut LoopModule, stage: TensorId, loops: Vec<For>, name: &str) -> For {
+    let env = &mut m.env;
+    let var = env.new_var(name);
+    let t = env.pool.var(var);
+    let (one, zero) = (env.pool.int(1), env.pool.int(0));
+    let (mut start, mut body) = (zero, Vec::new());
+    let count = loops.len();
+    for (n, l) in loops.into_iter().enumerate() {
+        let size = as_size(env, &[], l.extent);
+        let end = env.pool.add(start, size);
+        let end = normalize(&mut env.pool, end);
+        let mut here = Vec::new();
+        if n > 0 {
+            here.push(env.pool.le(start, t));
+        }
+        if n + 1 < count {
+            here.push(env.pool.lt(t, end));
+        }
+        let here = env.pool.all(here);
+        let extent = env.pool.select(here, one, zero);
+        let at = env.pool.sub(t, start);
+        let at = normalize(&mut env.pool, at);
+        let map = [(l.var, at)].into_iter().collect();
+        let mut inner = l.body;
+        substitute(&mut env.pool, &mut inner, &map);
+        let once = env.new_var("once");
+        body.push(Stmt::For(For { var: once, stage: l.stage, extent, kind: LoopKind::Serial, init: false, body: inner }));
+        start = end;
+    }
+    For { var, stage, extent: start, kind: LoopKind::Serial, init: false, body }
+}

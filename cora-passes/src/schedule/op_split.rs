@@ -1,0 +1,167 @@
+//! `op_split S.q at 14 * floordiv(lens(b), 14)`: a stage in two, before and from an iteration of a loop
+//! (paper section 4.1).
+//!
+//! ```text
+//! for b { for q in 0..E { S } }  =>  for b { for q in 0..p { S.main } }
+//!                                    for b { for q in 0..E - p { S.tail, q := p + q } }
+//! ```
+//!
+//! The whole nest of the stage is split, with what is attached in it, so that the parts can be
+//! scheduled apart and fused again by `hfuse`. A reduction may be split too: `S.tail` goes on from what
+//! `S.main` leaves, so terms are combined in the order in which they were.
+//!
+//! Requires: a loop that is not vector or unrolled, nothing in the nest but the stage and what it
+//! attaches. Ensures: the same iterations; a point outside the loop leaves one part empty.
+
+use super::formula;
+use super::parts::PARTS;
+use super::peel::{go_on, replace};
+use super::tree::{
+    Path, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, reads_below, remove_init, stages_of,
+    substitute, writes_below,
+};
+use crate::simplify::{Facts, Prover};
+use cora_ir::affine::normalize;
+use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
+use cora_ir::schedule::{Formula, LoopRef};
+use cora_ir::{Diagnostic, ExprId, Scope, VarId};
+
+/// Splits at each point in turn; later ones split every part that there is by then.
+///
+/// # Errors
+/// `E0402` no such loop, `E0411` a vector or unrolled loop, `E0483` a point that depends on what is
+/// reduced over, `E0484` a formula with unknown names, `E0479` another stage in the nest, `E0460` the
+/// name of a part is taken.
+pub fn op_split(m: &mut LoopModule, points: &[(LoopRef, Formula)]) -> Result<(), Diagnostic> {
+    let saved = (m.body.clone(), m.env.tensors.clone());
+    let result = split_all(m, points);
+    if result.is_err() {
+        (m.body, m.env.tensors) = saved;
+    }
+    result
+}
+
+fn split_all(m: &mut LoopModule, points: &[(LoopRef, Formula)]) -> Result<(), Diagnostic> {
+    // Stages that were split, and the ends of their parts' names.
+    let mut parts: Vec<(String, Vec<String>)> = Vec::new();
+    for (target, at) in points {
+        let ends = parts.iter().find(|p| p.0 == target.stage).map_or(vec![String::new()], |p| p.1.clone());
+        for end in &ends {
+            let part = LoopRef { stage: format!("{}{end}", target.stage), name: target.name.clone() };
+            split_one(m, &part, at)?;
+        }
+        let next = ends.iter().flat_map(|e| PARTS.map(|p| format!("{e}.{p}"))).collect();
+        parts.retain(|p| p.0 != target.stage);
+        parts.push((target.stage.clone(), next));
+    }
+    Ok(())
+}
+
+fn split_one(m: &mut LoopModule, target: &LoopRef, at: &Formula) -> Result<(), Diagnostic> {
+    let path = find_loop(m, target)?;
+    let shown = format!("{}.{}", target.stage, target.name);
+    let kind = loop_at(&m.body, &path).kind;
+    if matches!(kind, LoopKind::Vector | LoopKind::Unroll) {
+        return Err(Diagnostic::new("E0411", format!("loop `{shown}` is already {}", kind.name()))
+            .hint("split the operator before its loops become vector or unrolled"));
+    }
+    let root = own_nest(m, &path);
+    for s in stages_of(&[whole(m, &root)]) {
+        remove_init(&mut m.body, s);
+    }
+    let path = find_loop(m, target)?;
+    let root = own_nest(m, &path);
+    let at = formula::value(m, &path, at, false)?;
+    let l = loop_at(&m.body, &path);
+    let (var, extent) = (l.var, l.extent);
+    check_alone(m, &root, &path, &shown)?;
+    check_reduced(m, &path, at, &shown)?;
+    let point = within(m, &path, at, extent);
+    let (main, tail) = (whole(m, &root), whole(m, &root));
+    let (Stmt::For(mut main), Stmt::For(mut tail)) = (main, tail) else { unreachable!("a loop's path") };
+    let inside = &path[root.len()..];
+    descend(&mut main, inside).extent = point;
+    let rest = m.env.pool.sub(extent, point);
+    let rest = normalize(&mut m.env.pool, rest);
+    let v = m.env.pool.var(var);
+    let shifted = m.env.pool.add(point, v);
+    let t = descend(&mut tail, inside);
+    t.extent = rest;
+    go_on(&m.env, &mut t.body, &[var]);
+    let map = [(var, shifted)].into_iter().collect();
+    substitute(&mut m.env.pool, &mut t.body, &map);
+    replace(m, &root, [vec![Stmt::For(main)], vec![Stmt::For(tail)]])
+}
+
+/// The path of the stage's outermost loop with nothing but its loops down to the one at `path`.
+fn own_nest(m: &LoopModule, path: &Path) -> Path {
+    let stage = loop_at(&m.body, path).stage;
+    let depth = (1..=path.len()).rev().take_while(|&n| loop_at(&m.body, &path[..n]).stage == stage).last();
+    path[..depth.unwrap_or(path.len())].to_vec()
+}
+
+fn whole(m: &LoopModule, root: &Path) -> Stmt {
+    Stmt::For(loop_at(&m.body, root).clone())
+}
+
+/// The loop at `path` below `l`.
+fn descend<'a>(l: &'a mut For, path: &[usize]) -> &'a mut For {
+    if path.is_empty() { l } else { loop_at_mut(&mut l.body, path) }
+}
+
+/// Statements beside the split loop run with both parts, so they must belong to the part alone.
+fn check_alone(m: &LoopModule, root: &Path, path: &Path, shown: &str) -> Result<(), Diagnostic> {
+    let mut beside: Vec<Stmt> = Vec::new();
+    for n in root.len()..path.len() {
+        let on = path[n];
+        beside.extend(loop_at(&m.body, &path[..n]).body.iter().enumerate().filter(|(i, _)| *i != on).map(|(_, s)| s.clone()));
+    }
+    let mut rest = m.body.clone();
+    super::tree::body_at_mut(&mut rest, &root[..root.len() - 1]).remove(root[root.len() - 1]);
+    let (read, written) = (reads_below(&m.env.pool, &rest), writes_below(&rest));
+    let inside = writes_below(std::slice::from_ref(&whole(m, path)));
+    let shared = writes_below(&beside).into_iter().find(|t| {
+        m.env.tensors[*t].scope == Scope::Global || read.contains(t) || written.contains(t) || inside.contains(t)
+    });
+    match shared {
+        None => Ok(()),
+        Some(t) => Err(Diagnostic::new(
+            "E0479",
+            format!("`{shown}` cannot split the operator: `{}` is computed beside it in the same nest", m.env.tensors[t].name),
+        )
+        .hint("split the operator before other stages are fused into its loops, or peel the loop")),
+    }
+}
+
+fn check_reduced(m: &LoopModule, path: &Path, at: ExprId, shown: &str) -> Result<(), Diagnostic> {
+    let used = m.env.pool.vars_of(at);
+    let mut reduced: Option<VarId> = None;
+    for s in &loop_at(&m.body, path).body {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s {
+                reduced = reduced.or(used.iter().copied().find(|&v| is_reduction_var(&m.env.pool, b, v)));
+            }
+        });
+    }
+    match reduced {
+        None => Ok(()),
+        Some(v) => Err(Diagnostic::new(
+            "E0483",
+            format!("splitting `{shown}` there would make which elements are written depend on `{}`, which is reduced over", m.env.vars[v].name),
+        )
+        .hint("split at a point that does not depend on reduced loops")),
+    }
+}
+
+/// `at` between 0 and the extent: as it is where that is proved.
+fn within(m: &mut LoopModule, path: &Path, at: ExprId, extent: ExprId) -> ExprId {
+    let at = normalize(&mut m.env.pool, at);
+    let loops: Vec<(VarId, ExprId)> = enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)).collect();
+    let facts = Facts::in_loops(loops);
+    let zero = m.env.pool.int(0);
+    let mut prover = Prover::new();
+    let low = m.env.pool.le(zero, at);
+    let at = if prover.prove(&mut m.env, &facts, low).is_proved() { at } else { m.env.pool.max(at, zero) };
+    let high = m.env.pool.le(at, extent);
+    if prover.prove(&mut m.env, &facts, high).is_proved() { at } else { m.env.pool.min(at, extent) }
+}

@@ -1,0 +1,197 @@
+//! `remap S.b longest_first`: the iterations of a loop in another order (paper appendix C.1).
+//!
+//! ```text
+//! for b in 0..M { S(b) }  =>  for b in 0..M { S(order(b)) }     order = sort_desc(work of iteration)
+//! ```
+//!
+//! `longest_first` and `by KEY` sort in the prelude, so what they give is a permutation whatever the
+//! batch; a table that comes with the batch is used as a key. `round_robin n` cuts the iterations into
+//! n pieces and takes one of each in turn, a closed form. `order F` is a formula that is proved to be
+//! a permutation.
+//!
+//! Requires: a loop that is not vector or unrolled and that nothing is reduced over. Ensures: the same
+//! iterations, each once; every element is computed as before, so results are the same bits.
+
+use super::formula;
+use super::tree::{Path, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init, substitute};
+use crate::lower::sign::as_size;
+use crate::simplify::{Facts, Prover, Verdict};
+use cora_ir::affine::normalize;
+use cora_ir::loops::{LoopKind, LoopModule, Stmt};
+use cora_ir::schedule::{LoopRef, Remap};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, UfDef, VarId};
+use rustc_hash::FxHashMap;
+
+/// Changes the order of a loop's iterations.
+///
+/// # Errors
+/// `E0402` no such loop, `E0411` a vector or unrolled loop, `E0485` a loop that is reduced over,
+/// `E0477` an order that needs a table which the loops around would have to steer, `E0478` a formula
+/// that is not proved to be a permutation, `E0484` a formula with unknown names.
+pub fn remap(m: &mut LoopModule, target: &LoopRef, policy: &Remap) -> Result<(), Diagnostic> {
+    let path = find_loop(m, target)?;
+    let l = loop_at(&m.body, &path);
+    let (stage, var, kind) = (l.stage, l.var, l.kind);
+    let shown = format!("{}.{}", target.stage, target.name);
+    if matches!(kind, LoopKind::Vector | LoopKind::Unroll) {
+        return Err(Diagnostic::new("E0411", format!("loop `{shown}` is already {}", kind.name()))
+            .hint("the order of lanes and copies is fixed; remap a loop outside"));
+    }
+    check_independent(m, &path, &shown)?;
+    let place = m.env.pool.var(var);
+    let iteration = match policy {
+        Remap::LongestFirst => {
+            let l = loop_at(&m.body, &path).clone();
+            let work = work(&mut m.env, &l.body);
+            sorted(m, &path, &shown, work)?
+        }
+        Remap::By(key) => {
+            let key = formula::value(m, &path, key, true)?;
+            let zero = m.env.pool.int(0);
+            let descending = m.env.pool.sub(zero, key);
+            sorted(m, &path, &shown, descending)?
+        }
+        Remap::RoundRobin(n) => {
+            if *n < 1 {
+                return Err(Diagnostic::new("E0478", format!("`{shown}` cannot be dealt to {n} pieces"))
+                    .hint("give a positive number of pieces"));
+            }
+            dealt(m, loop_at(&m.body, &path).extent, place, *n)
+        }
+        Remap::Order(f) => {
+            let f = formula::value(m, &path, f, true)?;
+            check_permutation(m, &path, &shown, f)?;
+            f
+        }
+    };
+    let map = [(var, iteration)].into_iter().collect();
+    let mut body = std::mem::take(&mut loop_at_mut(&mut m.body, &path).body);
+    substitute(&mut m.env.pool, &mut body, &map);
+    loop_at_mut(&mut m.body, &path).body = body;
+    place_init(m, stage);
+    Ok(())
+}
+
+fn check_independent(m: &LoopModule, path: &Path, shown: &str) -> Result<(), Diagnostic> {
+    let l = loop_at(&m.body, path);
+    let mut reduced = None;
+    for s in &l.body {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s
+                && is_reduction_var(&m.env.pool, b, l.var)
+            {
+                reduced = Some(b.tensor);
+            }
+        });
+    }
+    match reduced {
+        None => Ok(()),
+        Some(t) => Err(Diagnostic::new(
+            "E0485",
+            format!("loop `{shown}` cannot run in another order: it is reduced over into `{}`", m.env.tensors[t].name),
+        )
+        .note("the terms of a reduction are combined in the order of its loops, so that results do not depend on the batch")
+        .hint("remap a spatial loop")),
+    }
+}
+
+/// An estimate of what one iteration does: blocks run, loops inside at the middle of those around them.
+fn work(env: &mut Env, stmts: &[Stmt]) -> ExprId {
+    let mut sum = env.pool.int(0);
+    for s in stmts {
+        let one = env.pool.int(1);
+        let part = match s {
+            Stmt::Block(_) => one,
+            Stmt::For(l) if l.init => continue,
+            Stmt::For(l) => {
+                let size = as_size(env, &[], l.extent);
+                let last = env.pool.sub(size, one);
+                let two = env.pool.int(2);
+                let middle = env.pool.floor_div(last, two);
+                let zero = env.pool.int(0);
+                let middle = env.pool.max(middle, zero);
+                let inside = work(env, &l.body);
+                let map: FxHashMap<VarId, ExprId> = [(l.var, middle)].into_iter().collect();
+                let inside = env.pool.substitute(inside, &map);
+                env.pool.mul(size, inside)
+            }
+        };
+        sum = env.pool.add(sum, part);
+    }
+    normalize(&mut env.pool, sum)
+}
+
+/// The iteration at each place, in descending order of `key`: a table of the prelude.
+fn sorted(m: &mut LoopModule, path: &Path, shown: &str, key: ExprId) -> Result<ExprId, Diagnostic> {
+    let l = loop_at(&m.body, path);
+    let (var, extent) = (l.var, l.extent);
+    let outer = enclosing(&m.body, path).iter().map(|l| l.var).find(|&v| [extent, key].iter().any(|&e| m.env.pool.uses_var(e, v)));
+    let loads = [extent, key].iter().any(|&e| m.env.pool.any(e, &mut |n| matches!(n, Expr::Load { .. })));
+    let why = match outer {
+        Some(v) => format!("depends on the loop `{}` around it", m.env.vars[v].name),
+        None if loads => "reads a tensor".to_owned(),
+        None => String::new(),
+    };
+    if !why.is_empty() {
+        return Err(Diagnostic::new(
+            "E0477",
+            format!("the iterations of `{shown}` cannot be sorted before the kernels run: their number or work {why}"),
+        )
+        .hint("remap the outermost loop, or fuse the loops and remap the fused one; `round_robin` needs no table"));
+    }
+    let arg = m.env.pool.arg(0);
+    let map = [(var, arg)].into_iter().collect();
+    let key = m.env.pool.substitute(key, &map);
+    let name = format!("{shown}.order");
+    let size = as_size(&mut m.env, &[], extent);
+    let f = m.env.uf(&name, vec![size], UfDef::SortDesc { key });
+    let place = m.env.pool.var(var);
+    Ok(m.env.pool.call(f, [place]))
+}
+
+/// Place p takes iteration `p // n` of piece `p % n`; the first pieces are longer by one.
+fn dealt(m: &mut LoopModule, extent: ExprId, place: ExprId, n: i64) -> ExprId {
+    let pool = &mut m.env.pool;
+    let n = pool.int(n);
+    let (short, longer) = (pool.floor_div(extent, n), pool.modulo(extent, n));
+    let (round, piece) = (pool.floor_div(place, n), pool.modulo(place, n));
+    let start = pool.mul(piece, short);
+    let extra = pool.min(piece, longer);
+    let start = pool.add(start, extra);
+    pool.add(start, round)
+}
+
+/// Proves that `f` maps the loop's iterations to themselves, no two to the same one.
+fn check_permutation(m: &mut LoopModule, path: &Path, shown: &str, f: ExprId) -> Result<(), Diagnostic> {
+    let l = loop_at(&m.body, path);
+    let (var, extent) = (l.var, l.extent);
+    let mut loops: Vec<(VarId, ExprId)> = enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)).collect();
+    loops.push((var, extent));
+    let name = m.env.vars[var].name.clone();
+    let other = m.env.new_var(format!("{name}2"));
+    let pool = &mut m.env.pool;
+    let (zero, x, y) = (pool.int(0), pool.var(var), pool.var(other));
+    let map = [(var, y)].into_iter().collect();
+    let g = pool.substitute(f, &map);
+    let (low, high) = (pool.le(zero, f), pool.lt(f, extent));
+    let (same, equal) = (pool.bin(cora_ir::BinOp::Eq, f, g), pool.bin(cora_ir::BinOp::Eq, x, y));
+    let mut prover = Prover::new();
+    let refuse = |what: &str, v: &Verdict| {
+        let mut d = Diagnostic::new("E0478", format!("the order of `{shown}` is not proved to be a permutation: {what}"));
+        if let Verdict::Refuted(_, example) = v {
+            let example: Vec<String> = example.iter().map(|(n, v)| format!("{n} = {v}")).collect();
+            d = d.note(format!("for example {}", example.join(", ")));
+        }
+        d.hint("use `by KEY`, which sorts and is a permutation whatever the key")
+    };
+    let inside = Facts::in_loops(loops.iter().copied());
+    for goal in [low, high] {
+        let v = prover.prove(&mut m.env, &inside, goal);
+        if !v.is_proved() {
+            return Err(refuse("an iteration may lie outside the loop", &v));
+        }
+    }
+    loops.push((other, extent));
+    let v = prover.prove(&mut m.env, &Facts::in_loops(loops).assuming(same), equal);
+    if v.is_proved() { Ok(()) } else { Err(refuse("two places may have the same iteration", &v)) }
+}
