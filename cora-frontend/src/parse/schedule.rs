@@ -40,7 +40,26 @@ pub(crate) const STEPS: &[&str] = &[
     "tile",
 ];
 /// Words inside steps, which are no parameters.
-const WORDS: &[&str] = &["by", "order", "longest_first", "round_robin", "peel", "access", "at", "tail", "mask", "exact", "layout", "global", "local", "shared", "reg", "warp", "vthread", "setup"];
+const WORDS: &[&str] = &[
+    "by",
+    "order",
+    "longest_first",
+    "round_robin",
+    "peel",
+    "access",
+    "at",
+    "tail",
+    "mask",
+    "exact",
+    "layout",
+    "global",
+    "local",
+    "shared",
+    "reg",
+    "warp",
+    "vthread",
+    "setup",
+];
 
 /// The schedules of `program`; `env` gives tensors' dimension names for `layout(...)`.
 pub(crate) fn schedules(program: &Program, env: &Env, diags: &mut Vec<Diagnostic>) -> Vec<Schedule> {

@@ -81,7 +81,8 @@ pub fn print_step(step: &StepKind) -> String {
             format!("remap {} {policy}", loop_ref(target))
         }
         StepKind::OpSplit { points } => {
-            let points: Vec<String> = points.iter().map(|(l, at)| format!("{} at {}", loop_ref(l), formula(at))).collect();
+            let points: Vec<String> =
+                points.iter().map(|(l, at)| format!("{} at {}", loop_ref(l), formula(at))).collect();
             format!("op_split {}", points.join(", "))
         }
         StepKind::Hfuse { loops, name } => {

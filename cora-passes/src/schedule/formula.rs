@@ -84,8 +84,10 @@ fn call(m: &mut LoopModule, path: &Path, n: &str, args: &[Formula], own: bool) -
     let found = m.env.ufs.iter().find(|(_, u)| u.name == n && matches!(u.def, UfDef::Extent { .. }));
     match found.map(|(id, u)| (id, u.domain.len())) {
         Some((id, arity)) if arity == values.len() => Ok(m.env.pool.call(id, values)),
-        Some((_, arity)) => Err(Diagnostic::new("E0484", format!("`{n}` takes {arity} arguments, not {}", values.len()))
-            .hint("give one index for each dimension that the function is declared over")),
+        Some((_, arity)) => {
+            Err(Diagnostic::new("E0484", format!("`{n}` takes {arity} arguments, not {}", values.len()))
+                .hint("give one index for each dimension that the function is declared over"))
+        }
         None => Err(Diagnostic::new("E0484", format!("there is no function `{n}` of {} arguments", values.len()))
             .hint("use floordiv, ceildiv, min, max, size of a loop, or an extent function of the program")),
     }

@@ -44,7 +44,9 @@ fn show(r: &LoopRef) -> String {
 fn fuse(m: &mut LoopModule, refs: &[LoopRef], name: &str) -> Result<(), Diagnostic> {
     let (first, others) = match refs {
         [first, others @ ..] if !others.is_empty() => (first, others),
-        _ => return Err(Diagnostic::new("E0489", "hfuse needs at least two loops").hint("name the loops in their order")),
+        _ => {
+            return Err(Diagnostic::new("E0489", "hfuse needs at least two loops").hint("name the loops in their order"));
+        }
     };
     let mut inside = Vec::new();
     for r in refs {
@@ -90,8 +92,11 @@ fn take_neighbour(
     let path: Path = find_loop(m, r)?;
     let (&at, around) = path.split_last().expect("a loop's path is not empty");
     if around != outer || at <= start {
-        return Err(Diagnostic::new("E0489", format!("`{}` does not stand after `{}` in the same body", show(r), show(first)))
-            .hint("name loops of one body in their order; split or reorder so that they are neighbours"));
+        return Err(Diagnostic::new(
+            "E0489",
+            format!("`{}` does not stand after `{}` in the same body", show(r), show(first)),
+        )
+        .hint("name loops of one body in their order; split or reorder so that they are neighbours"));
     }
     let body = body_at_mut(&mut m.body, outer);
     let Stmt::For(l) = body.remove(at) else { unreachable!("find_loop gives paths of loops") };
@@ -109,9 +114,12 @@ fn take_neighbour(
 }
 
 fn dependent(m: &LoopModule, t: TensorId, r: &str, on: &str) -> Diagnostic {
-    Diagnostic::new("E0468", format!("`{r}` cannot run together with the others: `{}` connects it with {on}", m.env.tensors[t].name))
-        .note("one of them writes what the other reads or writes")
-        .hint("fuse loops that are independent, such as the parts of an operator or operators with other results")
+    Diagnostic::new(
+        "E0468",
+        format!("`{r}` cannot run together with the others: `{}` connects it with {on}", m.env.tensors[t].name),
+    )
+    .note("one of them writes what the other reads or writes")
+    .hint("fuse loops that are independent, such as the parts of an operator or operators with other results")
 }
 
 /// A tensor by which `b` depends on `a` or `a` on `b`. Parts of one stage write elements of their own,
@@ -170,7 +178,14 @@ fn join(m: &mut LoopModule, stage: TensorId, loops: Vec<For>, name: &str) -> For
         let mut inner = l.body;
         substitute(&mut env.pool, &mut inner, &map);
         let once = env.new_var("once");
-        body.push(Stmt::For(For { var: once, stage: l.stage, extent, kind: LoopKind::Serial, init: false, body: inner }));
+        body.push(Stmt::For(For {
+            var: once,
+            stage: l.stage,
+            extent,
+            kind: LoopKind::Serial,
+            init: false,
+            body: inner,
+        }));
         start = end;
     }
     For { var, stage, extent: start, kind: LoopKind::Serial, init: false, body }

@@ -114,7 +114,9 @@ fn check_alone(m: &LoopModule, root: &Path, path: &Path, shown: &str) -> Result<
     let mut beside: Vec<Stmt> = Vec::new();
     for n in root.len()..path.len() {
         let on = path[n];
-        beside.extend(loop_at(&m.body, &path[..n]).body.iter().enumerate().filter(|(i, _)| *i != on).map(|(_, s)| s.clone()));
+        beside.extend(
+            loop_at(&m.body, &path[..n]).body.iter().enumerate().filter(|(i, _)| *i != on).map(|(_, s)| s.clone()),
+        );
     }
     let mut rest = m.body.clone();
     super::tree::body_at_mut(&mut rest, &root[..root.len() - 1]).remove(root[root.len() - 1]);
@@ -127,7 +129,10 @@ fn check_alone(m: &LoopModule, root: &Path, path: &Path, shown: &str) -> Result<
         None => Ok(()),
         Some(t) => Err(Diagnostic::new(
             "E0479",
-            format!("`{shown}` cannot split the operator: `{}` is computed beside it in the same nest", m.env.tensors[t].name),
+            format!(
+                "`{shown}` cannot split the operator: `{}` is computed beside it in the same nest",
+                m.env.tensors[t].name
+            ),
         )
         .hint("split the operator before other stages are fused into its loops, or peel the loop")),
     }
@@ -147,7 +152,10 @@ fn check_reduced(m: &LoopModule, path: &Path, at: ExprId, shown: &str) -> Result
         None => Ok(()),
         Some(v) => Err(Diagnostic::new(
             "E0483",
-            format!("splitting `{shown}` there would make which elements are written depend on `{}`, which is reduced over", m.env.vars[v].name),
+            format!(
+                "splitting `{shown}` there would make which elements are written depend on `{}`, which is reduced over",
+                m.env.vars[v].name
+            ),
         )
         .hint("split at a point that does not depend on reduced loops")),
     }

@@ -125,7 +125,10 @@ fn work(env: &mut Env, stmts: &[Stmt]) -> ExprId {
 fn sorted(m: &mut LoopModule, path: &Path, shown: &str, key: ExprId) -> Result<ExprId, Diagnostic> {
     let l = loop_at(&m.body, path);
     let (var, extent) = (l.var, l.extent);
-    let outer = enclosing(&m.body, path).iter().map(|l| l.var).find(|&v| [extent, key].iter().any(|&e| m.env.pool.uses_var(e, v)));
+    let outer = enclosing(&m.body, path)
+        .iter()
+        .map(|l| l.var)
+        .find(|&v| [extent, key].iter().any(|&e| m.env.pool.uses_var(e, v)));
     let loads = [extent, key].iter().any(|&e| m.env.pool.any(e, &mut |n| matches!(n, Expr::Load { .. })));
     let why = match outer {
         Some(v) => format!("depends on the loop `{}` around it", m.env.vars[v].name),
@@ -177,7 +180,8 @@ fn check_permutation(m: &mut LoopModule, path: &Path, shown: &str, f: ExprId) ->
     let (same, equal) = (pool.bin(cora_ir::BinOp::Eq, f, g), pool.bin(cora_ir::BinOp::Eq, x, y));
     let mut prover = Prover::new();
     let refuse = |what: &str, v: &Verdict| {
-        let mut d = Diagnostic::new("E0478", format!("the order of `{shown}` is not proved to be a permutation: {what}"));
+        let mut d =
+            Diagnostic::new("E0478", format!("the order of `{shown}` is not proved to be a permutation: {what}"));
         if let Verdict::Refuted(_, example) = v {
             let example: Vec<String> = example.iter().map(|(n, v)| format!("{n} = {v}")).collect();
             d = d.note(format!("for example {}", example.join(", ")));

@@ -16,7 +16,12 @@ pub fn tile(m: &mut LoopModule, stage: &str, loops: &[(String, i64)], names: &[S
     if names.len() != 2 * loops.len() {
         return Err(Diagnostic::new(
             "E0403",
-            format!("tile of {} loops of `{stage}` makes {} loops, but {} names are given", loops.len(), 2 * loops.len(), names.len()),
+            format!(
+                "tile of {} loops of `{stage}` makes {} loops, but {} names are given",
+                loops.len(),
+                2 * loops.len(),
+                names.len()
+            ),
         )
         .hint("name the loops over tiles first, then those inside, each in the order of the loops"));
     }

@@ -407,9 +407,11 @@ impl Gen {
             }
             21 => StepKind::OpSplit { points: vec![(at, self.formula(3)), (self.loop_ref(), self.formula(2))] },
             22 => StepKind::Hfuse { loops: vec![at, self.loop_ref()], name },
-            23 => {
-                StepKind::Tile { stage, loops: vec![(at.name, multiple), (self.name(), 3)], names: vec![name, at.stage] }
-            }
+            23 => StepKind::Tile {
+                stage,
+                loops: vec![(at.name, multiple), (self.name(), 3)],
+                names: vec![name, at.stage],
+            },
             _ => StepKind::Relax { target: at },
         }
     }
