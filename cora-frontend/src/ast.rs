@@ -68,7 +68,7 @@ pub enum ItemKind {
     Output(Vec<Ident>),
     /// `schedule cpu { ... }`
     Schedule(Ident, Steps),
-    /// `schedule fn tile(stage) { ... }`
+    /// `schedule fn tiles(stage) { ... }`
     ScheduleFn(Ident, Vec<Ident>, Vec<Token>),
 }
 

@@ -344,7 +344,7 @@ mod tests {
         assert!(big.into_array(DType::F64, dense(2)).unwrap_err().to_string().contains("big-endian"));
         let square = parse(&file(1, &header("<f8", "False", "(1, 2)"), &[0; 16])).unwrap();
         let other = square.into_array(DType::F64, Shape::Dense(vec![2, 1]));
-        assert_eq!(other.unwrap_err().code(), "E0324");
+        assert_eq!(other.unwrap_err().code(), "E0333");
         let b = parse(&file(1, &header("|b1", "False", "(2,)"), &[1, 2])).unwrap();
         assert_eq!(b.into_array(DType::Bool, dense(2)).unwrap_err().code(), "E0319");
     }

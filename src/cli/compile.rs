@@ -229,6 +229,12 @@ pub fn native(storage: &cora_ir::storage::StorageModule, target: &TargetSpec) ->
         ));
     }
     compile_native(storage, target, &CompileOptions::default()).map_err(|e| {
+        if let cora_codegen_llvm::compile::CompileError::Describe(d) = &e
+            && let cora_codegen_llvm::describe::DescribeFault::Invalid(i) = &d.fault
+            && matches!(i.fault, cora_runtime::abi::DescFault::IxTooLarge)
+        {
+            return Failure::User(format!("error[E0612]: {e}\n  help: fuse fewer loops that are themselves fused"));
+        }
         let path = crate::driver::reproducer(storage);
         Failure::Bug(format!("code generation failed: {e}\n  reproducer: {path}"))
     })

@@ -68,7 +68,12 @@ fn lowered(made: &Case, steps: Steps) -> (Vec<StepKind>, Result<Option<StorageMo
 
 /// Runs the module on every batch, with one to three threads.
 fn run(made: &Case, storage: &StorageModule) -> Result<(), Failure> {
-    let compiled = Compiled::of(storage).map_err(|e| Failure::new("compile", e))?;
+    let compiled = match Compiled::of(storage) {
+        Ok(c) => c,
+        // Tables over tables over tables: the user is told to fuse fewer loops.
+        Err(e) if e.contains("too deep or too large") => return Ok(()),
+        Err(e) => return Err(Failure::new("compile", e)),
+    };
     let source = Source { path: "random".to_owned(), text: String::new(), graph: made.made.graph.clone() };
     let env = &source.graph.env;
     let outputs = || compiled.desc.tensors.iter().filter(|t| t.role == Role::Output);

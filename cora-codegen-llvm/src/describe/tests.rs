@@ -216,10 +216,5 @@ fn what_cannot_be_described_is_refused() {
     assert_eq!(fault(&|p| p.m.tables[1].body = None), DescribeFault::Table);
     let float = fault(&|p| p.m.env.tensors[p.lens].ty = F32);
     assert_eq!(float, DescribeFault::Width(F32));
-    let search = fault(&|p| {
-        let (zero, row) = (p.m.env.pool.int(0), p.row);
-        p.m.buffers[0].elems = p.m.env.pool.search(row, zero, zero, zero);
-    });
-    assert_eq!(search, DescribeFault::Expression("a search"));
     assert!(matches!(fault(&|p| p.m.buffers[0].elems = p.m.env.pool.arg(3)), DescribeFault::Invalid(_)));
 }

@@ -225,7 +225,7 @@ impl Parser {
         matches!(self.peek_at(ahead).text.as_str(), "=" | ":")
     }
 
-    /// `schedule cpu { ... }` and `schedule fn tile(stage) { ... }`; the steps stay tokens until stages are known.
+    /// `schedule cpu { ... }` and `schedule fn tiles(stage) { ... }`; the steps stay tokens until stages are known.
     fn schedule(&mut self, out: &mut Vec<Item>, start: Span) -> Parsed<()> {
         let function = self.eat("fn");
         let name = self.plain_name("a schedule")?;

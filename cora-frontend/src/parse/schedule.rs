@@ -618,8 +618,8 @@ mod tests {
 
     #[test]
     fn schedule_functions_substitute_stages_loops_and_numbers() {
-        let text = "schedule fn tile(s, l, n) { split s.l n -> lo, li tail(mask); parallel s.lo }
-            schedule cpu { tile(P.sum, k, 8) }";
+        let text = "schedule fn tiles(s, l, n) { split s.l n -> lo, li tail(mask); parallel s.lo }
+            schedule cpu { tiles(P.sum, k, 8) }";
         let (s, d) = steps(text);
         assert!(d.is_empty(), "{d:?}");
         let loop_ref = |name: &str| LoopRef { stage: "P.sum".into(), name: name.into() };

@@ -93,7 +93,6 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
     if !refs.iter().any(|r| r.name == name) {
         check_fresh_loop(m, stage, name)?;
     }
-    check_unconditional(m, &top, &nest, refs)?;
     let outer: Vec<(VarId, ExprId)> = enclosing(&m.body, &top).iter().map(|l| (l.var, l.extent)).collect();
     let space = FusedSpace::new(&mut m.env, &outer, &nest);
     let fused = m.env.new_var(name);
@@ -119,26 +118,6 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
     let top_loop = loop_at_mut(&mut m.body, &top);
     *top_loop = For { var: fused, extent: padded, body, ..top_loop.clone() };
     Ok(())
-}
-
-/// A table is built for all positions of the loops around, so where a condition keeps the fused loops from running, the
-/// functions in their extents would be called outside their domains.
-fn check_unconditional(m: &LoopModule, top: &Path, nest: &[For], refs: &[LoopRef]) -> Result<(), Diagnostic> {
-    let pool = &m.env.pool;
-    let depends = (1..nest.len()).any(|n| nest[..n].iter().any(|l| pool.uses_var(nest[n].extent, l.var)));
-    let calls = nest.iter().any(|l| pool.any(l.extent, &mut |n| matches!(n, cora_ir::Expr::Call(..))));
-    let around = enclosing(&m.body, top);
-    let Some(condition) = around.iter().find(|l| is_condition(pool, l.extent)).filter(|_| depends && calls) else {
-        return Ok(());
-    };
-    Err(Diagnostic::new(
-        "E0423",
-        format!(
-            "loop `{}.{}` runs only under a condition (loop `{}`), so no table of its length can be built",
-            refs[0].stage, refs[0].name, m.env.vars[condition.var].name
-        ),
-    )
-    .hint("fuse before attaching the stage, or attach it where no mask applies"))
 }
 
 fn check_one_kind(m: &LoopModule, inner: &Path, nest: &[For], refs: &[LoopRef]) -> Result<(), Diagnostic> {

@@ -45,7 +45,9 @@ fn fuse(m: &mut LoopModule, refs: &[LoopRef], name: &str) -> Result<(), Diagnost
     let (first, others) = match refs {
         [first, others @ ..] if !others.is_empty() => (first, others),
         _ => {
-            return Err(Diagnostic::new("E0489", "hfuse needs at least two loops").hint("name the loops in their order"));
+            return Err(
+                Diagnostic::new("E0489", "hfuse needs at least two loops").hint("name the loops in their order")
+            );
         }
     };
     let mut inside = Vec::new();

@@ -30,7 +30,7 @@ use cora_ir::{Diagnostic, ExprId, Scope, VarId};
 ///
 /// # Errors
 /// `E0402` no such loop, `E0411` a vector or unrolled loop, `E0483` a point that depends on what is
-/// reduced over, `E0484` a formula with unknown names, `E0479` another stage in the nest, `E0460` the
+/// reduced over, `E0484` a formula with unknown names, `E0436` another stage in the nest, `E0460` the
 /// name of a part is taken.
 pub fn op_split(m: &mut LoopModule, points: &[(LoopRef, Formula)]) -> Result<(), Diagnostic> {
     let saved = (m.body.clone(), m.env.tensors.clone());
@@ -128,7 +128,7 @@ fn check_alone(m: &LoopModule, root: &Path, path: &Path, shown: &str) -> Result<
     match shared {
         None => Ok(()),
         Some(t) => Err(Diagnostic::new(
-            "E0479",
+            "E0436",
             format!(
                 "`{shown}` cannot split the operator: `{}` is computed beside it in the same nest",
                 m.env.tensors[t].name

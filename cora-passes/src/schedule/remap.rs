@@ -26,7 +26,7 @@ use rustc_hash::FxHashMap;
 ///
 /// # Errors
 /// `E0402` no such loop, `E0411` a vector or unrolled loop, `E0485` a loop that is reduced over,
-/// `E0477` an order that needs a table which the loops around would have to steer, `E0478` a formula
+/// `E0434` an order that needs a table which the loops around would have to steer, `E0435` a formula
 /// that is not proved to be a permutation, `E0484` a formula with unknown names.
 pub fn remap(m: &mut LoopModule, target: &LoopRef, policy: &Remap) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
@@ -53,7 +53,7 @@ pub fn remap(m: &mut LoopModule, target: &LoopRef, policy: &Remap) -> Result<(),
         }
         Remap::RoundRobin(n) => {
             if *n < 1 {
-                return Err(Diagnostic::new("E0478", format!("`{shown}` cannot be dealt to {n} pieces"))
+                return Err(Diagnostic::new("E0435", format!("`{shown}` cannot be dealt to {n} pieces"))
                     .hint("give a positive number of pieces"));
             }
             dealt(m, loop_at(&m.body, &path).extent, place, *n)
@@ -137,7 +137,7 @@ fn sorted(m: &mut LoopModule, path: &Path, shown: &str, key: ExprId) -> Result<E
     };
     if !why.is_empty() {
         return Err(Diagnostic::new(
-            "E0477",
+            "E0434",
             format!("the iterations of `{shown}` cannot be sorted before the kernels run: their number or work {why}"),
         )
         .hint("remap the outermost loop, or fuse the loops and remap the fused one; `round_robin` needs no table"));
@@ -181,7 +181,7 @@ fn check_permutation(m: &mut LoopModule, path: &Path, shown: &str, f: ExprId) ->
     let mut prover = Prover::new();
     let refuse = |what: &str, v: &Verdict| {
         let mut d =
-            Diagnostic::new("E0478", format!("the order of `{shown}` is not proved to be a permutation: {what}"));
+            Diagnostic::new("E0435", format!("the order of `{shown}` is not proved to be a permutation: {what}"));
         if let Verdict::Refuted(_, example) = v {
             let example: Vec<String> = example.iter().map(|(n, v)| format!("{n} = {v}")).collect();
             d = d.note(format!("for example {}", example.join(", ")));

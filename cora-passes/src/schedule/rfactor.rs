@@ -28,7 +28,8 @@ use rustc_hash::FxHashMap;
 /// # Errors
 /// `E0401`/`E0402` unknown stage or loop, `E0411` a loop that is not serial, `E0460` the name is taken,
 /// `E0494` a loop that the stage is not reduced over, `E0495` an attached stage, or one with others
-/// attached in its loops, `E0496` a loop whose extent is no function of the stage's element.
+/// attached in its loops, `E0496` a loop whose extent is no function of the stage's element,
+/// `E0499` a reduction under a mask.
 pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), Diagnostic> {
     let old = find_stage(m, &target.stage)?;
     let shown = format!("{}.{}", target.stage, target.name);
@@ -48,6 +49,11 @@ pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), D
         return Err(Diagnostic::new("E0411", format!("loop `{}.{l}` is no longer serial", target.stage))
             .hint("factor the reduction first, then make loops vector or unrolled"));
     }
+    let masked = |p: &ExprId| m.env.pool.vars_of(*p).iter().any(|&v| is_reduction_var(&m.env.pool, &nest.block, v));
+    if nest.block.predicate.iter().any(masked) {
+        return Err(Diagnostic::new("E0499", format!("a mask decides which iterations of `{}` count", target.stage))
+            .hint("split with exact tails, or factor the reduction before loops are masked"));
+    }
     let dims = dims(m, &nest, at, &shown)?;
     let tensor = &m.env.tensors[old];
     let ty = tensor.ty;
@@ -60,8 +66,8 @@ pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), D
         range: None,
         layout: Vec::new(),
     });
+    let partial = partial_nest(m, &nest, var, new).ok_or_else(|| not_of_element(&shown))?;
     remove_init(&mut m.body, old);
-    let partial = partial_nest(m, &nest, var, new);
     let combined = combined_nest(m, &nest, var, new);
     let top = nest.top;
     m.body[top] = combined;
@@ -112,18 +118,17 @@ fn dims(m: &mut LoopModule, nest: &Nest, at: usize, shown: &str) -> Result<Vec<T
     let over_element = element_extent(&mut m.env, nest, extent);
     let alone = !m.env.pool.vars_of(over_element).iter().any(|v| nest.loops.iter().any(|l| l.var == *v));
     if !alone || is_condition(&m.env.pool, extent) {
-        return Err(Diagnostic::new(
-            "E0496",
-            format!("the number of iterations of `{shown}` is no function of the element"),
-        )
-        .hint(
-            "factor the reduction before its spatial loops are split, or name a loop outside the other reduced ones",
-        ));
+        return Err(not_of_element(shown));
     }
     let mut dims = m.env.tensors[nest.block.tensor].dims.clone();
     let name = m.env.vars[nest.loops[at].var].name.clone();
     dims.push(TensorDim { name, extent: over_element, storage: over_element });
     Ok(dims)
+}
+
+fn not_of_element(shown: &str) -> Diagnostic {
+    Diagnostic::new("E0496", format!("the number of iterations of `{shown}` is no function of the element"))
+        .hint("factor the reduction before its spatial loops are split, or name a loop outside the other reduced ones")
 }
 
 /// An extent over loop variables as one over the indices of the stage's tensor (`Arg`s).
@@ -145,20 +150,52 @@ fn replace(pool: &mut ExprPool, e: ExprId, map: &FxHashMap<ExprId, ExprId>) -> E
 }
 
 /// The stage's own nest, with the partial results as its target.
-fn partial_nest(m: &mut LoopModule, nest: &Nest, var: VarId, new: TensorId) -> Stmt {
+///
+/// The block reduces over the loops that are left, one iterator each: the reduced positions follow from
+/// them and from the factored iteration, wherever the block is attached later.
+fn partial_nest(m: &mut LoopModule, nest: &Nest, var: VarId, new: TensorId) -> Option<Stmt> {
     let mut block = nest.block.clone();
     block.stage = new;
     block.tensor = new;
     block.continues = false;
     let (iter, index) = loop_iter(m, nest, var);
-    let at = block.iters.iter().position(|i| i.kind == IterKind::Reduce).unwrap_or(block.iters.len());
-    block.iters.insert(at, iter);
+    let mut map: FxHashMap<ExprId, ExprId> = FxHashMap::default();
+    for i in block.iters.iter().filter(|i| i.kind == IterKind::Spatial).chain([&iter]) {
+        let own = m.env.pool.var(i.var);
+        map.insert(i.binding, own);
+    }
+    let reduced: Vec<Iter> = block.iters.extract_if(.., |i| i.kind == IterKind::Reduce).collect();
+    block.iters.push(iter);
     block.index.push(index);
+    let of_loops = |pool: &ExprPool, e| pool.vars_of(e).iter().any(|v| nest.loops.iter().any(|l| l.var == *v));
+    for l in nest.loops.iter().filter(|l| l.var != var) {
+        if !is_reduction_var(&m.env.pool, &nest.block, l.var) {
+            continue;
+        }
+        let extent = replace(&mut m.env.pool, l.extent, &map);
+        if of_loops(&m.env.pool, extent) {
+            return None;
+        }
+        let name = m.env.vars[l.var].name.clone();
+        let own = m.env.new_var(name);
+        let (binding, at) = (m.env.pool.var(l.var), m.env.pool.var(own));
+        map.insert(binding, at);
+        block.iters.push(Iter { var: own, kind: IterKind::Reduce, extent, binding });
+    }
+    let mut positions: FxHashMap<VarId, ExprId> = FxHashMap::default();
+    for i in &reduced {
+        let at = replace(&mut m.env.pool, i.binding, &map);
+        if of_loops(&m.env.pool, at) {
+            return None;
+        }
+        positions.insert(i.var, at);
+    }
+    block.value = m.env.pool.substitute(block.value, &positions);
     let mut stmt = Stmt::Block(block);
     for l in nest.loops.iter().rev() {
         stmt = Stmt::For(For { stage: new, body: vec![stmt], ..l.clone() });
     }
-    stmt
+    Some(stmt)
 }
 
 /// An iterator for the iterations of the factored loop, and the index made of it.
