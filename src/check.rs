@@ -131,12 +131,10 @@ pub fn reconsider(
     let Some(&bound) = of.get(&want.tensor) else { return Ok(()) };
     let found = run_graph(&bounded, batch, options)?;
     let Some(bound) = found.output(bound) else { return Ok(()) };
-    let mut k = 0;
     let mut within = true;
-    for at in want.ranges.iter().cloned().flatten() {
+    for (k, at) in want.ranges.iter().cloned().flatten().enumerate() {
         let values = (got.get(at), want.data.get(k), bound.data.get(k));
         within &= matches!(values, (Some(g), Some(w), Some(b)) if is_within(g, w, b));
-        k += 1;
     }
     comparison.within_bounds = within;
     Ok(())

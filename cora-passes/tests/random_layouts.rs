@@ -166,10 +166,10 @@ impl Shape {
             }
         }
         let mut rows: Vec<Vec<i64>> = vec![Vec::new()];
-        for j in 0..d {
+        for (j, &counts) in used[..d].iter().enumerate() {
             let mut next = Vec::new();
             for row in &rows {
-                let n = if used[j] { self.eval(self.extents[j], row) } else { 1 };
+                let n = if counts { self.eval(self.extents[j], row) } else { 1 };
                 next.extend((0..n).map(|i| [row.as_slice(), &[i]].concat()));
             }
             rows = next;

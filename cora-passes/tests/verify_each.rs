@@ -44,11 +44,14 @@ fn correct_passes_pass() {
     }
 }
 
+/// What a wrong pass does to a module.
+type Mistake = fn(&mut LoopModule);
+
 /// Each mistake is one that a pass could make: a tail that is left out, a loop that runs once too
 /// often, a predicate that is lost, a constant that is off.
 #[test]
 fn broken_passes_are_found() {
-    let mistakes: [(&str, fn(&mut LoopModule)); 4] = [
+    let mistakes: [(&str, Mistake); 4] = [
         ("a lost tail", |m| {
             each_loop(m, &mut |m, l| {
                 let four = m.int(4);

@@ -109,7 +109,7 @@ pub(super) fn unbounded_blocks(env: &Env, l: &For) -> Diagnostic {
 
 /// Puts every store of a kernel inside loops over all axes of its block. Where one is missing, the
 /// first thread along it stores to what threads share, and all threads store to what is private.
-pub(super) fn distribute(env: &mut Env, body: &mut Vec<Stmt>, threads: [i64; 3]) {
+pub(super) fn distribute(env: &mut Env, body: &mut [Stmt], threads: [i64; 3]) {
     let missing: Vec<(Axis, i64)> = [Axis::ThreadZ, Axis::ThreadY, Axis::ThreadX]
         .into_iter()
         .map(|a| (a, threads[a.dimension()]))
@@ -127,7 +127,7 @@ fn has_threads(s: &Stmt) -> bool {
     found
 }
 
-fn within(env: &mut Env, body: &mut Vec<Stmt>, missing: &[(Axis, i64)]) {
+fn within(env: &mut Env, body: &mut [Stmt], missing: &[(Axis, i64)]) {
     for s in body.iter_mut() {
         if !has_threads(s) {
             if !missing.is_empty() && !matches!(s, Stmt::Let { .. } | Stmt::Barrier) {
