@@ -1,5 +1,6 @@
 //! Scalar types, expression types and operators.
 
+use crate::expr::{floor_div, floor_mod};
 use std::fmt;
 
 /// The type of one element, or of one lane of an expression.
@@ -178,6 +179,27 @@ impl BinOp {
         Self::Eq,
         Self::Ne,
     ];
+
+    /// The result for mathematical integers (0 and 1 for logic and comparisons); nothing if it does
+    /// not fit, or for an operator that integers do not have.
+    pub fn of_ints(self, a: i64, b: i64) -> Option<i64> {
+        match self {
+            Self::Add => a.checked_add(b),
+            Self::Sub => a.checked_sub(b),
+            Self::Mul => a.checked_mul(b),
+            Self::FloorDiv => Some(floor_div(a, b)),
+            Self::Mod => Some(floor_mod(a, b)),
+            Self::Min => Some(a.min(b)),
+            Self::Max => Some(a.max(b)),
+            Self::And => Some(i64::from(a != 0 && b != 0)),
+            Self::Or => Some(i64::from(a != 0 || b != 0)),
+            Self::Lt => Some(i64::from(a < b)),
+            Self::Le => Some(i64::from(a <= b)),
+            Self::Eq => Some(i64::from(a == b)),
+            Self::Ne => Some(i64::from(a != b)),
+            Self::Div | Self::Pow => None,
+        }
+    }
 
     /// Whether the result is `Bool` whatever the operands.
     pub fn is_comparison(self) -> bool {

@@ -1,7 +1,6 @@
 //! Index expressions at a point and ragged boxes by enumeration, independent of passes and interpreters.
 
-use cora_ir::expr::{floor_div, floor_mod};
-use cora_ir::{BinOp, EntityId, Env, Expr, ExprId, UfDef, UfId, UnOp, VarId};
+use cora_ir::{EntityId, Env, Expr, ExprId, UfDef, UfId, UnOp, VarId};
 use rustc_hash::FxHashMap;
 
 /// The entries of an extent function, by its arguments.
@@ -30,7 +29,7 @@ impl World<'_> {
             Expr::Un(UnOp::Neg, a) => at(*a)?.checked_neg(),
             Expr::Un(UnOp::Not, a) => Some(i64::from(at(*a)? == 0)),
             Expr::Select(c, a, b) => at(if at(*c)? != 0 { *a } else { *b }),
-            Expr::Bin(op, a, b) => binary(*op, at(*a)?, at(*b)?),
+            Expr::Bin(op, a, b) => op.of_ints(at(*a)?, at(*b)?),
             Expr::Call(f, args) => {
                 let actuals: Option<Vec<i64>> = args.iter().map(|&a| at(a)).collect();
                 self.call(*f, &actuals?)
@@ -97,24 +96,5 @@ impl World<'_> {
             total = total.saturating_add(inside?);
         }
         Some(total)
-    }
-}
-
-fn binary(op: BinOp, a: i64, b: i64) -> Option<i64> {
-    match op {
-        BinOp::Add => a.checked_add(b),
-        BinOp::Sub => a.checked_sub(b),
-        BinOp::Mul => a.checked_mul(b),
-        BinOp::FloorDiv => Some(floor_div(a, b)),
-        BinOp::Mod => Some(floor_mod(a, b)),
-        BinOp::Min => Some(a.min(b)),
-        BinOp::Max => Some(a.max(b)),
-        BinOp::And => Some(i64::from(a != 0 && b != 0)),
-        BinOp::Or => Some(i64::from(a != 0 || b != 0)),
-        BinOp::Lt => Some(i64::from(a < b)),
-        BinOp::Le => Some(i64::from(a <= b)),
-        BinOp::Eq => Some(i64::from(a == b)),
-        BinOp::Ne => Some(i64::from(a != b)),
-        BinOp::Div | BinOp::Pow => None,
     }
 }

@@ -11,12 +11,12 @@
 
 use super::region::bound_above;
 use super::tree::{
-    Path, enclosing, find_loop, find_stage, is_reduction_var, loop_at_mut, place_init, remove_init, stmt_at, substitute,
+    Path, enclosing, find_loop, find_stage, in_own_loops, is_reduction_var, loop_at_mut, own_iters, place_init,
+    remove_init, stmt_at,
 };
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, ExprId, Role, Scope, Tensor, TensorDim, TensorId, VarId};
-use rustc_hash::FxHashMap;
 
 /// Makes `stage` compute into the new stage `name` of scope `scope` in each iteration of `at`.
 ///
@@ -149,38 +149,12 @@ fn copy_nest(m: &mut LoopModule, block: &Block, spatial: &[For], new: TensorId) 
     }
     copy.predicate.retain(|&p| !m.env.pool.vars_of(p).iter().any(|&v| is_reduction_var(&m.env.pool, block, v)));
     copy.iters.retain(|i| i.kind == IterKind::Spatial);
-    // Its own iterators and loops.
-    let mut rename: FxHashMap<VarId, ExprId> = FxHashMap::default();
-    for i in &mut copy.iters {
-        i.extent = m.env.pool.substitute(i.extent, &rename);
-        let name = m.env.vars[i.var].name.clone();
-        let fresh = m.env.new_var(name);
-        let e = m.env.pool.var(fresh);
-        rename.insert(i.var, e);
-        i.var = fresh;
-    }
-    for x in &mut copy.index {
-        *x = m.env.pool.substitute(*x, &rename);
-    }
+    own_iters(&mut m.env, &mut copy);
     let index = slots(m, &mut copy.iters, spatial, new, |v| v);
     copy.value = m.env.load(new, index);
-    let mut vars: FxHashMap<VarId, ExprId> = FxHashMap::default();
-    let mut fresh = Vec::new();
-    for l in spatial {
-        let name = m.env.vars[l.var].name.clone();
-        let var = m.env.new_var(name);
-        let extent = m.env.pool.substitute(l.extent, &vars);
-        let e = m.env.pool.var(var);
-        vars.insert(l.var, e);
-        fresh.push((var, extent));
-    }
-    let mut stmts = vec![Stmt::Block(copy)];
-    substitute(&mut m.env.pool, &mut stmts, &vars);
-    for (var, extent) in fresh.into_iter().rev() {
-        stmts =
-            vec![Stmt::For(For { var, stage: block.stage, extent, kind: LoopKind::Serial, init: false, body: stmts })];
-    }
-    stmts.remove(0)
+    let header = |l: &For| For { stage: block.stage, kind: LoopKind::Serial, init: false, ..l.clone() };
+    let loops: Vec<For> = spatial.iter().map(header).collect();
+    in_own_loops(&mut m.env, copy, &loops)
 }
 
 fn retarget(body: &mut [Stmt], old: TensorId, new: TensorId, compute: &Block) {

@@ -15,8 +15,8 @@
 //! has the stage's loops under their names, the stage keeps its spatial loops and the one named.
 
 use super::tree::{
-    Path, enclosing, find_loop, find_stage, is_condition, is_reduction_var, loop_at, place_init, remove_init,
-    stages_below, stmt_at, substitute,
+    Path, enclosing, find_loop, find_stage, in_own_loops, is_condition, is_reduction_var, loop_at, own_iters,
+    place_init, remove_init, stages_below, stmt_at,
 };
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
@@ -55,8 +55,8 @@ pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), D
             .hint("split with exact tails, or factor the reduction before loops are masked"));
     }
     let dims = dims(m, &nest, at, &shown)?;
-    let tensor = &m.env.tensors[old];
-    let ty = tensor.ty;
+    let mut partial = partial_block(m, &nest, var).ok_or_else(|| not_of_element(&shown))?;
+    let ty = m.env.tensors[old].ty;
     let new = m.env.tensors.push(Tensor {
         name: name.to_owned(),
         ty,
@@ -66,7 +66,10 @@ pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), D
         range: None,
         layout: Vec::new(),
     });
-    let partial = partial_nest(m, &nest, var, new).ok_or_else(|| not_of_element(&shown))?;
+    (partial.stage, partial.tensor) = (new, new);
+    let header = |l: &For| For { stage: new, ..l.clone() };
+    let partial =
+        nest.loops.iter().rev().fold(Stmt::Block(partial), |s, l| Stmt::For(For { body: vec![s], ..header(l) }));
     remove_init(&mut m.body, old);
     let combined = combined_nest(m, &nest, var, new);
     let top = nest.top;
@@ -149,14 +152,12 @@ fn replace(pool: &mut ExprPool, e: ExprId, map: &FxHashMap<ExprId, ExprId>) -> E
     pool.rewrite(e, &mut |_, x| map.get(&x).copied())
 }
 
-/// The stage's own nest, with the partial results as its target.
+/// The stage's own block as one of the partial results; `stage` and `tensor` are still the stage's.
 ///
-/// The block reduces over the loops that are left, one iterator each: the reduced positions follow from
+/// It reduces over the loops that are left, one iterator each: the reduced positions follow from
 /// them and from the factored iteration, wherever the block is attached later.
-fn partial_nest(m: &mut LoopModule, nest: &Nest, var: VarId, new: TensorId) -> Option<Stmt> {
+fn partial_block(m: &mut LoopModule, nest: &Nest, var: VarId) -> Option<Block> {
     let mut block = nest.block.clone();
-    block.stage = new;
-    block.tensor = new;
     block.continues = false;
     let (iter, index) = loop_iter(m, nest, var);
     let mut map: FxHashMap<ExprId, ExprId> = FxHashMap::default();
@@ -191,11 +192,7 @@ fn partial_nest(m: &mut LoopModule, nest: &Nest, var: VarId, new: TensorId) -> O
         positions.insert(i.var, at);
     }
     block.value = m.env.pool.substitute(block.value, &positions);
-    let mut stmt = Stmt::Block(block);
-    for l in nest.loops.iter().rev() {
-        stmt = Stmt::For(For { stage: new, body: vec![stmt], ..l.clone() });
-    }
-    Some(stmt)
+    Some(block)
 }
 
 /// An iterator for the iterations of the factored loop, and the index made of it.
@@ -220,41 +217,14 @@ fn loop_iter(m: &mut LoopModule, nest: &Nest, var: VarId) -> (Iter, ExprId) {
 fn combined_nest(m: &mut LoopModule, nest: &Nest, var: VarId, new: TensorId) -> Stmt {
     let (mut reduce, _) = loop_iter(m, nest, var);
     let mut block = nest.block.clone();
-    let dropped: Vec<VarId> =
-        nest.loops.iter().filter(|l| l.var != var && is_reduced(m, nest, l)).map(|l| l.var).collect();
-    block.predicate.retain(|&p| !m.env.pool.vars_of(p).iter().any(|v| dropped.contains(v)));
     block.iters.retain(|i| i.kind == IterKind::Spatial);
-    // Its own iterators, then its own loops.
-    let mut rename: FxHashMap<VarId, ExprId> = FxHashMap::default();
-    for i in block.iters.iter_mut().chain([&mut reduce]) {
-        i.extent = m.env.pool.substitute(i.extent, &rename);
-        let name = m.env.vars[i.var].name.clone();
-        let fresh = m.env.new_var(name);
-        let e = m.env.pool.var(fresh);
-        rename.insert(i.var, e);
-        i.var = fresh;
-    }
-    for x in &mut block.index {
-        *x = m.env.pool.substitute(*x, &rename);
-    }
     reduce.kind = IterKind::Reduce;
-    let at: Vec<ExprId> = block.index.iter().copied().chain([m.env.pool.var(reduce.var)]).collect();
     block.iters.push(reduce);
+    own_iters(&mut m.env, &mut block);
+    let last = block.iters.last().map(|i| m.env.pool.var(i.var));
+    let at: Vec<ExprId> = block.index.iter().copied().chain(last).collect();
     block.value = m.env.load(new, at);
-    let mut vars: FxHashMap<VarId, ExprId> = FxHashMap::default();
-    let mut loops = Vec::new();
-    for l in nest.loops.iter().filter(|l| !dropped.contains(&l.var)) {
-        let name = m.env.vars[l.var].name.clone();
-        let fresh = m.env.new_var(name);
-        let extent = m.env.pool.substitute(l.extent, &vars);
-        let e = m.env.pool.var(fresh);
-        vars.insert(l.var, e);
-        loops.push(For { var: fresh, extent, ..l.clone() });
-    }
-    let mut stmts = vec![Stmt::Block(block)];
-    substitute(&mut m.env.pool, &mut stmts, &vars);
-    for l in loops.into_iter().rev() {
-        stmts = vec![Stmt::For(For { body: stmts, ..l })];
-    }
-    stmts.remove(0)
+    let kept = |l: &&For| l.var == var || !is_reduction_var(&m.env.pool, &nest.block, l.var);
+    let loops: Vec<For> = nest.loops.iter().filter(kept).cloned().collect();
+    in_own_loops(&mut m.env, block, &loops)
 }

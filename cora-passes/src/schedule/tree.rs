@@ -325,7 +325,22 @@ fn build_init(env: &mut Env, update: &Block, combiner: cora_ir::Combiner, inner:
     let reduced: Vec<VarId> =
         inner.iter().filter(|l| is_reduction_var(&env.pool, update, l.var)).map(|l| l.var).collect();
     block.predicate.retain(|&p| !reduced.iter().any(|&v| env.pool.uses_var(p, v)));
-    // Fresh iterator variables, then fresh copies of the spatial loops.
+    own_iters(env, &mut block);
+    // A condition on what is reduced over, which holds for some of the updates, does not matter.
+    let varies =
+        |l: &&For| is_condition(&env.pool, l.extent) && reduced.iter().any(|&v| env.pool.uses_var(l.extent, v));
+    let spatial = inner.iter().filter(|l| !reduced.contains(&l.var) && !varies(l)).map(|l| For {
+        stage: update.stage,
+        kind: if l.kind == LoopKind::Parallel { LoopKind::Serial } else { l.kind },
+        init: true,
+        ..l.clone()
+    });
+    let spatial: Vec<For> = spatial.collect();
+    in_own_loops(env, block, &spatial)
+}
+
+/// Gives a copied block iterators of its own, in its domains and its index.
+pub fn own_iters(env: &mut Env, block: &mut Block) {
     let mut rename: FxHashMap<VarId, ExprId> = FxHashMap::default();
     for i in &mut block.iters {
         i.extent = env.pool.substitute(i.extent, &rename);
@@ -338,26 +353,26 @@ fn build_init(env: &mut Env, update: &Block, combiner: cora_ir::Combiner, inner:
     for x in &mut block.index {
         *x = env.pool.substitute(*x, &rename);
     }
-    // A condition on what is reduced over, which holds for some of the updates, does not matter.
-    let varies =
-        |l: &&For| is_condition(&env.pool, l.extent) && reduced.iter().any(|&v| env.pool.uses_var(l.extent, v));
-    let spatial: Vec<&For> = inner.iter().filter(|l| !reduced.contains(&l.var) && !varies(l)).collect();
+}
+
+/// A block inside copies of `loops`, outermost first, with variables of their own.
+pub fn in_own_loops(env: &mut Env, block: Block, loops: &[For]) -> Stmt {
     let mut vars: FxHashMap<VarId, ExprId> = FxHashMap::default();
-    let mut fresh = Vec::new();
-    for l in &spatial {
+    let mut own = Vec::new();
+    for l in loops {
         let name = env.vars[l.var].name.clone();
-        let v = env.new_var(name);
+        let var = env.new_var(name);
         let extent = env.pool.substitute(l.extent, &vars);
-        let e = env.pool.var(v);
+        let e = env.pool.var(var);
         vars.insert(l.var, e);
-        fresh.push((v, extent, if l.kind == LoopKind::Parallel { LoopKind::Serial } else { l.kind }));
+        own.push(For { var, extent, body: Vec::new(), ..*l });
     }
-    let mut stmts = vec![Stmt::Block(block)];
-    substitute(&mut env.pool, &mut stmts, &vars);
-    for (var, extent, kind) in fresh.into_iter().rev() {
-        stmts = vec![Stmt::For(For { var, stage: update.stage, extent, kind, init: true, body: stmts })];
+    let mut stmt = Stmt::Block(block);
+    substitute(&mut env.pool, std::slice::from_mut(&mut stmt), &vars);
+    for l in own.into_iter().rev() {
+        stmt = Stmt::For(For { body: vec![stmt], ..l });
     }
-    stmts.remove(0)
+    stmt
 }
 
 /// Every stage with a block below `stmts`.

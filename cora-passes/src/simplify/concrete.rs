@@ -2,8 +2,7 @@
 //! counterexamples that rests on it.
 
 use super::facts::Facts;
-use cora_ir::expr::{floor_div, floor_mod};
-use cora_ir::{BinOp, EntityId, Env, Expr, ExprId, ParamId, UfDef, UfId, UnOp, VarId};
+use cora_ir::{EntityId, Env, Expr, ExprId, ParamId, UfDef, UfId, UnOp, VarId};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -96,7 +95,7 @@ impl Batch {
             }
             Expr::Bin(op, a, b) => {
                 let a = self.go(env, *a, vars, args)?;
-                binary(*op, a, self.go(env, *b, vars, args)?)
+                op.of_ints(a, self.go(env, *b, vars, args)?)
             }
             Expr::Select(c, a, b) => {
                 let c = self.go(env, *c, vars, args)?;
@@ -238,25 +237,6 @@ impl Batch {
         names.sort_unstable();
         out.extend(names.into_iter().map(|(&v, &x)| (env.vars[v].name.clone(), x)));
         out
-    }
-}
-
-fn binary(op: BinOp, a: i64, b: i64) -> Option<i64> {
-    match op {
-        BinOp::Add => a.checked_add(b),
-        BinOp::Sub => a.checked_sub(b),
-        BinOp::Mul => a.checked_mul(b),
-        BinOp::FloorDiv => Some(floor_div(a, b)),
-        BinOp::Mod => Some(floor_mod(a, b)),
-        BinOp::Min => Some(a.min(b)),
-        BinOp::Max => Some(a.max(b)),
-        BinOp::And => Some(i64::from(a != 0 && b != 0)),
-        BinOp::Or => Some(i64::from(a != 0 || b != 0)),
-        BinOp::Lt => Some(i64::from(a < b)),
-        BinOp::Le => Some(i64::from(a <= b)),
-        BinOp::Eq => Some(i64::from(a == b)),
-        BinOp::Ne => Some(i64::from(a != b)),
-        BinOp::Div | BinOp::Pow => None,
     }
 }
 
