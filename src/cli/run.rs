@@ -69,7 +69,7 @@ pub struct Args {
     /// Write an artifact with this batch, its inputs and the reference interpreter's outputs as its sample.
     #[arg(long, value_name = "FILE")]
     pub artifact: Option<PathBuf>,
-    /// Run this many times and report the median.
+    /// Run this many times and report the median; if more than once, after one run that is not timed.
     #[arg(long, default_value_t = 1)]
     pub repeat: usize,
     /// Worker threads; 0 = one for each core.
@@ -82,7 +82,7 @@ pub struct Args {
     /// Fill padding and unused memory with NaN before each run.
     #[arg(long)]
     pub poison: bool,
-    /// Also run the fully padded form, and report the ratio.
+    /// Also run the fully padded form, in turn with the ragged one, and report the ratio.
     #[arg(long)]
     pub compare_padded: bool,
     /// Print one JSON object on standard output.
@@ -106,11 +106,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         ));
     }
     let mut ragged = Compiled::new(args, &source, args.padded)?;
-    let mut padded = None;
+    let mut padded = if args.compare_padded && ragged.native() { Some(Compiled::new(args, &source, true)?) } else { None };
     let mut failed = Vec::new();
     for params in &batches {
         let prepared = prepare(args, params, &source, &ragged.desc)?;
-        let (mut report, outputs) = ragged.run(args, &source, &prepared)?;
+        let mut forms: Vec<&mut Compiled> = std::iter::once(&mut ragged).chain(&mut padded).collect();
+        let mut results = run_in_turn(args, &source, &prepared, &mut forms)?.into_iter();
+        let Some((mut report, outputs)) = results.next() else { continue };
         write_outputs(args, &source, &outputs)?;
         if let Some(path) = &args.artifact {
             write_artifact(path, args, &source, &ragged, &prepared)?;
@@ -118,12 +120,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         if let Some(slices) = args.check {
             failed.extend(check(args, slices, &source, &ragged.lowered, &prepared, &outputs, &mut report)?);
         }
-        if args.compare_padded && ragged.native() {
-            let padded = match &mut padded {
-                Some(p) => p,
-                None => padded.insert(Compiled::new(args, &source, true)?),
-            };
-            let (other, _) = padded.run(args, &source, &prepared)?;
+        if let Some((other, _)) = results.next() {
             report.padded_total_ms = Some(other.total_ms);
             if !args.json {
                 eprint!("{}", other.render());
@@ -263,41 +260,55 @@ impl Compiled {
         self.instance.is_some()
     }
 
-    /// Runs one batch as often as asked for.
-    fn run(&mut self, args: &Args, source: &Source, p: &Prepared) -> Result<(RunReport, Outputs), Failure> {
+    /// Binds a batch and its inputs.
+    fn bind(&mut self, p: &Prepared) -> Result<(), Failure> {
+        if let Some(instance) = &mut self.instance {
+            instance.bind(&p.runtime)?;
+            for (n, array) in &p.arrays {
+                instance.set_input(*n, array)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the kernels once on the CPU; does nothing on another target.
+    fn time(&mut self, times: &mut Times) -> Result<(), Failure> {
+        if let Some(instance) = &mut self.instance {
+            let start = Instant::now();
+            instance.run()?;
+            times.totals.push(start.elapsed());
+            times.kernels.push(instance.kernel_times().map(|(_, t)| t).collect());
+        }
+        Ok(())
+    }
+
+    /// The report and the outputs of a batch that has run `times`; another target than the CPU runs it here.
+    fn report(
+        &mut self,
+        args: &Args,
+        source: &Source,
+        p: &Prepared,
+        times: Times,
+    ) -> Result<(RunReport, Outputs), Failure> {
         let mut report = RunReport::new(&source.graph.name, &args.target, self.padded);
         report.batch = p.params(&source.graph);
+        report.compile_ms = self.compile_ms;
         if let Some(device) = &mut self.device {
-            report.compile_ms = self.compile_ms;
             return on_device(args, source, device, p, report);
         }
         let Some(instance) = &mut self.instance else {
+            report.compile_ms = 0.0;
             let outputs =
                 if args.emulate { emulate(&self.lowered.storage, p)? } else { interpret(&self.lowered.checked, p)? };
             return Ok((report, outputs));
         };
-        report.compile_ms = self.compile_ms;
         report.threads = self.threads;
-        instance.bind(&p.runtime)?;
-        for (n, array) in &p.arrays {
-            instance.set_input(*n, array)?;
-        }
-        let (mut totals, mut each): (Vec<Duration>, Vec<Vec<Duration>>) = (Vec::new(), Vec::new());
-        for i in 0..args.repeat.max(1) {
-            let start = Instant::now();
-            instance.run()?;
-            totals.push(start.elapsed());
-            each.push(instance.kernel_times().map(|(_, t)| t).collect());
-            if args.repeat > 20 && i % (args.repeat / 10) == 0 && !args.json {
-                eprintln!("run {i} of {}", args.repeat);
-            }
-        }
-        report.total_ms = median(totals) * 1e3;
+        report.total_ms = median(times.totals) * 1e3;
         let flops = crate::work::kernel_flops(source, &self.lowered.loops, &p.interp);
         let names = self.lowered.storage.kernels.iter().map(|k| k.name.as_str());
         let flops: rustc_hash::FxHashMap<&str, (f64, f64)> = names.zip(flops).collect();
         for (k, d) in self.desc.kernels.iter().enumerate() {
-            let time = median(each.iter().map(|e| e[k]).collect());
+            let time = median(times.kernels.iter().map(|e| e[k]).collect());
             let (useful, issued) = flops.get(d.name.as_str()).copied().unwrap_or((0.0, 0.0));
             report.kernels.push(KernelRow::new(&d.name, time * 1e3, useful, issued));
         }
@@ -321,6 +332,38 @@ impl Compiled {
         }
         Ok((report, out))
     }
+}
+
+/// What the runs of one batch took, the whole and each kernel.
+#[derive(Default)]
+struct Times {
+    totals: Vec<Duration>,
+    kernels: Vec<Vec<Duration>>,
+}
+
+/// Runs one batch as often as asked for, the forms in turn, so that what else the machine does meets all of them alike.
+/// With more than one timed run there is one before them that is not timed: it faults pages in and packs weights.
+fn run_in_turn(
+    args: &Args,
+    source: &Source,
+    p: &Prepared,
+    forms: &mut [&mut Compiled],
+) -> Result<Vec<(RunReport, Outputs)>, Failure> {
+    for form in forms.iter_mut() {
+        form.bind(p)?;
+    }
+    let mut times: Vec<Times> = forms.iter().map(|_| Times::default()).collect();
+    let warm_up = usize::from(args.repeat > 1 || forms.len() > 1);
+    for i in 0..warm_up + args.repeat.max(1) {
+        for (form, times) in forms.iter_mut().zip(&mut times) {
+            let mut untimed = Times::default();
+            form.time(if i < warm_up { &mut untimed } else { times })?;
+        }
+        if args.repeat > 20 && i % (args.repeat / 10) == 0 && !args.json && forms[0].native() {
+            eprintln!("run {i} of {}", args.repeat);
+        }
+    }
+    forms.iter_mut().zip(times).map(|(form, times)| form.report(args, source, p, times)).collect()
 }
 
 /// An artifact with a sample, so that another machine can be checked.
