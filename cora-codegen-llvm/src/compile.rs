@@ -104,6 +104,7 @@ fn lower(mlir: &str, target: &TargetSpec, pipeline: &str, clock: &mut Clock) -> 
     let mut llvm = LlvmModule::from_mlir(&module, target)?;
     clock.lap("translate");
     llvm.optimize(pipeline)?;
+    llvm.keep_masks();
     clock.lap("optimize");
     Ok(llvm)
 }

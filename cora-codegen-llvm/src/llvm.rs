@@ -46,6 +46,7 @@ mod ffi;
 mod jit;
 mod link;
 mod llvm_module;
+mod masks;
 mod mlir_module;
 mod target;
 

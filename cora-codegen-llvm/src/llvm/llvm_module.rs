@@ -15,6 +15,7 @@ use mlir_sys::{
 use super::error::CodegenError;
 use super::fatal::Trace;
 use super::ffi;
+use super::masks;
 use super::mlir_module::MlirModule;
 use super::target::TargetSpec;
 
@@ -79,6 +80,15 @@ impl LlvmModule {
         };
         result.map_err(|message| CodegenError::Llvm { stage: stage.to_owned(), message })?;
         self.context.take_errors(stage)
+    }
+
+    /// Where masks have registers of their own, has each vector comparison computed where it stands, once, rather than
+    /// again beside its users. Belongs after optimisation, which would undo it.
+    pub fn keep_masks(&mut self) {
+        if self.target.has_feature("avx512f") {
+            // SAFETY: the module is live and borrowed for the call.
+            unsafe { masks::keep(self.module.0) };
+        }
     }
 
     /// The LLVM IR as text.

@@ -15,6 +15,7 @@ fn optimized(k: &Kit, cpu: &str) -> LlvmModule {
     module.run_pipeline(CPU_PIPELINE).unwrap();
     let mut llvm = LlvmModule::from_mlir(&module, &target).unwrap();
     llvm.optimize("default<O3>").unwrap();
+    llvm.keep_masks();
     llvm
 }
 
@@ -157,6 +158,32 @@ fn masks_are_one_comparison_and_masked_moves() {
     let masks = inner.iter().filter(|l| l.starts_with("vpcmp")).count();
     assert_eq!(inner.iter().filter(|l| l.ends_with("{%k1}")).count(), masks, "{}", inner.join("\n"));
     assert!(inner.iter().any(|l| l.contains("{%k1} {z}")), "{}", inner.join("\n"));
+}
+
+#[test]
+fn a_mask_is_computed_outside_of_loops_that_keep_it() {
+    let mut k = Kit::default();
+    let (a, o) = (k.buffer("A", F32), k.buffer("O", F32));
+    let (n, steps) = (k.param("n"), k.param("steps"));
+    let (n, steps) = (k.m.env.pool.param(n), k.m.env.pool.param(steps));
+    let ((v, i), (w, j)) = (k.var("i"), k.var("j"));
+    let zero = k.int(0);
+    let lanes = k.lanes(zero, 16);
+    let bound = k.m.env.pool.splat(n, 16);
+    let cond = k.m.env.pool.lt(lanes, bound);
+    let other = k.m.env.pool.lit(Literal::float(F32, 0.0));
+    let other = k.m.env.pool.splat(other, 16);
+    let index = k.lanes(j, 16);
+    let term = k.guarded(a, index, cond, other);
+    let place = k.lanes(i, 16);
+    let sum = k.load(o, place);
+    let value = k.m.env.pool.add(sum, term);
+    let sixteen = k.int(16);
+    k.kernel("k", vec![parallel(v, sixteen, vec![serial(w, steps, vec![store(o, place, value)])])]);
+    let asm = optimized(&k, "skylake-avx512").emit_asm().unwrap();
+    let inner = hot_loop(&asm, "vaddps");
+    assert!(inner.iter().any(|l| l.contains("{%k")), "{}", inner.join("\n"));
+    assert!(!inner.iter().any(|l| l.starts_with("vpcmp")), "{}", inner.join("\n"));
 }
 
 #[test]
