@@ -3,10 +3,11 @@
 set -euo pipefail
 
 # LLVM and MLIR with every library llvm-config names (Polly, Z3, zstd, zlib), libclang for bindgen, lld for artifacts,
-# a C++ compiler for the table generator, Z3 for the prover.
+# a C++ compiler for the table generator, Z3 for the prover, OpenBLAS for what programs offload (found at run time; the
+# tests that call it are skipped without it).
 packages=(
     llvm-22-dev libmlir-22-dev mlir-22-tools libpolly-22-dev libclang-22-dev clang-22 lld-22
-    libz3-dev libzstd-dev zlib1g-dev pkg-config g++ make
+    libz3-dev libzstd-dev zlib1g-dev pkg-config g++ make libopenblas0-pthread
 )
 
 fail() {

@@ -145,9 +145,18 @@ impl CompiledProgram {
     ///
     /// # Errors
     ///
-    /// [`CodegenError`] where the object is for another machine or needs functions that this process lacks.
+    /// [`CodegenError::Import`] where a library that the program calls is not found; others where the object is for
+    /// another machine or needs functions that this process lacks.
     pub fn jit(&self) -> Result<JitKernels, CodegenError> {
+        let found: Result<Vec<_>, _> = self.desc.imports.iter().map(|i| Ok((i, i.resolve()?))).collect();
+        let found = found.map_err(CodegenError::Import)?;
         let jit = Jit::load(&self.object)?;
+        for (import, function) in found {
+            let variable = jit.lookup(import.symbol())?.cast_mut().cast::<*const ()>();
+            // SAFETY: `mlir::emit` defines a variable of pointer type, writable and aligned, for each import that the
+            // description names, and nothing of the object runs yet.
+            unsafe { variable.write(function) };
+        }
         let mut kernels = HashMap::new();
         for k in self.desc.kernels.iter().chain(&self.desc.setup_kernels) {
             let address = jit.lookup(&k.symbol)?;

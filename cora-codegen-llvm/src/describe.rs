@@ -18,8 +18,8 @@ use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Kernel, Stmt, StorageModule, Table};
 use cora_ir::{ExprId, Role as IrRole, ScalarType, Scope, TensorId, UfDef};
 use cora_runtime::abi::{
-    ABI_VERSION, BufferDesc, BufferKind, DType, DescError, DimDesc, ExtentFn, Ix, KernelDesc, ParamDesc, ProgramDesc,
-    Role, TableDesc, TableKind, TableWidth, TensorDesc,
+    ABI_VERSION, BufferDesc, BufferKind, DType, DescError, DimDesc, ExtentFn, Import, Ix, KernelDesc, ParamDesc,
+    ProgramDesc, Role, TableDesc, TableKind, TableWidth, TensorDesc,
 };
 
 use crate::mlir::Slots;
@@ -93,11 +93,37 @@ fn described(module: &StorageModule, slots: Slots) -> Result<(ProgramDesc, Vec<[
         if setup[i] { setup_kernels.push(desc) } else { kernels.push(desc) }
     }
     let name = module.name.clone();
-    let desc =
-        ProgramDesc { version: ABI_VERSION, name, params, extents, tables, tensors, buffers, kernels, setup_kernels };
+    let imports = imports(module);
+    let desc = ProgramDesc {
+        version: ABI_VERSION,
+        name,
+        params,
+        extents,
+        tables,
+        tensors,
+        buffers,
+        kernels,
+        setup_kernels,
+        imports,
+    };
     desc.validate()
         .map_err(|e| DescribeError { at: format!("program `{}`", module.name), fault: DescribeFault::Invalid(e) })?;
     Ok((desc, blocks))
+}
+
+/// The functions of libraries that kernels call, each once.
+fn imports(module: &StorageModule) -> Vec<Import> {
+    let mut all = Vec::new();
+    for s in module.kernels.iter().flat_map(|k| &k.body) {
+        s.walk(&mut |s| {
+            if let Stmt::Gemm(g) = s {
+                all.extend(crate::mlir::import(module.env.tensors[g.c.tensor].ty));
+            }
+        });
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 struct Describer<'m> {

@@ -25,6 +25,7 @@
 //! - A guarded load reads nothing where its guard is false; a scalar guard becomes a branch, a vector one a masked load.
 //!   The right side of `and` and `or` is computed only where the left does not decide, if it loads.
 //! - Vectors with consecutive indices are loaded and stored whole; others are gathered and scattered.
+//! - A product of matrices calls a function through a variable that the runtime sets ([`Import`](cora_runtime::abi::Import)).
 //! - Division by zero of integers gives 0; other integer arithmetic wraps.
 
 mod access;
@@ -32,6 +33,7 @@ mod arith;
 mod builder;
 mod convert;
 mod expr;
+mod gemm;
 mod grid;
 mod kernel;
 mod lanes;
@@ -46,6 +48,7 @@ use cora_ir::ScalarType;
 use cora_ir::storage::StorageModule;
 
 use crate::llvm::TargetSpec;
+pub(crate) use gemm::import;
 pub use grid::{GridArg, GridKernel};
 pub use slots::{Slot, Slots};
 
@@ -119,6 +122,9 @@ pub enum EmitFault {
     /// A function that ends as a call of libm, on a device that has none.
     #[error("`{0}` of f64 has no expansion for a GPU")]
     NoDeviceFunction(&'static str),
+    /// A call of a library, on a device that has none.
+    #[error("a product of matrices is offloaded, and no library can be called on a GPU")]
+    NoLibrary,
     /// Vectors of different numbers of lanes, or a vector where a scalar belongs.
     #[error("{0}")]
     Lanes(&'static str),

@@ -89,11 +89,13 @@ pub enum LoopKind {
     Unroll,
     /// Over the blocks of a grid, or the threads of a block; iterations are independent.
     Bound(Axis),
+    /// With all loops inside as one product of matrices, which a library multiplies.
+    Offload,
 }
 
 impl LoopKind {
     /// Every kind.
-    pub const ALL: [LoopKind; 10] = [
+    pub const ALL: [LoopKind; 11] = [
         Self::Serial,
         Self::Parallel,
         Self::Vector,
@@ -104,6 +106,7 @@ impl LoopKind {
         Self::Bound(Axis::ThreadX),
         Self::Bound(Axis::ThreadY),
         Self::Bound(Axis::ThreadZ),
+        Self::Offload,
     ];
 
     /// The name in text.
@@ -114,6 +117,7 @@ impl LoopKind {
             Self::Vector => "vector",
             Self::Unroll => "unroll",
             Self::Bound(axis) => axis.name(),
+            Self::Offload => "offload",
         }
     }
 

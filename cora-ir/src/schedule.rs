@@ -371,6 +371,12 @@ pub enum StepKind {
         /// The new loops, outermost first: all that count tiles, then all inside tiles.
         names: Vec<String>,
     },
+    /// `offload S.ii`: a loop and all inside it become one product of matrices, which a BLAS found at
+    /// run time multiplies.
+    Offload {
+        /// The loop.
+        target: LoopRef,
+    },
     /// `peel S.io`: iterations in which every tile is full, apart from those with a tail.
     Peel {
         /// The loop.

@@ -4,6 +4,9 @@ use crate::env::Env;
 use crate::ids::{ExprId, TensorId, UfId, VarId};
 use crate::loops::LoopKind;
 
+mod gemm;
+pub use gemm::{Gemm, Matrix};
+
 /// A program in the storage dialect. Every tensor of `env` that is used is a flat buffer here, and
 /// every load has exactly one index.
 #[derive(Clone, Debug, Default)]
@@ -98,6 +101,8 @@ pub enum Stmt {
         /// Lanes (or the one element) to write; nothing = all.
         mask: Option<ExprId>,
     },
+    /// A product of matrices: [`Gemm`].
+    Gemm(Box<Gemm>),
     /// Every thread of the block waits for all others; what was written to shared and global
     /// memory before it is seen after it. Stands outside thread loops.
     Barrier,
@@ -110,7 +115,7 @@ impl Stmt {
         match self {
             Stmt::For { body, .. } => body.iter().for_each(|s| s.walk(f)),
             Stmt::If { then, other, .. } => then.iter().chain(other).for_each(|s| s.walk(f)),
-            Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Barrier => {}
+            Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
         }
     }
 }

@@ -84,6 +84,8 @@ pub enum Error {
     Library(String),
     #[error("{0}")]
     Cuda(String),
+    #[error("the program multiplies matrices by a BLAS, and none can be loaded: {0}")]
+    Blas(String),
     #[error("worker threads cannot be started: {0}")]
     Threads(std::io::Error),
 }
@@ -133,6 +135,7 @@ impl Error {
             Error::Machine { .. } => "E0334",
             Error::Library(_) => "E0335",
             Error::Cuda(_) => "E0336",
+            Error::Blas(_) => "E0338",
         }
     }
 
@@ -182,6 +185,7 @@ impl Error {
             Error::Artifact(_) => "compile it again with this version, and copy the file whole",
             Error::Machine { .. } => "compile it for this machine",
             Error::Library(_) => "the folder for temporary files must be writable and allow execution",
+            Error::Blas(_) => "install OpenBLAS or MKL, or name its library: CORA_BLAS=/path/to/libopenblas.so.0",
             Error::Cuda(_) => {
                 "run it where there is a CUDA driver and a device that is recent enough and has memory left"
             }

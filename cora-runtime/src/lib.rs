@@ -7,6 +7,7 @@
 //!   the batch stays the same; [`eval`] holds tables and evaluates one index expression;
 //! - [`mod@array`]: arrays in row-major ragged order, and their packing into storage layouts;
 //! - [`exec`]: memory, setup, kernels and outputs; [`pool`]: the threads they run on;
+//! - [`blas`]: the library that multiplies matrices for programs that offload them;
 //! - [`artifact`]: compiled programs as files, [`library`] loads the code of a processor, [`cuda`] runs that of a GPU;
 //!   the binary `cora-exec` does all three;
 //! - [`npy`] and [`lengths`]: the files that tensors and lengths come in.
@@ -20,6 +21,7 @@
 pub mod abi;
 pub mod array;
 pub mod artifact;
+pub mod blas;
 pub mod cuda;
 mod domain;
 mod error;

@@ -72,7 +72,7 @@ fn has(feature: &str) -> bool {
 /// The bytes must be a library that the compiler made for `desc` and this machine: its code is run.
 ///
 /// # Errors
-/// [`Error::Machine`], [`Error::Library`], [`Error::Kernel`].
+/// [`Error::Machine`], [`Error::Library`], [`Error::Kernel`], [`Error::Blas`].
 pub unsafe fn load(machine: &Machine, desc: &ProgramDesc, code: &[u8]) -> Result<LoadedKernels> {
     check_machine(machine)?;
     let fail = |e: &dyn std::fmt::Display| Error::Library(e.to_string());
@@ -84,6 +84,16 @@ pub unsafe fn load(machine: &Machine, desc: &ProgramDesc, code: &[u8]) -> Result
     // What cannot be removed stays in the folder for temporary files.
     let _ = std::fs::remove_file(&path);
     let library = library?;
+    for import in &desc.imports {
+        let function = import.resolve()?;
+        // SAFETY: the caller vouches that the library has a writable variable of pointer type for each import of its
+        // description; nothing of it runs yet.
+        unsafe {
+            let variable = library.get::<*mut *const ()>(import.symbol().as_bytes());
+            let variable = variable.map_err(|_| Error::Kernel { symbol: import.symbol().to_owned() })?;
+            variable.write(function);
+        }
+    }
     let mut kernels = HashMap::new();
     for k in desc.kernels.iter().chain(&desc.setup_kernels) {
         // SAFETY: the caller vouches that functions of this description's symbols have the signature `KernelFn`.

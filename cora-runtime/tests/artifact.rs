@@ -53,6 +53,7 @@ fn program() -> ProgramDesc {
             writes: vec![1],
         }],
         setup_kernels: vec![],
+        imports: vec![],
     }
 }
 

@@ -162,6 +162,9 @@ pub fn for_gpu(storage: &cora_ir::storage::StorageModule, target: &GpuTarget) ->
         CompileError::Shared { .. } => {
             Failure::User(format!("error[E0611]: {e}\n  help: attach smaller tiles, or keep them in global memory"))
         }
+        CompileError::Emit(emit) if matches!(emit.fault, EmitFault::NoLibrary) => {
+            Failure::User(format!("error[E0611]: {e}\n  help: offload in schedules for CPUs only"))
+        }
         CompileError::Emit(emit) if matches!(emit.fault, EmitFault::NoDeviceFunction(_)) => {
             Failure::User(format!("error[E0611]: {e}\n  help: compute it in f32"))
         }

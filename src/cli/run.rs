@@ -247,7 +247,7 @@ impl Compiled {
         } else if let Some(Target::Cpu(target)) = target {
             let program = native(&lowered.storage, &target)?;
             compile_ms = start.elapsed().as_secs_f64() * 1e3;
-            let kernels = Arc::new(program.jit().map_err(|e| Failure::Bug(e.to_string()))?);
+            let kernels = Arc::new(program.jit().map_err(not_loaded)?);
             let pool = Arc::new(Pool::new(threads)?);
             let options = ExecOptions { poison: args.poison, ..ExecOptions::default() };
             // SAFETY: the kernels were compiled from the module that `desc` describes.
@@ -367,6 +367,14 @@ fn run_in_turn(
 }
 
 /// An artifact with a sample, so that another machine can be checked.
+/// Why code cannot be loaded: a library that is not there is the user's affair.
+fn not_loaded(e: cora_codegen_llvm::llvm::CodegenError) -> Failure {
+    match e {
+        cora_codegen_llvm::llvm::CodegenError::Import(e) => e.into(),
+        e => Failure::Bug(e.to_string()),
+    }
+}
+
 fn write_artifact(
     path: &std::path::Path,
     args: &Args,

@@ -102,3 +102,39 @@ fn a_gpu_that_is_not_there() {
     refuses(&["compile", "examples/listing1.cora", "--target", "cuda:sm_20"], "E0605", &["sm_90a"]);
     refuses(&["compile", "examples/listing1.cora", "--emit", "ptx"], "E0610", &[]);
 }
+
+#[test]
+fn offloaded_products() {
+    if let Err(e) = cora::runtime::blas::library() {
+        println!("SKIP offloaded_products: {e}");
+        return;
+    }
+    let program = "param B in 0..=4
+        extent m(b) in 0..=30, n(b) in 0..=30, k(b) in 0..=30
+        dim b = B, i = m(b), j = n(b), l = k(b)
+        input X[b, i, l] : f32
+        input Y[b, l, j] : f32
+        Z[b, i, j] = sum(l) X[b, i, l] * Y[b, l, j]
+        output Z
+        schedule cpu { split Z.i 8 -> io, ii; fuse Z.b Z.io -> t; parallel Z.t; offload Z.ii }";
+    let program = crate::tool::file("offload.cora", program);
+    let path = scratch("offload.cora-artifact").to_str().expect("UTF-8").to_owned();
+    succeeds(&["run", &program, "--check", "--artifact", &path]);
+    let out = run(&[&path]);
+    assert!(out.status.success() && String::from_utf8_lossy(&out.stdout).contains("ok:"), "{out:?}");
+    // Without the library neither the program nor its artifact is loaded, and both say so.
+    let nowhere = |command: &mut Command| command.env("CORA_BLAS", "/nowhere/libblas.so").output().expect("it starts");
+    let runs = [
+        nowhere(Command::new(exec()).arg(&path)),
+        nowhere(Command::new(env!("CARGO_BIN_EXE_cora")).args(["run", &program])),
+    ];
+    for out in runs {
+        let text = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.code() == Some(1) && text.contains("error[E0338]") && text.contains("/nowhere"), "{out:?}");
+    }
+    // A GPU calls no library.
+    let ptx = ["compile", &program, "--target", "cuda:sm_80", "--schedule", "gpu", "--emit", "ptx"];
+    let text = std::fs::read_to_string(&program).expect("readable").replace("schedule cpu", "schedule gpu");
+    std::fs::write(&program, text.replace("; parallel Z.t", "")).expect("writable");
+    refuses(&ptx, "E0611", &["offload"]);
+}

@@ -8,6 +8,7 @@ mod datasets;
 mod examples;
 mod grid;
 mod harness;
+mod offload;
 mod programs;
 mod ptx;
 #[path = "../../cora-passes/tests/random/mod.rs"]

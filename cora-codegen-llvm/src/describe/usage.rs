@@ -29,6 +29,11 @@ pub(super) fn usage(module: &StorageModule, slots: &Slots, body: &[Stmt]) -> Usa
                 Stmt::If { cond, .. } => vec![*cond],
                 Stmt::Let { value, .. } => vec![*value],
                 Stmt::Barrier => vec![],
+                Stmt::Gemm(g) => {
+                    used.reads.extend(g.reads());
+                    used.writes.push(g.c.tensor);
+                    g.exprs()
+                }
                 Stmt::Store { tensor, index, value, mask } => {
                     used.writes.push(*tensor);
                     [*index, *value].into_iter().chain(*mask).collect()

@@ -56,7 +56,7 @@ impl Emitter<'_> {
     }
 
     /// The address of element `index` (a scalar); constant terms come last, so that neighbours share the rest.
-    fn address(&mut self, tensor: TensorId, index: ExprId) -> Result<Val, EmitFault> {
+    pub(super) fn address(&mut self, tensor: TensorId, index: ExprId) -> Result<Val, EmitFault> {
         let (mut rest, mut offset) = (Some(index), 0_i64);
         while let Some(e) = rest {
             let (next, step) = match *self.pool.get(e) {

@@ -110,11 +110,13 @@ pub(crate) struct Builder {
     pub(crate) fma: bool,
     /// Whether functions of libm may be called.
     libm: bool,
+    /// Calls through variables so far.
+    calls: u32,
 }
 
 impl Builder {
     pub(crate) fn new(fma: bool) -> Self {
-        Self { regions: vec![Region::default()], values: Vec::new(), fma, libm: true }
+        Self { regions: vec![Region::default()], values: Vec::new(), fma, libm: true, calls: 0 }
     }
 
     /// For a target that has no libm.
@@ -124,6 +126,12 @@ impl Builder {
 
     pub(crate) fn libm(&self) -> bool {
         self.libm
+    }
+
+    /// A number for the next call through a variable.
+    pub(crate) fn calls(&mut self) -> u32 {
+        self.calls += 1;
+        self.calls
     }
 
     /// The number of open regions inside the function's own.

@@ -42,10 +42,10 @@ pub(super) fn emit(
 pub(super) fn stored(body: &[Stmt]) -> Vec<TensorId> {
     let mut all = Vec::new();
     for s in body {
-        s.walk(&mut |s| {
-            if let Stmt::Store { tensor, .. } = s {
-                all.push(*tensor);
-            }
+        s.walk(&mut |s| match s {
+            Stmt::Store { tensor, .. } => all.push(*tensor),
+            Stmt::Gemm(g) => all.push(g.c.tensor),
+            _ => {}
         });
     }
     all.sort_unstable();
@@ -69,6 +69,7 @@ impl Emitter<'_> {
             Stmt::For { var, extent, kind: LoopKind::Bound(axis), body } => self.bound_loop(*axis, *var, *extent, body),
             Stmt::For { .. } => Err(EmitFault::NotLegal("a vector or unrolled loop")),
             Stmt::Barrier => self.barrier(),
+            Stmt::Gemm(g) => self.gemm(g),
             Stmt::If { cond, then, other } => self.branch(*cond, then, other),
             Stmt::Let { var, value } => {
                 let nonnegative = self.nonnegative(*value);

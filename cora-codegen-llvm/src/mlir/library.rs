@@ -1,8 +1,10 @@
-//! Private functions that kernels of one module share: math functions and the search in a table.
+//! What kernels of one module share: private math functions, the search in a table, and the addresses of functions that
+//! the runtime finds.
 
 use std::collections::BTreeMap;
 
 use cora_ir::UnOp;
+use cora_runtime::abi::Import;
 
 use super::builder::{Builder, Elem, Ty, Val};
 use super::math;
@@ -50,6 +52,18 @@ impl Library {
         self.call(b, "pow", ty, &[x, y], &mut |f, args| {
             if ty.elem == Elem::F64 { math::per_lane(f, "math.powf", args) } else { math::pow(f, args[0], args[1]) }
         })
+    }
+
+    /// The variable that holds the address of a function which the runtime finds.
+    pub(crate) fn import(&mut self, import: Import) -> &'static str {
+        let symbol = import.symbol();
+        self.functions.entry(symbol.to_owned()).or_insert_with(|| {
+            format!(
+                "llvm.mlir.global external @{symbol}() {{addr_space = 0 : i32}} : !llvm.ptr {{\n  \
+                 %null = llvm.mlir.zero : !llvm.ptr\n  llvm.return %null : !llvm.ptr\n}}\n"
+            )
+        });
+        symbol
     }
 
     fn call(

@@ -275,6 +275,12 @@ impl<'a> ScheduleBuilder<'a> {
         self.step(StepKind::Hfuse { loops: refs, name: name.into() })
     }
 
+    /// A loop and all inside it become one product of matrices, given to a BLAS found at run time.
+    pub fn offload(&mut self, target: impl ToLoop) -> &mut Self {
+        let target = self.at(target);
+        self.step(StepKind::Offload { target })
+    }
+
     /// Iterations in which every tile is full, apart from those with a tail: `S.main` and `S.tail`.
     pub fn peel(&mut self, target: impl ToLoop) -> &mut Self {
         let target = self.at(target);

@@ -34,6 +34,7 @@ pub(crate) const STEPS: &[&str] = &[
     "rfactor",
     "relax",
     "peel",
+    "offload",
     "remap",
     "op_split",
     "hfuse",
@@ -247,6 +248,7 @@ impl Cx<'_> {
                 kinds.push(StepKind::Hfuse { loops, name: p.name("the new loop's name")?.name });
             }
             "tile" => kinds.push(tile(p)?),
+            "offload" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Offload { target })),
             "peel" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Peel { target })),
             "relax" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Relax { target })),
             "pad_loop" => {

@@ -235,6 +235,7 @@ fn step_call(step: &StepKind) -> String {
             let loops: Vec<String> = loops.iter().map(at).collect();
             format!("hfuse(&[{}], {name:?})", loops.join(", "))
         }
+        StepKind::Offload { target } => format!("offload({})", at(target)),
         StepKind::Peel { target } => format!("peel({})", at(target)),
         StepKind::Relax { target } => format!("relax({})", at(target)),
     }

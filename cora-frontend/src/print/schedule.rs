@@ -68,6 +68,7 @@ pub fn print_step(step: &StepKind) -> String {
             let loops: Vec<String> = loops.iter().map(|(l, n)| format!("{l} {n}")).collect();
             format!("tile {stage}: {} -> {}", loops.join(" "), names.join(" "))
         }
+        StepKind::Offload { target } => format!("offload {}", at(target)),
         StepKind::Peel { target } => format!("peel {}", at(target)),
         StepKind::Relax { target } => format!("relax {}", at(target)),
     }

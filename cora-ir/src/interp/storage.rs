@@ -85,7 +85,7 @@ struct PerThread {
 fn per_thread(env: &mut Env, module: &StorageModule) -> Vec<PerThread> {
     let mut out = Vec::new();
     for k in &module.kernels {
-        let mut p = PerThread { body: k.body.clone(), copies: Vec::new() };
+        let mut p = PerThread { body: plain(env, &k.body), copies: Vec::new() };
         if let Some(threads) = k.threads(env).filter(|_| k.is_grid()) {
             let private: Vec<&Buffer> = module
                 .buffers
@@ -98,6 +98,24 @@ fn per_thread(env: &mut Env, module: &StorageModule) -> Vec<PerThread> {
             p.body.iter_mut().for_each(|s| instances(env, s, &spanning, &sizes, threads, &mut at));
         }
         out.push(p);
+    }
+    out
+}
+
+/// The statements with products of matrices as the loops that they mean.
+fn plain(env: &mut Env, body: &[Stmt]) -> Vec<Stmt> {
+    let mut out = Vec::new();
+    for s in body {
+        match s {
+            Stmt::Gemm(g) => out.extend(g.as_loops(env)),
+            Stmt::For { var, extent, kind, body } => {
+                out.push(Stmt::For { var: *var, extent: *extent, kind: *kind, body: plain(env, body) });
+            }
+            Stmt::If { cond, then, other } => {
+                out.push(Stmt::If { cond: *cond, then: plain(env, then), other: plain(env, other) });
+            }
+            s => out.push(s.clone()),
+        }
     }
     out
 }
@@ -115,7 +133,7 @@ fn spanning(env: &Env, private: &[&Buffer], body: &[Stmt]) -> (Vec<ExprId>, Vec<
                     found |= *tensor == t;
                     [*index, *value].into_iter().chain(*mask).collect()
                 }
-                Stmt::Barrier => vec![],
+                Stmt::Gemm(_) | Stmt::Barrier => vec![],
             };
             found |=
                 exprs.iter().any(|&e| env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if *tensor == t)));
@@ -208,7 +226,7 @@ fn instances(
             *index = moved(env, at, *tensor, *index);
             *mask = mask.map(|m| redirect(env, at, m));
         }
-        Stmt::Barrier => {}
+        Stmt::Gemm(_) | Stmt::Barrier => {}
     }
 }
 
@@ -232,8 +250,8 @@ fn node(env: &Env, s: &Stmt) -> Node {
             _ => Node::If { cond: *cond, then: nodes(env, then), other: nodes(env, other) },
         },
         Stmt::Let { var, value } => Node::Let { var: *var, value: *value },
-        // One thread after the other: nothing to wait for.
-        Stmt::Barrier => Node::Barrier,
+        // One thread after the other: nothing to wait for. Products of matrices are loops by now.
+        Stmt::Gemm(_) | Stmt::Barrier => Node::Barrier,
         Stmt::Store { tensor, index, value, mask } => Node::Leaf(store(env, *tensor, *index, *value, *mask)),
     }
 }

@@ -4,7 +4,7 @@ use super::Stage;
 use super::lex::Tok;
 use super::parse::{Parse, Parser, display, twice};
 use crate::diag::Diagnostic;
-use crate::storage::{Buffer, Kernel, Stmt, StorageModule, Table};
+use crate::storage::{Buffer, Gemm, Kernel, Matrix, Stmt, StorageModule, Table};
 use rustc_hash::FxHashSet;
 
 /// Reads a module of the storage dialect. Gives E0501 to E0508, with the place.
@@ -99,8 +99,11 @@ impl Parser {
         if self.eat_word("barrier") {
             return Ok(Stmt::Barrier);
         }
+        if self.eat_word("gemm") {
+            return Ok(Stmt::Gemm(Box::new(self.gemm()?)));
+        }
         if !matches!(self.peek(), Tok::At(_)) {
-            return Err(self.expected("`for`, `if`, `let`, `barrier`, a store or `}`"));
+            return Err(self.expected("`for`, `if`, `let`, `gemm`, `barrier`, a store or `}`"));
         }
         let tensor = self.tensor_ref()?;
         self.punct("[")?;
@@ -110,6 +113,34 @@ impl Parser {
         let value = self.expr()?;
         let mask = if self.eat_word("mask") { Some(self.expr()?) } else { None };
         Ok(Stmt::Store { tensor, index, value, mask })
+    }
+
+    /// `@C[o, r, c] = @A[o, r, c] * @B[o, r, c] over m, n, k accumulate`.
+    fn gemm(&mut self) -> Parse<Gemm> {
+        let c = self.matrix()?;
+        self.punct("=")?;
+        let a = self.matrix()?;
+        self.punct("*")?;
+        let b = self.matrix()?;
+        self.word("over")?;
+        let m = self.expr()?;
+        self.punct(",")?;
+        let n = self.expr()?;
+        self.punct(",")?;
+        let k = self.expr()?;
+        Ok(Gemm { sizes: [m, n, k], c, a, b, accumulate: self.eat_word("accumulate") })
+    }
+
+    fn matrix(&mut self) -> Parse<Matrix> {
+        let tensor = self.tensor_ref()?;
+        self.punct("[")?;
+        let offset = self.expr()?;
+        self.punct(",")?;
+        let row = self.expr()?;
+        self.punct(",")?;
+        let column = self.expr()?;
+        self.punct("]")?;
+        Ok(Matrix { tensor, offset, row, column })
     }
 
     fn storage_for(&mut self) -> Parse<Stmt> {

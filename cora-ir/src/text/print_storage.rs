@@ -7,7 +7,7 @@ use super::print_loops::everything;
 use crate::env::Env;
 use crate::ids::{TensorId, VarId};
 use crate::loops::LoopKind;
-use crate::storage::{Stmt, StorageModule, Table};
+use crate::storage::{Matrix, Stmt, StorageModule, Table};
 
 /// The canonical text of a module of the storage dialect.
 pub fn print_storage(m: &StorageModule) -> String {
@@ -74,6 +74,10 @@ fn reach_stmt(reach: &mut Reach<'_>, s: &Stmt) {
         }
         Stmt::Let { value, .. } => reach.expr(*value),
         Stmt::Barrier => {}
+        Stmt::Gemm(g) => {
+            [&g.c, &g.a, &g.b].iter().for_each(|m| reach.tensor(m.tensor));
+            g.exprs().into_iter().for_each(|e| reach.expr(e));
+        }
         Stmt::Store { tensor, index, value, mask } => {
             reach.tensor(*tensor);
             [Some(*index), Some(*value), *mask].into_iter().flatten().for_each(|e| reach.expr(e));
@@ -93,6 +97,10 @@ impl Printer<'_> {
             self.text(" body = ").header_expr(body);
         }
         self.end_line();
+    }
+
+    fn matrix(&mut self, m: &Matrix) -> &mut Self {
+        self.tensor(m.tensor).text("[").list(&[m.offset, m.row, m.column]).text("]")
     }
 
     /// A body: what it binds is in scope to its end.
@@ -136,6 +144,14 @@ impl Printer<'_> {
             }
             Stmt::Barrier => {
                 self.text("barrier").end_line();
+            }
+            Stmt::Gemm(g) => {
+                self.text("gemm ").matrix(&g.c).text(" = ").matrix(&g.a).text(" * ").matrix(&g.b);
+                self.text(" over ").list(&g.sizes);
+                if g.accumulate {
+                    self.text(" accumulate");
+                }
+                self.end_line();
             }
             Stmt::Store { tensor, index, value, mask } => {
                 self.tensor(*tensor).text("[").expr(*index).text("] = ").expr(*value);

@@ -94,6 +94,7 @@ pub fn print_step(step: &StepKind) -> String {
             let names: Vec<String> = names.iter().map(|n| quote(n)).collect();
             format!("tile @{}[{}] -> {}", quote(stage), loops.join(", "), names.join(", "))
         }
+        StepKind::Offload { target } => format!("offload {}", loop_ref(target)),
         StepKind::Peel { target } => format!("peel {}", loop_ref(target)),
         StepKind::SetScope { stage, scope } => format!("set_scope @{} {}", quote(stage), scope.name()),
     }
@@ -160,6 +161,7 @@ impl Parser {
                 Ok(StepKind::Hfuse { loops, name: p.loop_name()? })
             }),
             ("tile", Self::tile),
+            ("offload", |p| Ok(StepKind::Offload { target: p.loop_ref()? })),
             ("peel", |p| Ok(StepKind::Peel { target: p.loop_ref()? })),
             ("set_scope", |p| Ok(StepKind::SetScope { stage: p.stage_name()?, scope: p.choice("a scope", &SCOPES)? })),
         ];

@@ -69,6 +69,7 @@
 //! | `scalars` | extents and `let`s are scalar `Index`; conditions of `if` scalar `Bool` |
 //! | `store-type` | index `Index`, mask `Bool`, value of the tensor's type, all with equally many lanes |
 //! | `store-target` | no store to an input, a constant input or a table |
+//! | `offload` | no loop is of kind `offload`; a `gemm` is of `f32` or `f64` buffers outside registers, and the result is not a factor |
 //! | `written` | every output is written |
 //! | `legal` | (form [`StorageForm::Legal`]) no vector or unrolled loops, no calls, constant indices into `reg` buffers |
 

@@ -5,7 +5,7 @@ use crate::env::{Role, Scope, UfDef};
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId, UfId, VarId};
 use crate::loops::LoopKind;
-use crate::storage::{Buffer, Kernel, Stmt, StorageModule, Table};
+use crate::storage::{Buffer, Gemm, Kernel, Stmt, StorageModule, Table};
 use crate::types::{ScalarType, Type};
 use rustc_hash::FxHashSet;
 
@@ -167,6 +167,9 @@ impl KernelChecker<'_> {
                 if *kind == LoopKind::Parallel && depth > 0 {
                     self.c.error("kernel-parallel", "a parallel loop inside another statement");
                 }
+                if *kind == LoopKind::Offload {
+                    self.c.error("offload", "a loop of kind offload: a `gemm` takes its place");
+                }
                 if self.form == StorageForm::Legal && matches!(kind, LoopKind::Vector | LoopKind::Unroll) {
                     self.c.error("legal", format!("a loop of kind {}", kind.name()));
                 }
@@ -188,6 +191,11 @@ impl KernelChecker<'_> {
                 if threads {
                     self.c.error("barrier", "a barrier inside a thread loop, which not all threads may reach");
                 }
+            }
+            Stmt::Gemm(g) => {
+                self.c.place.push(format!("gemm {}", self.c.tensor_name(g.c.tensor)));
+                self.gemm(g, scope);
+                self.c.place.pop();
             }
             Stmt::Store { tensor, index, value, mask } => {
                 self.c.place.push(format!("store {}", self.c.tensor_name(*tensor)));
@@ -251,6 +259,37 @@ impl KernelChecker<'_> {
         {
             self.c.error("legal", format!("`{}` is no constant index of registers", self.c.show(index)));
         }
+    }
+
+    fn gemm(&mut self, g: &Gemm, scope: &Vars) {
+        for e in g.exprs() {
+            self.scalar(e, ScalarType::Index, "a size, offset or stride", scope);
+        }
+        let env = self.c.env;
+        if ![&g.c, &g.a, &g.b].iter().all(|m| self.c.exists(m.tensor)) {
+            return;
+        }
+        let t = &env.tensors[g.c.tensor];
+        if matches!(t.role, Role::Input | Role::ConstInput) || self.tables.contains(&g.c.tensor) {
+            self.c.error("store-target", "it is not to be written");
+        }
+        if [g.a.tensor, g.b.tensor].contains(&g.c.tensor) {
+            self.c.error("offload", "a factor is the result itself");
+        }
+        for m in [&g.c, &g.a, &g.b] {
+            let (name, ty, scope) = {
+                let t = &env.tensors[m.tensor];
+                (&t.name, t.ty, t.scope)
+            };
+            self.access(m.tensor, None);
+            if !matches!(ty, ScalarType::F32 | ScalarType::F64) || ty != t.ty {
+                self.c.error("offload", format!("`@{name}` is of type {ty}"));
+            }
+            if scope == Scope::Reg {
+                self.c.error("offload", format!("`@{name}` is in registers, which have no address"));
+            }
+        }
+        self.written.insert(g.c.tensor);
     }
 
     fn store(&mut self, tensor: TensorId, [index, value, mask]: [Option<ExprId>; 3], scope: &Vars) {

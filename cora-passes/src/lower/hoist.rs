@@ -98,6 +98,7 @@ impl Hoist<'_> {
             }
             Stmt::Let { value, .. } => self.collect_expr(*value, out, seen),
             Stmt::Barrier => {}
+            Stmt::Gemm(g) => g.exprs().into_iter().for_each(|e| self.collect_expr(e, out, seen)),
             Stmt::Store { index, value, mask, .. } => {
                 self.collect_expr(*index, out, seen);
                 self.collect_expr(*value, out, seen);
@@ -157,6 +158,10 @@ fn replace(env: &mut Env, s: &mut Stmt, map: &FxHashMap<ExprId, ExprId>, memo: &
         }
         Stmt::Let { value, .. } => on(env, value),
         Stmt::Barrier => {}
+        Stmt::Gemm(g) => g.map(&mut |mut e| {
+            on(env, &mut e);
+            e
+        }),
         Stmt::Store { index, value, mask, .. } => {
             on(env, index);
             on(env, value);

@@ -6,6 +6,7 @@ pub mod grid;
 pub mod hoist;
 pub mod layout;
 pub mod legalize;
+pub mod offload;
 pub mod place_barriers;
 pub mod shape_blocks;
 pub mod sign;

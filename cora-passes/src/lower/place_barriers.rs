@@ -272,6 +272,13 @@ impl Placement<'_> {
                 }
                 self.access(*tensor, *index, true, map, inner, threads, out);
             }
+            // Not in a grid; if it were, of any element.
+            Stmt::Gemm(g) => {
+                let reads = g.reads().map(|t| (t, false));
+                for (t, write) in reads.chain([(g.c.tensor, true)]) {
+                    out.push(Access { tensor: t, write, own: None });
+                }
+            }
             Stmt::Barrier => {}
         }
     }

@@ -16,10 +16,11 @@
 use super::Simplifier;
 use super::grid;
 use super::layout::{Layout, sizes};
+use super::offload;
 use super::stored::Stored;
 use crate::schedule::region::{bound_above, range_over};
 use cora_ir::affine::normalize;
-use cora_ir::loops::{Axis, Block, BlockRole, For, LoopModule, Stmt as LoopStmt};
+use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, LoopModule, Stmt as LoopStmt};
 use cora_ir::storage::{Buffer, Kernel, Stmt, StorageModule};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
@@ -27,7 +28,8 @@ use rustc_hash::FxHashMap;
 /// The storage form of `m`, one kernel for each top-level nest.
 ///
 /// # Errors
-/// `E0490` a local buffer whose size no rule bounds; `E0491` a register buffer of variable size.
+/// `E0490` a local buffer whose size no rule bounds; `E0491` a register buffer of variable size; `E0455` to `E0458`
+/// offloaded tiles that are no products of matrices.
 pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Result<StorageModule, Diagnostic> {
     let mut cx = Lowering {
         env: m.env.clone(),
@@ -55,6 +57,11 @@ pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Resu
         let mut body = Vec::new();
         cx.stmt(s, &mut body);
         let mut kernel = Kernel { name, body };
+        if kernel.is_grid()
+            && let Some(l) = offloaded(s)
+        {
+            return Err(offload::in_grid(&cx.env, l));
+        }
         if let Some(threads) = kernel.threads(&cx.env).filter(|_| kernel.is_grid()) {
             grid::distribute(&mut cx.env, &mut kernel.body, threads);
         }
@@ -70,6 +77,19 @@ pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Resu
         buffers.push(buffer);
     }
     Ok(StorageModule { name: m.name.clone(), env: cx.env, buffers, tables: Vec::new(), kernels })
+}
+
+/// The first loop that is offloaded.
+fn offloaded(s: &LoopStmt) -> Option<&For> {
+    let mut found = None;
+    s.walk(&mut |s| {
+        if let LoopStmt::For(l) = s
+            && l.kind == LoopKind::Offload
+        {
+            found = found.or(Some(l));
+        }
+    });
+    found
 }
 
 fn kernel_name(m: &LoopModule, s: &LoopStmt) -> String {
@@ -95,12 +115,14 @@ struct DenseBox {
     threads: Vec<(Axis, VarId)>,
 }
 
-struct Lowering<'a> {
-    env: Env,
-    simplifier: &'a mut dyn Simplifier,
+/// A module being lowered.
+pub(super) struct Lowering<'a> {
+    pub(super) env: Env,
+    pub(super) simplifier: &'a mut dyn Simplifier,
     offsets: FxHashMap<TensorId, ExprId>,
     boxes: FxHashMap<TensorId, DenseBox>,
-    loops: Vec<(VarId, ExprId)>,
+    /// The loops around, with their extents.
+    pub(super) loops: Vec<(VarId, ExprId)>,
     /// The thread loops around.
     threads: Vec<(Axis, VarId)>,
     /// The first thing that cannot be lowered.
@@ -344,7 +366,7 @@ impl Lowering<'_> {
         Stored::new(&mut self.env, &name, sizes, &steps)
     }
 
-    fn flat(&mut self, tensor: TensorId, index: &[ExprId]) -> ExprId {
+    pub(super) fn flat(&mut self, tensor: TensorId, index: &[ExprId]) -> ExprId {
         let e = if let Some(b) = self.boxes.get(&tensor) {
             let (lo, size) = (b.lo.clone(), b.size.clone());
             let mut here: FxHashMap<VarId, ExprId> = FxHashMap::default();
@@ -373,6 +395,10 @@ impl Lowering<'_> {
 
     fn stmt(&mut self, s: &LoopStmt, out: &mut Vec<Stmt>) {
         match s {
+            LoopStmt::For(l) if l.kind == LoopKind::Offload => {
+                let outcome = self.offload(l, out);
+                self.fault = self.fault.take().or(outcome.err());
+            }
             LoopStmt::For(l) => {
                 let extent = self.value(l.extent, &mut FxHashMap::default());
                 let extent = self.simplifier.simplify(&mut self.env, &self.loops, extent);
@@ -445,7 +471,7 @@ impl Lowering<'_> {
     }
 
     /// Flattens the loads of a value, innermost first (an index may itself be loaded).
-    fn value(&mut self, e: ExprId, memo: &mut FxHashMap<ExprId, ExprId>) -> ExprId {
+    pub(super) fn value(&mut self, e: ExprId, memo: &mut FxHashMap<ExprId, ExprId>) -> ExprId {
         if let Some(&done) = memo.get(&e) {
             return done;
         }

@@ -134,6 +134,11 @@ fn substitute(env: &mut Env, s: &Stmt, map: &FxHashMap<VarId, ExprId>) -> Stmt {
         },
         Stmt::Let { var, value } => Stmt::Let { var: *var, value: sub(env, *value) },
         Stmt::Barrier => Stmt::Barrier,
+        Stmt::Gemm(g) => {
+            let mut g = g.clone();
+            g.map(&mut |e| sub(env, e));
+            Stmt::Gemm(g)
+        }
         Stmt::Store { tensor, index, value, mask } => Stmt::Store {
             tensor: *tensor,
             index: sub(env, *index),
@@ -249,7 +254,7 @@ fn vector_stmt(env: &mut Env, l: &Lanes, s: &Stmt, mask: Option<ExprId>, out: &m
             }
             out.push(Stmt::Let { var: *var, value: *value });
         }
-        Stmt::Barrier => return None,
+        Stmt::Gemm(_) | Stmt::Barrier => return None,
         Stmt::Store { tensor, index, value, mask: own } => {
             if own.is_some() || env.pool.ty(*value).lanes != 1 || env.pool.ty(*index).lanes != 1 {
                 return None;

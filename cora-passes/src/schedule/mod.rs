@@ -12,6 +12,7 @@ pub mod fuse;
 pub mod fuse_dims;
 pub mod hfuse;
 mod layout_dims;
+pub mod offload;
 pub mod op_split;
 pub mod pad;
 mod parts;
@@ -82,6 +83,7 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
         StepKind::OpSplit { points } => op_split::op_split(m, points),
         StepKind::Hfuse { loops, name } => hfuse::hfuse(m, loops, name),
         StepKind::Tile { stage, loops, names } => tile::tile(m, stage, loops, names),
+        StepKind::Offload { target } => offload::offload(m, target),
         StepKind::Peel { target } => peel::peel(m, target),
     }
 }

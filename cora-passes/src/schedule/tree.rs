@@ -331,7 +331,7 @@ fn build_init(env: &mut Env, update: &Block, combiner: cora_ir::Combiner, inner:
         |l: &&For| is_condition(&env.pool, l.extent) && reduced.iter().any(|&v| env.pool.uses_var(l.extent, v));
     let spatial = inner.iter().filter(|l| !reduced.contains(&l.var) && !varies(l)).map(|l| For {
         stage: update.stage,
-        kind: if l.kind == LoopKind::Parallel { LoopKind::Serial } else { l.kind },
+        kind: if matches!(l.kind, LoopKind::Parallel | LoopKind::Offload) { LoopKind::Serial } else { l.kind },
         init: true,
         ..l.clone()
     });

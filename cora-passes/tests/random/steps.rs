@@ -1,8 +1,8 @@
 //! Random scheduling steps: mostly ones that fit the module as it is, some blind.
 
-use cora_ir::loops::{BlockRole, For, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, For, LoopModule, Stmt};
 use cora_ir::schedule::{Binding, Formula, LayoutDim, LoopRef, Remap, StepKind, Tail};
-use cora_ir::{Role, Scope, TensorId};
+use cora_ir::{BinOp, Combiner, Expr, Role, Scope, TensorId};
 use cora_passes::schedule::tree::{enclosing, loop_at, reads_below, stage_loops};
 use rand::prelude::*;
 
@@ -29,6 +29,7 @@ pub fn kind_name(s: &StepKind) -> &'static str {
         StepKind::Rfactor { .. } => "rfactor",
         StepKind::Bind { .. } => "bind",
         StepKind::Peel { .. } => "peel",
+        StepKind::Offload { .. } => "offload",
         StepKind::Remap { .. } => "remap",
         StepKind::OpSplit { .. } => "op_split",
         StepKind::Hfuse { .. } => "hfuse",
@@ -71,7 +72,8 @@ impl<'r> Proposer<'r> {
             66..72 => self.layout(m),
             72..79 => self.compute_at(m, &stages),
             79..83 => Some(StepKind::ComputeInline { stage: self.temp(m, &stages)? }),
-            83..89 => self.cache_write(m, &stages),
+            83..88 => self.cache_write(m, &stages),
+            88..89 => self.offload(m),
             89..95 => self.cache_read(m, &stages),
             95..97 => Some(StepKind::Relax { target: self.any_loop(m, &stages)? }),
             97 => {
@@ -188,6 +190,19 @@ impl<'r> Proposer<'r> {
                 Some(StepKind::Tile { stage: name(m, stage), loops: chosen, names })
             }
         }
+    }
+
+    /// A loop around a sum of products, mostly.
+    fn offload(&mut self, m: &LoopModule) -> Option<StepKind> {
+        let products: Vec<(Path, &Block)> = blocks(m)
+            .into_iter()
+            .filter(|(_, b)| matches!(b.role, BlockRole::Update(Combiner::Sum)))
+            .filter(|(_, b)| matches!(m.env.pool.get(b.value), Expr::Bin(BinOp::Mul, ..)))
+            .collect();
+        let (path, b) = products.choose(self.rng)?;
+        let around: Vec<LoopRef> =
+            enclosing(&m.body, path).into_iter().filter(|l| l.stage == b.stage).map(|l| loop_ref(m, l)).collect();
+        Some(StepKind::Offload { target: around.choose(self.rng)?.clone() })
     }
 
     fn reorder(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {

@@ -7,10 +7,12 @@
 //! overflows, hangs or reads out of bounds. The kernels that it names are native code and *are* trusted.
 
 mod grid;
+mod import;
 mod ix;
 mod validate;
 
 pub use grid::{GridArg, GridDesc, GridLaunch, MAX_SHARED, MAX_THREADS};
+pub use import::{GemmFn, Import};
 pub use ix::{Ix, IxOp};
 pub use validate::{DescError, DescFault, MAX_ALIGN, MAX_DIMS, MAX_ITEMS, MAX_IX_DEPTH, MAX_IX_NODES, MAX_NAME};
 
@@ -18,7 +20,7 @@ use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// The version of this contract; [`ProgramDesc::version`] must equal it.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// The native signature of a kernel.
 ///
@@ -307,6 +309,8 @@ pub struct ProgramDesc {
     pub kernels: Vec<KernelDesc>,
     /// Kernels run once the const inputs are there, before the first run.
     pub setup_kernels: Vec<KernelDesc>,
+    /// Functions of libraries that the code calls.
+    pub imports: Vec<Import>,
 }
 
 impl ProgramDesc {

@@ -66,6 +66,7 @@ fn program() -> ProgramDesc {
             KernelDesc { stage_flops: Some(total()), ..kernel("add_one", None, &[T], &[O]) },
         ],
         setup_kernels: vec![kernel("prepare", None, &[W], &[W2])],
+        imports: vec![],
     }
 }
 

@@ -22,6 +22,7 @@ fn program(tables: Vec<TableDesc>, extents: Vec<ExtentFn>) -> ProgramDesc {
         buffers: vec![],
         kernels: vec![],
         setup_kernels: vec![],
+        imports: vec![],
     }
 }
 

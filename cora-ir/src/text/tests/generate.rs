@@ -7,7 +7,7 @@ use crate::ids::{ExprId, ParamId, TensorId, UfId, VarId};
 use crate::layout::LayoutStep;
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, Remap, Schedule, Span, Step, StepKind, Tail};
-use crate::storage::{self, Buffer, Kernel, StorageModule, Table};
+use crate::storage::{self, Buffer, Gemm, Kernel, Matrix, StorageModule, Table};
 use crate::types::{BinOp, Combiner, Literal, ScalarType, UnOp};
 
 const NAMES: [&str; 14] =
@@ -289,7 +289,7 @@ impl Gen {
     }
 
     fn storage_stmt(&mut self, depth: usize) -> storage::Stmt {
-        match self.rng.below(if depth > 0 { 4 } else { 2 }) {
+        match self.rng.below(if depth > 0 { 5 } else { 3 }) {
             0 => {
                 let value = self.expr(3, true);
                 storage::Stmt::Let { var: self.bind(), value }
@@ -300,6 +300,16 @@ impl Gen {
                 storage::Stmt::Store { tensor, index, value, mask }
             }
             2 => {
+                let sizes = [(); 3].map(|()| self.expr(2, true));
+                let [c, a, b] = [(); 3].map(|()| Matrix {
+                    tensor: self.rng.pick(&self.tensors),
+                    offset: self.expr(3, true),
+                    row: self.expr(2, true),
+                    column: self.expr(1, true),
+                });
+                storage::Stmt::Gemm(Box::new(Gemm { sizes, c, a, b, accumulate: self.rng.chance(50) }))
+            }
+            3 => {
                 let (cond, then) = (self.expr(2, true), self.storage_body(depth - 1));
                 storage::Stmt::If { cond, then, other: self.storage_body(depth - 1) }
             }
@@ -336,7 +346,7 @@ impl Gen {
         }
         for _ in 0..self.rng.below(3) {
             let name = self.name();
-            let kinds: Vec<StepKind> = (0..25).map(|i| self.step(i)).collect();
+            let kinds: Vec<StepKind> = (0..26).map(|i| self.step(i)).collect();
             let steps = kinds.into_iter().map(|kind| Step { kind, span: Span::default() }).collect();
             g.schedules.push(Schedule { name, steps });
         }
@@ -412,7 +422,8 @@ impl Gen {
                 loops: vec![(at.name, multiple), (self.name(), 3)],
                 names: vec![name, at.stage],
             },
-            _ => StepKind::Relax { target: at },
+            24 => StepKind::Relax { target: at },
+            _ => StepKind::Offload { target: at },
         }
     }
 }

@@ -1,0 +1,88 @@
+//! A product of matrices as one statement: what is given to a library, as data.
+
+use super::Stmt;
+use crate::env::Env;
+use crate::ids::{ExprId, TensorId};
+use crate::loops::LoopKind;
+
+/// A matrix in a flat buffer: the element of row `i` and column `j` is at `offset + i * row + j * column`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matrix {
+    /// The buffer.
+    pub tensor: TensorId,
+    /// Flat offset of the first element.
+    pub offset: ExprId,
+    /// Elements from one row to the next.
+    pub row: ExprId,
+    /// Elements from one column to the next.
+    pub column: ExprId,
+}
+
+/// `C[i, j] = sum over p < k of A[i, p] * B[p, j]` for `i < m` and `j < n`; with `accumulate` the sum is added to what
+/// `C` holds. A negative size counts as 0, and over nothing the sum is 0. All elements are of one type, `f32` or `f64`,
+/// and `C` shares no element with `A` and `B`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gemm {
+    /// `m`, `n` and `k`.
+    pub sizes: [ExprId; 3],
+    /// The result: `m` rows, `n` columns.
+    pub c: Matrix,
+    /// The left factor: `m` rows, `k` columns.
+    pub a: Matrix,
+    /// The right factor: `k` rows, `n` columns.
+    pub b: Matrix,
+    /// Whether the sum is added to what the result holds.
+    pub accumulate: bool,
+}
+
+impl Matrix {
+    fn exprs(&mut self) -> [&mut ExprId; 3] {
+        [&mut self.offset, &mut self.row, &mut self.column]
+    }
+
+    /// The offset of row `i`, column `j`.
+    fn at(&self, env: &mut Env, i: ExprId, j: ExprId) -> ExprId {
+        let (i, j) = (env.pool.mul(i, self.row), env.pool.mul(j, self.column));
+        let at = env.pool.add(self.offset, i);
+        env.pool.add(at, j)
+    }
+}
+
+impl Gemm {
+    /// The sizes, then offset and strides of the result and of the factors.
+    pub fn exprs(&self) -> Vec<ExprId> {
+        let of = |m: &Matrix| [m.offset, m.row, m.column];
+        self.sizes.into_iter().chain([&self.c, &self.a, &self.b].into_iter().flat_map(of)).collect()
+    }
+
+    /// Replaces each of [`Gemm::exprs`].
+    pub fn map(&mut self, f: &mut dyn FnMut(ExprId) -> ExprId) {
+        let matrices = [&mut self.c, &mut self.a, &mut self.b].into_iter().flat_map(Matrix::exprs);
+        self.sizes.iter_mut().chain(matrices).for_each(|e| *e = f(*e));
+    }
+
+    /// The tensors that are read.
+    pub fn reads(&self) -> impl Iterator<Item = TensorId> {
+        [self.a.tensor, self.b.tensor].into_iter().chain(self.accumulate.then_some(self.c.tensor))
+    }
+
+    /// The same as loops: what the statement means.
+    pub fn as_loops(&self, env: &mut Env) -> Vec<Stmt> {
+        let [i, j, p] = ["i", "j", "p"].map(|n| env.new_var(n));
+        let [vi, vj, vp] = [i, j, p].map(|v| env.pool.var(v));
+        let (c, a, b) = (self.c.at(env, vi, vj), self.a.at(env, vi, vp), self.b.at(env, vp, vj));
+        let (x, y) = (env.load(self.a.tensor, [a]), env.load(self.b.tensor, [b]));
+        let product = env.pool.mul(x, y);
+        let old = env.load(self.c.tensor, [c]);
+        let value = env.pool.add(old, product);
+        let tensor = self.c.tensor;
+        let update = Stmt::Store { tensor, index: c, value, mask: None };
+        let around = |var, extent, body| Stmt::For { var, extent, kind: LoopKind::Serial, body };
+        let mut element = vec![around(p, self.sizes[2], vec![update])];
+        if !self.accumulate {
+            let value = env.identity(crate::types::Combiner::Sum, env.tensors[tensor].ty);
+            element.insert(0, Stmt::Store { tensor, index: c, value, mask: None });
+        }
+        vec![around(i, self.sizes[0], vec![around(j, self.sizes[1], element)])]
+    }
+}
