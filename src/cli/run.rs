@@ -106,7 +106,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         ));
     }
     let mut ragged = Compiled::new(args, &source, args.padded)?;
-    let mut padded = if args.compare_padded && ragged.native() { Some(Compiled::new(args, &source, true)?) } else { None };
+    let mut padded =
+        if args.compare_padded && ragged.native() { Some(Compiled::new(args, &source, true)?) } else { None };
     let mut failed = Vec::new();
     for params in &batches {
         let prepared = prepare(args, params, &source, &ragged.desc)?;
