@@ -17,6 +17,7 @@ use super::Simplifier;
 use super::grid;
 use super::layout::{Layout, sizes};
 use super::offload;
+use super::sign::as_size;
 use super::stored::Stored;
 use crate::schedule::region::{bound_above, range_over};
 use cora_ir::affine::normalize;
@@ -326,7 +327,9 @@ impl Lowering<'_> {
         if let Some(b) = self.boxes.get(&tensor) {
             let sizes = self.stored(tensor, b.size.clone()).extents;
             let mut elems = self.env.pool.int(1);
+            // A bound found from the last iteration of a loop is negative where the loop has none.
             for s in sizes {
+                let s = as_size(&mut self.env, &[], s);
                 elems = self.env.pool.mul(elems, s);
             }
             let elems = self.simplifier.simplify(&mut self.env, &[], elems);

@@ -8,22 +8,32 @@
 //! The buffer has one dimension for each spatial loop inside the attach loop, so its indices are
 //! loop variables whatever the raggedness. Requires: only loops of this stage inside. Ensures: the
 //! new stage owns the computing loops, the old one the copying loops, under their old names.
+//!
+//! In a loop that the stage is reduced over, the buffer holds the partial result of one iteration, which is combined
+//! with what the stage has:
+//!
+//! ```text
+//! for ko { for ii { for ki { S[ii] += .. } } }
+//!   =>  for ko { for ii { for ki { Sr[ii] += .. } }  for ii { S[ii] += Sr[ii] } }    (at S.ko)
+//! ```
 
 use super::region::bound_above;
 use super::tree::{
     Path, enclosing, find_loop, find_stage, in_own_loops, is_reduction_var, loop_at_mut, own_iters, place_init,
     remove_init, stmt_at,
 };
+use crate::simplify::{Facts, Prover};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, ExprId, Role, Scope, Tensor, TensorDim, TensorId, VarId};
+use rustc_hash::FxHashMap;
 
 /// Makes `stage` compute into the new stage `name` of scope `scope` in each iteration of `at`.
 ///
 /// # Errors
 /// `E0401`/`E0402` unknown stage or loop, `E0460` the name is taken, `E0461` the loop is not one of
 /// the stage's, or a loop inside belongs to another stage, `E0462` an inner loop without a bound,
-/// `E0465` a loop that the stage is reduced over, or one inside such a loop.
+/// `E0465` a loop inside one that the stage is reduced over, some iterations of which may have no part in the result.
 pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at: &LoopRef) -> Result<(), Diagnostic> {
     let old = find_stage(m, stage)?;
     let path = find_loop(m, at)?;
@@ -41,17 +51,20 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
     };
     let all: Vec<For> =
         enclosing(&m.body, &block_path).into_iter().map(|l| For { body: Vec::new(), ..l.clone() }).collect();
-    if let Some(l) = all[..path.len()].iter().find(|l| is_reduction_var(&m.env.pool, &block, l.var)) {
+    let partial = all[..path.len()].iter().find(|l| is_reduction_var(&m.env.pool, &block, l.var)).map(|l| l.var);
+    if let Some(v) = partial
+        && !always_a_part(m, &block, &all, path.len())
+    {
         m.body = saved;
-        let reduced = &m.env.vars[l.var].name;
+        let reduced = &m.env.vars[v].name;
         return Err(Diagnostic::new(
             "E0465",
             format!(
-                "`{stage}` is not complete within one iteration of `{}.{}`: it is reduced over `{reduced}`",
+                "`{stage}` is reduced over `{reduced}` around `{}.{}`, and perhaps an iteration has no part in the result",
                 at.stage, at.name
             ),
         )
-        .hint("name a loop outside all that the stage is reduced over"));
+        .hint("split the reduced loop by a constant without a mask, or name a loop outside it"));
     }
     let inner: Vec<For> = all[path.len()..].to_vec();
     if inner.iter().any(|l| l.stage != old) {
@@ -74,6 +87,11 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
         };
         dims.push(TensorDim { name: m.env.vars[l.var].name.clone(), extent: bound, storage: bound });
     }
+    let Some(parts) = part_numbers(m, &block, &all[..path.len()]) else {
+        m.body = saved;
+        return Err(Diagnostic::new("E0462", format!("the loops around `{}.{}` have no bound", at.stage, at.name))
+            .hint("name a loop outside all that the stage is reduced over"));
+    };
     let ty = m.env.tensors[old].ty;
     let new = m.env.tensors.push(Tensor {
         name: name.to_owned(),
@@ -84,18 +102,49 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
         range: None,
         layout: vec![],
     });
-    let copy = copy_nest(m, &block, &spatial, new);
+    let copy = copy_nest(m, &block, &all[path.len()..], &spatial, new, partial.is_some());
     let mut compute = block.clone();
     compute.stage = new;
     compute.continues = false;
     compute.tensor = new;
+    compute.iters.splice(0..0, parts);
     compute.index = slots(m, &mut compute.iters, &spatial, new, |v| v);
     retarget(&mut loop_at_mut(&mut m.body, &path).body, old, new, &compute);
     let body = &mut loop_at_mut(&mut m.body, &path).body;
     let after = block_path[path.len()] + 1;
     body.insert(after, copy);
     place_init(m, new);
+    if partial.is_some() {
+        place_init(m, old);
+    }
     Ok(())
+}
+
+/// A spatial iterator for each of the loops that the stage is reduced over: the buffer is another one in each iteration.
+fn part_numbers(m: &mut LoopModule, block: &Block, outside: &[For]) -> Option<Vec<Iter>> {
+    let ranges: Vec<(VarId, ExprId)> = outside.iter().map(|l| (l.var, l.extent)).collect();
+    let mut iters = Vec::new();
+    for l in outside.iter().filter(|l| is_reduction_var(&m.env.pool, block, l.var)).cloned().collect::<Vec<_>>() {
+        let extent = bound_above(&mut m.env, l.extent, &ranges)?;
+        let var = m.env.new_var(m.env.vars[l.var].name.clone());
+        iters.push(Iter { var, kind: IterKind::Spatial, extent, binding: m.env.pool.var(l.var) });
+    }
+    Some(iters)
+}
+
+/// Whether each iteration of the loops outside has a partial result: the reduced loops inside run, and no mask is about
+/// the reduced ones outside.
+fn always_a_part(m: &mut LoopModule, block: &Block, all: &[For], outside: usize) -> bool {
+    let reduced = |m: &LoopModule, l: &For| is_reduction_var(&m.env.pool, block, l.var);
+    let masked = block.predicate.iter().any(|&p| all.iter().any(|l| reduced(m, l) && m.env.pool.uses_var(p, l.var)));
+    let mut prover = Prover::new();
+    !masked
+        && (outside..all.len()).all(|n| {
+            let facts = Facts::in_loops(all[..n].iter().map(|l| (l.var, l.extent)));
+            let zero = m.env.pool.int(0);
+            let runs = m.env.pool.lt(zero, all[n].extent);
+            !reduced(m, &all[n]) || prover.prove(&mut m.env, &facts, runs).is_proved()
+        })
 }
 
 fn find_main(body: &[Stmt], stage: TensorId, under: &Path) -> Option<(Path, Block)> {
@@ -141,14 +190,22 @@ fn slots(
     index
 }
 
-fn copy_nest(m: &mut LoopModule, block: &Block, spatial: &[For], new: TensorId) -> Stmt {
+/// The nest that copies the buffer out. If it is `partial`, or the elements hold a partial result already, it is
+/// combined with them.
+fn copy_nest(m: &mut LoopModule, block: &Block, inner: &[For], spatial: &[For], new: TensorId, partial: bool) -> Stmt {
     let mut copy = block.clone();
-    // Where the elements hold a partial result already, that of the buffer is combined with it.
-    if !block.continues {
+    if !block.continues && !partial {
         copy.role = BlockRole::Compute;
     }
     copy.predicate.retain(|&p| !m.env.pool.vars_of(p).iter().any(|&v| is_reduction_var(&m.env.pool, block, v)));
-    copy.iters.retain(|i| i.kind == IterKind::Spatial);
+    // What is left of a reduced dimension is where a part begins.
+    let zero = m.env.pool.int(0);
+    let parts: FxHashMap<VarId, ExprId> =
+        inner.iter().filter(|l| is_reduction_var(&m.env.pool, block, l.var)).map(|l| (l.var, zero)).collect();
+    for i in copy.iters.iter_mut().filter(|i| i.kind == IterKind::Reduce) {
+        i.binding = m.env.pool.substitute(i.binding, &parts);
+    }
+    copy.iters.retain(|i| i.kind == IterKind::Spatial || (partial && m.env.pool.as_int(i.binding).is_none()));
     own_iters(&mut m.env, &mut copy);
     let index = slots(m, &mut copy.iters, spatial, new, |v| v);
     copy.value = m.env.load(new, index);

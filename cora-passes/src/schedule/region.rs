@@ -167,6 +167,13 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
             let x = bound_above(env, a, loops)?;
             Some(env.pool.floor_div(x, b))
         }
+        // By 1 or more a quotient is no greater, and by 0 it is 0: loose, for dimensions that only must exist.
+        Expr::Bin(BinOp::FloorDiv, a, b) => {
+            let ranges: Vec<(ExprId, ExprId)> = loops.iter().map(|&(v, e)| (env.pool.var(v), e)).collect();
+            (never_negative(env, &ranges, a) && never_negative(env, &ranges, b))
+                .then(|| bound_above(env, a, loops))
+                .flatten()
+        }
         Expr::Bin(BinOp::Mod, _, b) => {
             // The remainder of a division by 0 is 0.
             let (zero, one) = (env.pool.int(0), env.pool.int(1));

@@ -1,13 +1,16 @@
 //! `reorder S: a b c`: permutes loops of one perfect nest.
 //!
 //! Requires: the named loops lie in one nest with nothing but loops between the first and the last.
-//! A loop may not move outside a loop that its extent depends on (paper section 4.1). Ensures: the
-//! same iterations; sums may be combined in another order.
+//! A loop may not move outside a loop that its extent depends on (paper section 4.1); an extent that only seems to,
+//! such as `(o * 6 + i) // 6 * 6` where `i < 6`, is simplified first. Ensures: the same iterations; sums may be combined
+//! in another order.
 
 use super::tree::{find_loop, find_stage, is_condition, loop_at, loop_at_mut, place_init, remove_inits};
+use crate::simplify::{Facts, simplify};
 use cora_ir::Diagnostic;
 use cora_ir::loops::{For, LoopKind, LoopModule};
 use cora_ir::schedule::LoopRef;
+use cora_ir::{ExprId, VarId};
 
 /// Puts the loops of `stage` called `order` into that order; other loops keep their places.
 ///
@@ -67,6 +70,7 @@ fn permute(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), Diag
     for (slot, path) in slots.iter().zip(&paths) {
         new[*slot] = stretch[path.len() - first.len()].clone();
     }
+    simplify_extents(m, &last, &mut new);
     check_order(m, stage, &new)?;
     check_conditions(m, stage, &stretch, &new)?;
     for (n, header) in new.into_iter().enumerate() {
@@ -75,6 +79,39 @@ fn permute(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), Diag
         *l = For { body, ..header };
     }
     Ok(())
+}
+
+/// Gives loops that would leave one that their extent uses a simpler extent, if that does not use it. Where the loop
+/// that is left runs no iteration neither does anything inside the other, however often it runs.
+fn simplify_extents(m: &mut LoopModule, innermost: &[usize], new: &mut [For]) {
+    let around: Vec<_> =
+        (1..=innermost.len()).map(|n| loop_at(&m.body, &innermost[..n])).map(|l| (l.var, l.extent)).collect();
+    for n in 0..new.len() {
+        let inner: Vec<_> = new[n + 1..].iter().map(|l| l.var).collect();
+        let uses = |m: &LoopModule, e| inner.iter().any(|v| m.env.pool.uses_var(e, *v));
+        if uses(m, new[n].extent) {
+            let ranges = ranges_of(m, &around, new[n].extent);
+            let simpler = simplify(&mut m.env, None, &Facts::in_loops(ranges), new[n].extent);
+            if !uses(m, simpler) {
+                new[n].extent = simpler;
+            }
+        }
+    }
+}
+
+/// The loops of `around`, outermost first, that `extent` depends on, and no other: one that never runs would make
+/// everything true, also where the extent is used in a nest without it.
+fn ranges_of(m: &LoopModule, around: &[(VarId, ExprId)], extent: ExprId) -> Vec<(VarId, ExprId)> {
+    let mut needed = m.env.pool.vars_of(extent);
+    let mut ranges = Vec::new();
+    for &(v, e) in around.iter().rev() {
+        if needed.contains(&v) {
+            needed.extend(m.env.pool.vars_of(e));
+            ranges.push((v, e));
+        }
+    }
+    ranges.reverse();
+    ranges
 }
 
 /// A loop that runs those inside it only under a condition keeps them.
