@@ -8,38 +8,37 @@ use crate::driver::Source;
 use crate::eval::{Evaluator, Vars};
 use cora_ir::interp::Batch;
 use cora_ir::loops::{BlockRole, LoopKind, LoopModule, Stmt};
-use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, VarId};
+use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, TensorId, VarId};
 use cora_passes::schedule::annotate::constant_bound;
+use cora_passes::schedule::tree::writes_below;
 
 /// `(useful, issued)` floating-point operations (two for a multiply-add) of each kernel, that is of
-/// each top-level nest of `loops`.
+/// each top-level nest of `loops`. What is useful of an operator in several parts is shared out as the issued ones are.
 pub fn kernel_flops(source: &Source, loops: &LoopModule, batch: &Batch) -> Vec<(f64, f64)> {
     let graph = &source.graph;
     let truth = Evaluator::new(&graph.env, &batch.params, &batch.extents);
     let scheduled = Evaluator::new(&loops.env, &batch.params, &batch.extents);
-    let useful = |stage| {
-        let op = graph.ops.iter().find(|o| o.tensor == stage)?;
+    let mut work: Vec<(f64, f64)> =
+        loops.body.iter().map(|s| (0.0, 2.0 * issued(&scheduled, loops, s, &mut Vec::new()))).collect();
+    let written: Vec<Vec<TensorId>> = loops.body.iter().map(|s| writes_below(std::slice::from_ref(s))).collect();
+    for op in &graph.ops {
         if op.combiner != Some(Combiner::Sum) || !is_product(&graph.env.pool, op.value) {
-            return None;
+            continue;
         }
-        let nest: Vec<(VarId, ExprId, Option<i64>)> = op
+        let nest: Nest = op
             .spatial
             .iter()
             .chain(&op.reduce)
             .map(|&d| (graph.env.dims[d].var, graph.env.dims[d].extent, None))
             .collect();
-        Some(points(&truth, &graph.env.pool, &nest, &mut Vars::default()))
-    };
-    loops
-        .body
-        .iter()
-        .map(|s| {
-            let stages = cora_passes::schedule::tree::stages_below(std::slice::from_ref(s));
-            let real: f64 = stages.into_iter().filter_map(useful).sum();
-            let issued = issued(&scheduled, loops, s, &mut Vec::new());
-            (2.0 * real, 2.0 * issued)
-        })
-        .collect()
+        let useful = 2.0 * points(&truth, &graph.env.pool, &nest, &mut Vars::default());
+        let parts: Vec<usize> = (0..work.len()).filter(|&n| written[n].contains(&op.tensor)).collect();
+        let all: f64 = parts.iter().map(|&n| work[n].1).sum();
+        for &n in &parts {
+            work[n].0 += useful * if all > 0.0 { work[n].1 / all } else { 1.0 / parts.len() as f64 };
+        }
+    }
+    work
 }
 
 fn is_product(pool: &ExprPool, e: ExprId) -> bool {
