@@ -5,21 +5,28 @@
 //! and columns reads each element of A and B once and uses it for all columns or rows of the tile.
 
 use super::nest::{Loop, Nest, moves_by_one};
-use super::{LANES, step};
+use super::{LANES, attempt, step};
 use crate::schedule::annotate::constant_bound;
 use crate::schedule::tree::{enclosing, loop_at, stage_loops};
-use cora_ir::loops::{Block, BlockRole, LoopModule};
+use cora_ir::loops::{Block, BlockRole, IterKind, LoopModule};
 use cora_ir::schedule::{LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, Role, Scope, TensorId, VarId};
 
-/// Rows of a register tile; with two vectors of columns that is 28 accumulators.
-const ROWS: i64 = 14;
-/// Columns of a tile with rows.
-const COLUMNS: i64 = 2 * LANES;
 /// Columns of a tile of one row.
 const WIDE: i64 = 4 * LANES;
-/// Rows of a task: tiles that use a panel of columns while it is near.
-const TASK: i64 = 4 * ROWS;
+
+/// A register tile, and the rows of a task: tiles that use a panel of columns while it is near.
+#[derive(Clone, Copy)]
+struct Tile {
+    rows: i64,
+    columns: i64,
+    task: i64,
+}
+
+/// For columns that need not fill many vectors: 28 accumulators.
+const NARROW: Tile = Tile { rows: 14, columns: 2 * LANES, task: 56 };
+/// Where there are many columns: fewer rows to broadcast from, 24 accumulators.
+const BROAD: Tile = Tile { rows: 6, columns: WIDE, task: 96 };
 /// Reduced iterations that are unrolled.
 const UNROLL: i64 = 4;
 
@@ -148,6 +155,12 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         fuse(m, nest, &batch, "batches")?;
         batch = vec!["batches".to_owned()];
     }
+    let width = constant_bound(&m.env.pool, c.inner.extent);
+    let tile = if !copied && width.is_some_and(|w| w >= BROAD.columns) { BROAD } else { NARROW };
+    if !copied && m.env.tensors[c.b.0].role == Role::ConstInput {
+        // One whose shape depends on the batch is read where it is.
+        attempt(m, |m| pack(m, &c, tile));
+    }
     if copied {
         transpose(m, &c, stage, batch.last())?;
         // The loops inside are a nest by themselves, beside the copy's.
@@ -159,23 +172,22 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         let path = stage_loops(m, stage).into_iter().find(|p| m.env.vars[loop_at(&m.body, p).var].name == l)?;
         constant_bound(&m.env.pool, loop_at(&m.body, &path).extent)
     };
-    if bound(m, &row).is_none_or(|b| b > TASK) {
-        split(m, nest, &row, TASK, "task", "near")?;
+    if bound(m, &row).is_none_or(|b| b > tile.task) {
+        split(m, nest, &row, tile.task, "task", "near")?;
         order.push("task".to_owned());
         row = "near".to_owned();
     }
     let task = order.len();
     order.extend(names(&c.columns));
-    let width = bound(m, &c.inner.name);
-    let inner = if width.is_none_or(|b| b > COLUMNS) {
-        split(m, nest, &c.inner.name, COLUMNS, "co", "ci")?;
+    let inner = if bound(m, &c.inner.name).is_none_or(|b| b > tile.columns) {
+        split(m, nest, &c.inner.name, tile.columns, "co", "ci")?;
         order.push("co".to_owned());
         "ci".to_owned()
     } else {
         c.inner.name.clone()
     };
-    if bound(m, &row).is_none_or(|b| b > ROWS) {
-        split(m, nest, &row, ROWS, "ro", "ri")?;
+    if bound(m, &row).is_none_or(|b| b > tile.rows) {
+        split(m, nest, &row, tile.rows, "ro", "ri")?;
         order.push("ro".to_owned());
         row = "ri".to_owned();
     }
@@ -276,6 +288,41 @@ fn accumulate(
     if let Some(k) = unrolled {
         step(m, StepKind::Unroll { target: LoopRef { stage: name, name: k } })?;
     }
+    Some(())
+}
+
+/// Copies the factor, which is the same for all batches, once: panels of a tile's columns with the reduced dimensions
+/// outside them, so that a tile reads it in order.
+fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile) -> Option<()> {
+    let pool = &m.env.pool;
+    let reduced: Vec<VarId> = c.nest.block.iters.iter().filter(|i| i.kind == IterKind::Reduce).map(|i| i.var).collect();
+    let (mut others, mut summed, mut moved) = (vec![], vec![], vec![]);
+    for (d, &e) in c.b.1.iter().enumerate() {
+        if pool.uses_var(e, c.column) {
+            moved.push(d);
+        } else if reduced.iter().any(|&v| pool.uses_var(e, v)) {
+            summed.push(LayoutDim::whole(d));
+        } else {
+            others.push(LayoutDim::whole(d));
+        }
+    }
+    let &[column] = moved.as_slice() else { return Some(()) };
+    let mut layout = others;
+    layout.push(LayoutDim::div(column, tile.columns));
+    layout.extend(summed);
+    layout.push(LayoutDim::modulo(column, tile.columns));
+    let name = m.env.fresh_tensor_name(&format!("{}.packed", m.env.tensors[c.b.0].name));
+    let reads = c.nest.reads(m);
+    let same: Vec<&Read> = reads.iter().filter(|r| r.0 == c.b.0).collect();
+    let access = if same.len() > 1 { same.iter().position(|r| r.1 == c.b.1) } else { None };
+    let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[c.b.0].name.clone());
+    let scope = Scope::Global;
+    step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at: None, layout, access })?;
+    let of = m.env.tensor_named(&name)?;
+    let last = stage_loops(m, of).into_iter().max_by_key(Vec::len)?;
+    let last = m.env.vars[loop_at(&m.body, &last).var].name.clone();
+    // Written once: not worth a refusal.
+    let _ = step(m, StepKind::Vectorize { target: LoopRef { stage: name, name: last }, width: Some(LANES) });
     Some(())
 }
 
