@@ -60,6 +60,7 @@ fn tiled(m: &mut LoopModule) {
         attach::attach(m, stage);
         let shape = contraction::Shape::of(m, stage);
         let _ = (shape.rows && attempt(m, |m| contraction::row_tiles(m, stage)))
+            || (shape.rows && attempt(m, |m| contraction::triangle(m, stage)))
             || (shape.neighbours && attempt(m, |m| contraction::column_tiles(m, stage)))
             || innermost(m, stage).is_some();
     }

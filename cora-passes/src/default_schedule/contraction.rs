@@ -9,7 +9,7 @@ use super::{LANES, attempt, step};
 use crate::schedule::annotate::constant_bound;
 use crate::schedule::tree::{enclosing, loop_at, stage_loops};
 use cora_ir::loops::{Block, BlockRole, IterKind, LoopModule};
-use cora_ir::schedule::{LayoutDim, LoopRef, StepKind, Tail};
+use cora_ir::schedule::{Formula, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, Role, Scope, TensorId, VarId};
 
 /// Columns of a tile of one row.
@@ -102,6 +102,12 @@ impl Contraction {
         row.into_iter().chain([self.nest.block.index.len() - 1]).collect()
     }
 
+    /// The tile that suits the columns.
+    fn tile(&self, m: &LoopModule) -> Tile {
+        let many = constant_bound(&m.env.pool, self.inner.extent).is_some_and(|n| n >= BROAD.columns);
+        if many && moves_by_one(m, &self.b.1, self.column) { BROAD } else { NARROW }
+    }
+
     /// Whether the loops outside the nest after attaching would be batches.
     pub(super) fn has_batches(&self) -> bool {
         !self.batches.is_empty()
@@ -155,8 +161,7 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         fuse(m, nest, &batch, "batches")?;
         batch = vec!["batches".to_owned()];
     }
-    let width = constant_bound(&m.env.pool, c.inner.extent);
-    let tile = if !copied && width.is_some_and(|w| w >= BROAD.columns) { BROAD } else { NARROW };
+    let tile = c.tile(m);
     if !copied && m.env.tensors[c.b.0].role == Role::ConstInput {
         // One whose shape depends on the batch is read where it is.
         attempt(m, |m| pack(m, &c, tile));
@@ -202,6 +207,25 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         let _ = fuse(m, nest, &order[..task], "tile");
     }
     Some(())
+}
+
+/// A contraction whose reduced loop is longer from row to row, as in a triangle: up to what the rows of a tile have in
+/// common it is tiled, and the rest of each row goes on from there.
+pub(super) fn triangle(m: &mut LoopModule, stage: TensorId) -> Option<()> {
+    let c = Contraction::of(m, stage)?;
+    let ([row], [reduced]) = (c.rows.as_slice(), c.reduced.as_slice()) else { return None };
+    if c.nest.attached || !m.env.pool.uses_var(reduced.extent, row.var) {
+        return None;
+    }
+    let tile = c.tile(m);
+    let rows = || Formula::Int(tile.rows);
+    let first = Formula::Call("floordiv".to_owned(), vec![Formula::Name(row.name.clone()), rows()]);
+    let common = Formula::Bin('*', Box::new(rows()), Box::new(first));
+    step(m, StepKind::OpSplit { points: vec![(c.nest.named(&reduced.name), common)] })?;
+    let part = |m: &LoopModule, name: &str| m.env.tensor_named(&format!("{}.{name}", c.nest.stage));
+    let (main, tail) = (part(m, "main")?, part(m, "tail")?);
+    row_tiles(m, main)?;
+    column_tiles(m, tail)
 }
 
 /// The loop over the last dimension of a reduction of neighbours: every access that moves with it goes
