@@ -1,7 +1,7 @@
 //! The pass manager: named passes, pipelines as text, and an observer that sees every step.
 
 use crate::lower::{
-    Simplifier, carry_lanes, functions, hoist, legalize, place_barriers, shape_blocks, to_loops, to_storage, vectorize,
+    Simplifier, carry_lanes, functions, hoist, legalize, place_barriers, shape_blocks, threads_outward, to_loops, to_storage, vectorize,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};
@@ -129,6 +129,12 @@ pub const PASSES: &[Pass] = &[
         },
     },
     Pass {
+        name: "threads-outward",
+        summary: "thread loops and conditions that iterations share leave serial loops",
+        input: Stage::Storage,
+        run: |p, _, _| on_storage(p, threads_outward::threads_outward),
+    },
+    Pass {
         name: "vectorize-and-unroll",
         summary: "vector and unrolled loops become statements",
         input: Stage::Storage,
@@ -218,6 +224,7 @@ pub const BACK_END: &[&str] = &[
     "to-storage",
     "lower-functions",
     "shape-blocks",
+    "threads-outward",
     "vectorize-and-unroll",
     "carry-lanes",
     "hoist-loads",

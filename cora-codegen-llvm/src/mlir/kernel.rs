@@ -137,9 +137,22 @@ impl Emitter<'_> {
         self.stmts(body)?;
         let text = self.close();
         let name = comment(&self.module.env.vars[var].name);
-        self.b.splice(&format!("scf.for {i} = {start} to {end} step {step} : i64 {{  // {name}"), &[(&text, "}")]);
+        // On a GPU code is fetched by every warp anew: what a schedule has unrolled is not unrolled once more.
+        let whole = self.threads.is_some() && body.iter().map(statements).sum::<usize>() >= UNROLLED;
+        let end_of_loop = if whole { "} {loop_annotation = #llvm.loop_annotation<unroll = <disable = true>>}" } else { "}" };
+        let head = format!("scf.for {i} = {start} to {end} step {step} : i64 {{  // {name}");
+        self.b.splice(&head, &[(&text, end_of_loop)]);
         Ok(())
     }
+}
+
+/// Statements from which on a body counts as unrolled by its schedule.
+const UNROLLED: usize = 32;
+
+fn statements(s: &Stmt) -> usize {
+    let mut n = 0;
+    s.walk(&mut |_| n += 1);
+    n
 }
 
 /// A name that cannot end a comment.

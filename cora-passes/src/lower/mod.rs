@@ -11,6 +11,7 @@ pub mod place_barriers;
 pub mod shape_blocks;
 pub mod sign;
 pub mod stored;
+pub mod threads_outward;
 pub mod to_loops;
 pub mod to_storage;
 pub mod vectorize;

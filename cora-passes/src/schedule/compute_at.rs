@@ -15,7 +15,7 @@ use super::readers::{Access, Reader, collect_readers, mark_conditional, shared_m
 use super::region::{bound_above, range_over};
 use super::tree::{Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below};
 use crate::lower::sign::as_size;
-use crate::simplify::{Facts, Prover};
+use crate::simplify::{Facts, Prover, interval};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
@@ -50,12 +50,12 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
     m.env.tensors[tensor].scope = Scope::Local;
     let held: &[ExprId] = if unproved { &mask } else { &[] };
     let mut nest = match box_region(m, tensor, &readers, held) {
-        Some(region) => build_box(m, stage, &main, &region),
+        Some(region) => build_box(m, stage, &main, (&region, &readers)),
         None => match pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &main, &r, &mask)) {
             Some(nest) => nest,
             None => {
                 let full = full_region(m, tensor, &readers, held);
-                build_box(m, stage, &main, &full)
+                build_box(m, stage, &main, (&full, &readers))
             }
         },
     };
@@ -207,8 +207,10 @@ fn full_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader], held: &
     (0..rank).map(|d| range_of_dim(&mut m.env, readers, d, held)).collect()
 }
 
-fn build_box(m: &mut LoopModule, stage: TensorId, main: &Block, region: &Region) -> Stmt {
+fn build_box(m: &mut LoopModule, stage: TensorId, main: &Block, (region, readers): (&Region, &[Reader])) -> Stmt {
     let env = &mut m.env;
+    let around = readers.first().map_or(&[][..], |r| &r.loops[..r.outer]);
+    let around = Facts::in_loops(around.iter().copied());
     let mut block = main.clone();
     let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
     let mut loops: Vec<(VarId, ExprId)> = Vec::new();
@@ -232,7 +234,7 @@ fn build_box(m: &mut LoopModule, stage: TensorId, main: &Block, region: &Region)
         } else {
             // Reads that no condition guards are in bounds: such a range is clipped only where it was
             // overestimated.
-            let hi = if hi == last { hi } else { env.pool.min(hi, last) };
+            let hi = if hi == last || never_above(env, &around, hi, last) { hi } else { env.pool.min(hi, last) };
             let lo = if clip { as_size(env, &[], lo) } else { lo };
             let size = env.pool.sub(hi, lo);
             let size = env.pool.add(size, one);
@@ -245,6 +247,13 @@ fn build_box(m: &mut LoopModule, stage: TensorId, main: &Block, region: &Region)
         map.insert(it.var, it.binding);
     }
     wrap(env, stage, block, &loops)
+}
+
+/// Whether `a <= b` by the ranges of the loops around.
+fn never_above(env: &mut Env, around: &Facts, a: ExprId, b: ExprId) -> bool {
+    let distance = env.pool.sub(b, a);
+    let distance = normalize(&mut env.pool, distance);
+    interval::bounds(env, around, distance).lo.is_some_and(|lo| lo >= 0)
 }
 
 /// `min(a, b) - c` as `min(a - c, b - c)`, so that constants show.
