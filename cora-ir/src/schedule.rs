@@ -337,10 +337,13 @@ pub enum StepKind {
         name: String,
     },
     /// `relax S.i`: drops the tail predicate of a local stage's loop; surplus iterations read
-    /// clamped, valid positions and write elements that nobody reads.
+    /// clamped, valid positions and write elements that nobody reads. A loop that is reduced over
+    /// may be relaxed where the surplus terms are products of zeros.
     Relax {
         /// The loop.
         target: LoopRef,
+        /// Whether surplus iterations read nothing and take zeros instead.
+        zero: bool,
     },
     /// `remap S.b longest_first`: the iterations of a loop in another order.
     Remap {

@@ -222,8 +222,9 @@ fn function(s: Emitter<'_>, kernel: &Kernel, symbol: &str, threads: [i64; 3]) ->
         ));
     }
     let [x, y, z] = threads;
+    // One block at a time is enough: else the assembler spills registers to make room for more.
     let text = format!(
-        "// kernel {}\n{globals}llvm.func @{symbol}({}) attributes {{nvvm.kernel, nvvm.reqntid = array<i32: {x}, {y}, {z}>, no_unwind}} {{\n{entry}{}  llvm.return\n}}\n",
+        "// kernel {}\n{globals}llvm.func @{symbol}({}) attributes {{nvvm.kernel, nvvm.reqntid = array<i32: {x}, {y}, {z}>, nvvm.minctasm = 1 : i32, no_unwind}} {{\n{entry}{}  llvm.return\n}}\n",
         comment(&kernel.name),
         signature.join(", "),
         b.finish(),

@@ -290,6 +290,12 @@ impl<'a> ScheduleBuilder<'a> {
     /// Drops the tail predicate of a local stage's loop.
     pub fn relax(&mut self, target: impl ToLoop) -> &mut Self {
         let target = self.at(target);
-        self.step(StepKind::Relax { target })
+        self.step(StepKind::Relax { target, zero: false })
+    }
+
+    /// As [`Self::relax`]; surplus iterations read nothing and take zeros instead.
+    pub fn relax_zero(&mut self, target: impl ToLoop) -> &mut Self {
+        let target = self.at(target);
+        self.step(StepKind::Relax { target, zero: true })
     }
 }

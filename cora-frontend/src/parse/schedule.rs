@@ -250,7 +250,11 @@ impl Cx<'_> {
             "tile" => kinds.push(tile(p)?),
             "offload" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Offload { target })),
             "peel" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Peel { target })),
-            "relax" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Relax { target })),
+            "relax" => {
+                let targets = loops(p)?;
+                let zero = p.eat("zero");
+                kinds.extend(targets.into_iter().map(|target| StepKind::Relax { target, zero }));
+            }
             "pad_loop" => {
                 let targets = loops(p)?;
                 let multiple = positive(p)?;
@@ -562,7 +566,7 @@ fn same_line_name(p: &Parser) -> bool {
 
 fn loops(p: &mut Parser) -> Parsed<Vec<LoopRef>> {
     let mut out = vec![loop_ref(p)?];
-    while same_line_name(p) && !p.at("pad") {
+    while same_line_name(p) && !p.at("pad") && !p.at("zero") {
         out.push(loop_ref(p)?);
     }
     Ok(out)

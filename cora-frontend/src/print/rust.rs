@@ -237,6 +237,7 @@ fn step_call(step: &StepKind) -> String {
         }
         StepKind::Offload { target } => format!("offload({})", at(target)),
         StepKind::Peel { target } => format!("peel({})", at(target)),
-        StepKind::Relax { target } => format!("relax({})", at(target)),
+        StepKind::Relax { target, zero: false } => format!("relax({})", at(target)),
+        StepKind::Relax { target, zero: true } => format!("relax_zero({})", at(target)),
     }
 }

@@ -70,6 +70,6 @@ pub fn print_step(step: &StepKind) -> String {
         }
         StepKind::Offload { target } => format!("offload {}", at(target)),
         StepKind::Peel { target } => format!("peel {}", at(target)),
-        StepKind::Relax { target } => format!("relax {}", at(target)),
+        StepKind::Relax { target, zero } => format!("relax {}{}", at(target), if *zero { " zero" } else { "" }),
     }
 }

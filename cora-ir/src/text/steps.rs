@@ -70,7 +70,9 @@ pub fn print_step(step: &StepKind) -> String {
             };
             format!("cache_read @{stage} @{tensor} -> @{name} {place}{layout}{access}")
         }
-        StepKind::Relax { target } => format!("relax {}", loop_ref(target)),
+        StepKind::Relax { target, zero } => {
+            format!("relax {}{}", loop_ref(target), if *zero { " zero" } else { "" })
+        }
         StepKind::Remap { target, policy } => {
             let policy = match policy {
                 Remap::LongestFirst => "longest_first".to_owned(),
@@ -150,7 +152,7 @@ impl Parser {
             ("cache_write", Self::cache_write),
             ("cache_read", Self::cache_read),
             ("rfactor", Self::rfactor),
-            ("relax", |p| Ok(StepKind::Relax { target: p.loop_ref()? })),
+            ("relax", |p| Ok(StepKind::Relax { target: p.loop_ref()?, zero: p.eat_word("zero") })),
             ("remap", Self::remap),
             ("op_split", Self::op_split),
             ("hfuse", |p| {

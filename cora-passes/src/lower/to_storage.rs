@@ -313,14 +313,12 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The size of a local tensor's dimension: what its box covers and the surplus with which the dimension was padded.
-    fn padded(&mut self, tensor: TensorId, d: usize, bound: ExprId) -> ExprId {
+    /// The size of a local tensor's dimension: that of its storage where it was padded and the box covers it all.
+    fn padded(&self, tensor: TensorId, d: usize, bound: ExprId) -> ExprId {
         let dim = &self.env.tensors[tensor].dims[d];
         let int = |e| self.env.pool.as_int(e);
         match (int(dim.extent), int(dim.storage), int(bound)) {
-            (Some(extent), Some(storage), Some(size)) if size <= extent && storage > extent => {
-                self.env.pool.int(size + (storage - extent))
-            }
+            (Some(extent), Some(storage), Some(size)) if extent == size && storage > size => dim.storage,
             _ => bound,
         }
     }

@@ -20,6 +20,7 @@ pub mod peel;
 mod readers;
 pub mod region;
 pub mod relax;
+mod relax_reduced;
 pub mod remap;
 pub mod reorder;
 pub mod reorder_dims;
@@ -78,7 +79,7 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
         ),
         StepKind::SetScope { stage, scope } => set_scope(m, stage, *scope),
         StepKind::Rfactor { target, name } => rfactor::rfactor(m, target, name),
-        StepKind::Relax { target } => relax::relax(m, target),
+        StepKind::Relax { target, zero } => relax::relax(m, target, *zero),
         StepKind::Remap { target, policy } => remap::remap(m, target, policy),
         StepKind::OpSplit { points } => op_split::op_split(m, points),
         StepKind::Hfuse { loops, name } => hfuse::hfuse(m, loops, name),

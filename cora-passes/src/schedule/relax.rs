@@ -13,6 +13,8 @@
 //! them: readers run the exact loop. Lanes are masked because a clamped index would be a gather;
 //! unrolled iterations are clamped because a mask would be a branch.
 //!
+//! A reduced loop is another matter (`relax_reduced.rs`).
+//!
 //! Requires: a spatial loop with extent `min(c, R)` where R >= 1 whenever the loop is reached, in a
 //! stage that writes a local buffer indexed by the loop. Ensures: constant extent, so accumulators
 //! stay in registers.
@@ -20,6 +22,7 @@
 use super::compute_inline::zero_of;
 use super::pad::calls_with_arg;
 use super::region::bound_above;
+use super::relax_reduced;
 use super::tree::{clamp_surplus, enclosing, find_loop, looks_up_at, loop_at, loop_at_mut, place_init, written_by};
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover};
@@ -29,12 +32,12 @@ use cora_ir::schedule::LoopRef;
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Scope, TensorId, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Relaxes one loop.
+/// Relaxes one loop; with `zero`, surplus iterations read nothing and take zeros.
 ///
 /// # Errors
 /// `E0402` no such loop; `E0480` the stage writes a global tensor, the loop does not index its
 /// buffer, or the extent is not a tile's.
-pub fn relax(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
+pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
     let stage = loop_at(&m.body, &path).stage;
     let refuse = |why: &str| {
@@ -42,7 +45,8 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
             .hint("relax the loops of a stage made by cache_write or attached by compute_at")
     };
     let tensor = written_by(m, stage);
-    if m.env.tensors[tensor].scope == Scope::Global {
+    let reduced = relax_reduced::is_reduced(m, &path);
+    if m.env.tensors[tensor].scope == Scope::Global && !reduced {
         return Err(refuse("its stage writes a tensor that others see"));
     }
     let l = loop_at(&m.body, &path);
@@ -53,6 +57,9 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     }
     let extent = cora_ir::affine::normalize(&mut m.env.pool, extent);
     let Some((full, rest)) = tile_of(&mut m.env, extent) else { return Err(refuse("its extent is not a tile's")) };
+    if reduced {
+        return relax_reduced::relax_reduced(m, &path, (full, rest)).map_err(refuse);
+    }
     if !blocks_allow(&m.env, &l.body, (stage, tensor), var) {
         return Err(refuse("it does not index the stage's buffer, or is reduced over"));
     }
@@ -68,7 +75,7 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
         Prover::new().prove(&mut m.env, &Facts::in_loops(loops.iter().copied()), goal).is_proved()
     };
     loops.push((var, full));
-    let mask = kind == LoopKind::Vector || !never_empty;
+    let mask = zero || kind == LoopKind::Vector || !never_empty;
     if !never_empty && extents_below_use(&m.env, &loop_at(&m.body, &path).body, var) {
         return Err(refuse("it may be empty, and loops inside depend on it"));
     }
@@ -117,7 +124,7 @@ pub fn relax_register_tails(m: &mut LoopModule) {
     for t in targets {
         // Loops that cannot be relaxed keep their predicate; legalisation reports registers that
         // are left with an index that is not constant.
-        let _ = relax(m, &t);
+        let _ = relax(m, &t, false);
     }
 }
 
@@ -140,7 +147,7 @@ fn blocks_allow(env: &Env, body: &[Stmt], (stage, tensor): (TensorId, TensorId),
     ok
 }
 
-fn extents_below_use(env: &Env, body: &[Stmt], var: VarId) -> bool {
+pub(super) fn extents_below_use(env: &Env, body: &[Stmt], var: VarId) -> bool {
     let mut found = false;
     for s in body {
         s.walk(&mut |s| found |= matches!(s, Stmt::For(l) if env.pool.uses_var(l.extent, var)));
@@ -232,7 +239,7 @@ fn clamp_extents(env: &mut Env, s: &mut Stmt, var: VarId, rest: ExprId) {
 
 /// Dimensions of local buffers whose writers, every one of them, write at least the positions `base..base + full` at
 /// all indices of the other dimensions that they write at all; with that base.
-fn filled_dims(m: &mut LoopModule, full: ExprId) -> Filled {
+pub(super) fn filled_dims(m: &mut LoopModule, full: ExprId) -> Filled {
     let mut writers = Vec::new();
     for s in &m.body {
         collect_writers(&m.env, s, &mut Vec::new(), &mut writers);
@@ -253,9 +260,9 @@ fn filled_dims(m: &mut LoopModule, full: ExprId) -> Filled {
     filled
 }
 
-type Filled = FxHashMap<(TensorId, usize), ExprId>;
+pub(super) type Filled = FxHashMap<(TensorId, usize), ExprId>;
 
-fn collect_writers(
+pub(super) fn collect_writers(
     env: &Env,
     s: &Stmt,
     loops: &mut Vec<(VarId, ExprId)>,
@@ -286,7 +293,7 @@ fn fills(env: &mut Env, b: &Block, e: ExprId, loops: &[(VarId, ExprId)], full: E
 }
 
 /// `e - var`, if that does not use `var`.
-fn base_of(env: &mut Env, e: ExprId, var: VarId) -> Option<ExprId> {
+pub(super) fn base_of(env: &mut Env, e: ExprId, var: VarId) -> Option<ExprId> {
     let v = env.pool.var(var);
     let base = env.pool.sub(e, v);
     let base = cora_ir::affine::normalize(&mut env.pool, base);

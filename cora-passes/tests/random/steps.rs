@@ -75,7 +75,7 @@ impl<'r> Proposer<'r> {
             83..88 => self.cache_write(m, &stages),
             88..89 => self.offload(m),
             89..95 => self.cache_read(m, &stages),
-            95..97 => Some(StepKind::Relax { target: self.any_loop(m, &stages)? }),
+            95..97 => Some(StepKind::Relax { target: self.any_loop(m, &stages)?, zero: self.rng.random_bool(0.3) }),
             97 => {
                 let target = self.any_loop(m, &stages)?;
                 Some(StepKind::Rfactor { target, name: self.fresh("P") })

@@ -422,7 +422,7 @@ impl Gen {
                 loops: vec![(at.name, multiple), (self.name(), 3)],
                 names: vec![name, at.stage],
             },
-            24 => StepKind::Relax { target: at },
+            24 => StepKind::Relax { target: at, zero: self.rng.below(2) == 0 },
             _ => StepKind::Offload { target: at },
         }
     }
