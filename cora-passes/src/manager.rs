@@ -1,7 +1,8 @@
 //! The pass manager: named passes, pipelines as text, and an observer that sees every step.
 
 use crate::lower::{
-    Simplifier, carry_lanes, functions, hoist, legalize, place_barriers, shape_blocks, threads_outward, to_loops, to_storage, vectorize,
+    Simplifier, carry_lanes, functions, hoist, legalize, place_barriers, shape_blocks, threads_outward, to_loops,
+    to_storage, vectorize,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};

@@ -139,7 +139,8 @@ impl Emitter<'_> {
         let name = comment(&self.module.env.vars[var].name);
         // On a GPU code is fetched by every warp anew: what a schedule has unrolled is not unrolled once more.
         let whole = self.threads.is_some() && body.iter().map(statements).sum::<usize>() >= UNROLLED;
-        let end_of_loop = if whole { "} {loop_annotation = #llvm.loop_annotation<unroll = <disable = true>>}" } else { "}" };
+        let end_of_loop =
+            if whole { "} {loop_annotation = #llvm.loop_annotation<unroll = <disable = true>>}" } else { "}" };
         let head = format!("scf.for {i} = {start} to {end} step {step} : i64 {{  // {name}");
         self.b.splice(&head, &[(&text, end_of_loop)]);
         Ok(())

@@ -33,7 +33,11 @@ fn stmt(env: &Env, s: Stmt) -> Stmt {
     match s {
         Stmt::For { var, extent, kind, body } => {
             let body = outward(env, body);
-            if kind == LoopKind::Serial { sink(env, (var, extent), body) } else { Stmt::For { var, extent, kind, body } }
+            if kind == LoopKind::Serial {
+                sink(env, (var, extent), body)
+            } else {
+                Stmt::For { var, extent, kind, body }
+            }
         }
         Stmt::If { cond, then, other } => Stmt::If { cond, then: outward(env, then), other: outward(env, other) },
         s => s,
