@@ -5,6 +5,7 @@ use crate::driver::{Failure, Source, lower_for, lower_verified};
 use clap::ValueEnum;
 use cora_codegen_cuda::{ARCHITECTURES, GpuTarget, GridProgram};
 use cora_codegen_llvm::compile::{CompileOptions, CompiledProgram, compile as compile_native};
+use cora_codegen_llvm::describe::{DescribeError, DescribeFault};
 use cora_codegen_llvm::llvm::{CodegenError, TargetSpec};
 use cora_ir::text;
 use cora_passes::manager::Report;
@@ -168,7 +169,12 @@ pub fn for_gpu(storage: &cora_ir::storage::StorageModule, target: &GpuTarget) ->
         CompileError::Emit(emit) if matches!(emit.fault, EmitFault::NoDeviceFunction(_)) => {
             Failure::User(format!("error[E0611]: {e}\n  help: compute it in f32"))
         }
-        _ => {
+        e => {
+            if let CompileError::Describe(d) = e
+                && let Some(failure) = tables_too_large(d)
+            {
+                return failure;
+            }
             let path = crate::driver::reproducer(storage);
             Failure::Bug(format!("code generation failed: {e}\n  reproducer: {path}"))
         }
@@ -220,6 +226,16 @@ fn is_parallel(s: &cora_ir::storage::Stmt) -> bool {
     matches!(s, cora_ir::storage::Stmt::For { kind: cora_ir::loops::LoopKind::Parallel, .. })
 }
 
+/// What a program that cannot be described to the runtime is told, if that is not our mistake: E0612.
+pub fn tables_too_large(e: &DescribeError) -> Option<Failure> {
+    let DescribeFault::Invalid(i) = &e.fault else { return None };
+    matches!(i.fault, cora_runtime::abi::DescFault::IxTooLarge).then(|| {
+        Failure::User(format!(
+            "error[E0612]: {e}\n  help: fuse fewer loops that are themselves fused, and change the order of a loop once"
+        ))
+    })
+}
+
 /// Native code for a lowered program.
 ///
 /// # Errors
@@ -233,10 +249,9 @@ pub fn native(storage: &cora_ir::storage::StorageModule, target: &TargetSpec) ->
     }
     compile_native(storage, target, &CompileOptions::default()).map_err(|e| {
         if let cora_codegen_llvm::compile::CompileError::Describe(d) = &e
-            && let cora_codegen_llvm::describe::DescribeFault::Invalid(i) = &d.fault
-            && matches!(i.fault, cora_runtime::abi::DescFault::IxTooLarge)
+            && let Some(failure) = tables_too_large(d)
         {
-            return Failure::User(format!("error[E0612]: {e}\n  help: fuse fewer loops that are themselves fused"));
+            return failure;
         }
         let path = crate::driver::reproducer(storage);
         Failure::Bug(format!("code generation failed: {e}\n  reproducer: {path}"))

@@ -1,6 +1,6 @@
 //! `cora run`: compile, run on a batch, check, time.
 
-use super::compile::{Target, cpu_artifact, for_gpu, gpu_artifact, native};
+use super::compile::{Target, cpu_artifact, for_gpu, gpu_artifact, native, tables_too_large};
 use super::prepare::{Prepared, prepare};
 use crate::check::{Comparison, compare, reconsider, tolerances};
 use crate::driver::{Failure, Lowered, Source, lower_for, lower_verified};
@@ -232,7 +232,8 @@ impl Compiled {
         } else {
             lower_for(source, schedule, padded, grid, &mut |_| {})?
         };
-        let desc = Arc::new(program_desc(&lowered.storage).map_err(|e| Failure::Bug(e.to_string()))?);
+        let desc = Arc::new(program_desc(&lowered.storage)
+            .map_err(|e| tables_too_large(&e).unwrap_or_else(|| Failure::Bug(e.to_string())))?);
         let threads = match args.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n,
