@@ -95,13 +95,36 @@ impl Elab<'_> {
         Some(Val::Typed(extent))
     }
 
-    /// `(a + b - 1) / b`
+    /// The quotient rounded up: of positions `(a + b - 1) / b` for a constant `b > 0`, the form that
+    /// sizes and their proofs have, else `-((-a) / b)`; of elements, whose sums may wrap,
+    /// `a / b + select(a % b != 0, 1, 0)`.
     fn ceildiv(&mut self, a: &Expr, b: &Expr, span: Span) -> Option<Val> {
         let (va, vb) = (self.value(a), self.value(b));
         let (va, vb) = (va?, vb?);
-        let minus_one = self.bin(BinOp::Sub, vb.clone(), Val::Num(Num::Int(1)), span)?;
-        let sum = self.bin(BinOp::Add, va, minus_one, span)?;
-        self.bin(BinOp::FloorDiv, sum, vb, span)
+        if let Val::Num(Num::Float(_)) = va {
+            return self.not_for_fractions("ceildiv", a.span());
+        }
+        if let Val::Num(Num::Float(_)) = vb {
+            return self.not_for_fractions("ceildiv", b.span());
+        }
+        let index = |v: &Val| matches!(v, Val::Typed(e) if self.graph.env.pool.ty(*e).scalar == ScalarType::Index);
+        let constants = matches!((&va, &vb), (Val::Num(_), Val::Num(_)));
+        if !constants && !index(&va) && !index(&vb) {
+            let quotient = self.bin(BinOp::FloorDiv, va.clone(), vb.clone(), span)?;
+            let rest = self.bin(BinOp::Mod, va, vb, span)?;
+            let partial = self.bin(BinOp::Ne, rest, Val::Num(Num::Int(0)), span)?;
+            let partial = self.typed_or_default(partial, span)?;
+            let one = self.select(partial, Val::Num(Num::Int(1)), Val::Num(Num::Int(0)), span)?;
+            return self.bin(BinOp::Add, quotient, one, span);
+        }
+        if matches!(vb, Val::Num(Num::Int(c)) if c > 0) && !constants {
+            let minus_one = self.bin(BinOp::Sub, vb.clone(), Val::Num(Num::Int(1)), span)?;
+            let sum = self.bin(BinOp::Add, va, minus_one, span)?;
+            return self.bin(BinOp::FloorDiv, sum, vb, span);
+        }
+        let minus = self.un(UnOp::Neg, va, span)?;
+        let quotient = self.bin(BinOp::FloorDiv, minus, vb, span)?;
+        self.un(UnOp::Neg, quotient, span)
     }
 
     /// `1 / (1 + exp(-x))`
