@@ -45,7 +45,11 @@ pub fn parse_program(name: &str, text: &str, consts: &[(String, ConstValue)]) ->
 }
 
 /// [`parse_program`], also telling what is suspicious about a correct program.
-pub fn parse_with_warnings(name: &str, text: &str, consts: &[(String, ConstValue)]) -> Result<Elaborated, Vec<Diagnostic>> {
+pub fn parse_with_warnings(
+    name: &str,
+    text: &str,
+    consts: &[(String, ConstValue)],
+) -> Result<Elaborated, Vec<Diagnostic>> {
     let (program, mut diags) = parse_ast(text);
     match elaborate(name, &program, consts) {
         Ok(e) if diags.is_empty() => return Ok(e),

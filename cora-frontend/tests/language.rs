@@ -178,7 +178,7 @@ fn constants_can_be_overridden() {
     assert_eq!(code(text, "D", ConstValue::Float(0.5)), "E0229");
     // A fraction stays one.
     let text = "const eps = 0.25\ndim d = 4\nT[d] = f32(d) * eps / 2\noutput T\n";
-    for (value, shown) in [(ConstValue::Int(3), "1.5"), (ConstValue::Float(0.5), "0.25")] {
+    for (value, shown) in [(ConstValue::Int(3), "* 3.0 /"), (ConstValue::Float(0.5), "* 0.5 /")] {
         let graph = parse_program("t", text, &[("eps".to_owned(), value)]).expect("parses");
         assert!(print_program(&graph).contains(shown), "{}", print_program(&graph));
     }

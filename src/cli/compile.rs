@@ -120,7 +120,9 @@ impl Target {
         };
         GpuTarget::new(arch).map(Self::Gpu).ok_or_else(|| {
             let known = ARCHITECTURES.map(|a| a.0).join(", ");
-            Diagnostic::new("E0605", format!("unknown GPU architecture `{arch}`")).hint(format!("known are {known}")).into()
+            Diagnostic::new("E0605", format!("unknown GPU architecture `{arch}`"))
+                .hint(format!("known are {known}"))
+                .into()
         })
     }
 
@@ -282,9 +284,8 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
         _ => {}
     }
     if let Some(dir) = &args.dump_dir {
-        std::fs::create_dir_all(dir).map_err(|e| {
-            Diagnostic::new("E0600", format!("cannot create `{}`: {e}", dir.display())).hint(PATHS)
-        })?;
+        std::fs::create_dir_all(dir)
+            .map_err(|e| Diagnostic::new("E0600", format!("cannot create `{}`: {e}", dir.display())).hint(PATHS))?;
     }
     let (mut n, mut failed) = (0, None);
     let mut observe = |r: &Report| {
@@ -356,9 +357,9 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
         Emit::Llvm => out(program.llvm_ir().map_err(bug)?.as_bytes()),
         Emit::Asm => out(program.asm().map_err(bug)?.as_bytes()),
         Emit::Artifact => out(&cpu_artifact(&program)?.to_bytes()?),
-        Emit::Ptx => {
-            Err(Diagnostic::new("E0610", "a processor has no PTX").hint("use --emit asm, or --target cuda:sm_80").into())
-        }
+        Emit::Ptx => Err(Diagnostic::new("E0610", "a processor has no PTX")
+            .hint("use --emit asm, or --target cuda:sm_80")
+            .into()),
         _ => out(&program.object),
     }
 }

@@ -6,9 +6,9 @@ mod prepare;
 mod run;
 
 use crate::driver::Failure;
+use clap::{Parser, Subcommand};
 use cora_frontend::ConstValue;
 use cora_ir::Diagnostic;
-use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Compiles and runs operators on ragged tensors.
@@ -92,7 +92,8 @@ fn sibling(command: &str, rest: &[String]) -> ExitCode {
 fn name_const(text: &str) -> Result<(String, ConstValue), String> {
     let (n, v) = text.split_once('=').ok_or_else(|| format!("`{text}` is not NAME=VALUE"))?;
     let int = v.trim().parse().map(ConstValue::Int);
-    let value = int.or_else(|_| v.trim().parse().map(ConstValue::Float)).map_err(|_| format!("`{v}` is not a number"))?;
+    let value =
+        int.or_else(|_| v.trim().parse().map(ConstValue::Float)).map_err(|_| format!("`{v}` is not a number"))?;
     Ok((n.trim().to_owned(), value))
 }
 

@@ -104,7 +104,9 @@ impl Elab<'_> {
         for (v, e) in [(&va, a), (&vb, b)] {
             let fraction = match v {
                 Val::Num(Num::Float(_)) => Some("fractions".to_owned()),
-                Val::Typed(t) => Some(self.graph.env.pool.ty(*t).scalar).filter(|t| t.is_float()).map(|t| t.to_string()),
+                Val::Typed(t) => {
+                    Some(self.graph.env.pool.ty(*t).scalar).filter(|t| t.is_float()).map(|t| t.to_string())
+                }
                 _ => None,
             };
             if let Some(what) = fraction {

@@ -350,7 +350,10 @@ impl<'a> Elab<'a> {
             let of_type = (input.ty.int_min(), input.ty.int_max());
             let (first, last) = (pool.as_int(lo), pool.as_int(hi).map(|h| h.saturating_sub(1)));
             if first.is_some_and(|v| v < of_type.0) || last.is_some_and(|v| v > of_type.1) {
-                let d = Diagnostic::new("E0212", format!("the range of `{}` is more than {} holds", input.name.name, input.ty));
+                let d = Diagnostic::new(
+                    "E0212",
+                    format!("the range of `{}` is more than {} holds", input.name.name, input.ty),
+                );
                 return self.error(span, d.hint(format!("{} holds {}..={}", input.ty, of_type.0, of_type.1)));
             }
             range = Some((lo, hi));

@@ -47,7 +47,11 @@ pub enum ConstValue {
 }
 
 /// Elaborates a syntax tree; `consts` override `const` declarations by name.
-pub fn elaborate(name: &str, program: &Program, consts: &[(String, ConstValue)]) -> Result<Elaborated, Vec<Diagnostic>> {
+pub fn elaborate(
+    name: &str,
+    program: &Program,
+    consts: &[(String, ConstValue)],
+) -> Result<Elaborated, Vec<Diagnostic>> {
     let mut elab = Elab::new(name, program);
     elab.collect(consts);
     elab.declarations();
@@ -293,7 +297,8 @@ impl<'a> Elab<'a> {
         }
         let count = self.graph.env.tensors.len();
         if count > MAX_TENSORS {
-            let d = Diagnostic::new("E0251", format!("the program has {count} inputs, operators and parts of operators"));
+            let d =
+                Diagnostic::new("E0251", format!("the program has {count} inputs, operators and parts of operators"));
             long.push((Span::default(), d.hint(format!("it has at most {MAX_TENSORS}"))));
         }
         let ranks = self.graph.env.tensors.iter().map(|(_, t)| ("tensor", &t.name, t.dims.len()));

@@ -197,7 +197,8 @@ impl Parser {
         for p in params {
             if seen.contains(&&p.name) {
                 let d = Diagnostic::new("E0204", format!("`{}` is declared twice", p.name)).at(p.span);
-                self.diags.push(d.note(format!("it is already a parameter of `{function}`")).hint("choose another name"));
+                self.diags
+                    .push(d.note(format!("it is already a parameter of `{function}`")).hint("choose another name"));
             }
             seen.push(&p.name);
         }
