@@ -49,6 +49,8 @@ pub struct Source {
     pub text: String,
     /// The op graph.
     pub graph: Graph,
+    /// What is suspicious about it.
+    pub warnings: Vec<Diagnostic>,
 }
 
 impl Source {
@@ -63,12 +65,15 @@ impl Source {
         })?;
         let name = path.file_stem().map_or_else(|| "program".to_owned(), |s| s.to_string_lossy().into_owned());
         match parse_with_warnings(&name, &text, consts) {
-            Ok(Elaborated { graph, warnings }) => {
-                eprint!("{}", render_all(&warnings, &shown, &text));
-                Ok(Self { path: shown, text, graph })
-            }
+            Ok(Elaborated { graph, warnings }) => Ok(Self { path: shown, text, graph, warnings }),
             Err(errors) => Err(Failure::User(render_all(&errors, &shown, &text))),
         }
+    }
+
+    /// Tells on standard error what is suspicious about the program; once it is known to compile, since an
+    /// error matters more.
+    pub fn warn(&self) {
+        eprint!("{}", render_all(&self.warnings, &self.path, &self.text));
     }
 
     /// Diagnostics as text, with lines of this source.

@@ -308,6 +308,7 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
     } else {
         lower_for(&source, schedule, args.padded, target.is_gpu(), &mut observe)?
     };
+    source.warn();
     if let Some(d) = failed {
         return Err(d.into());
     }

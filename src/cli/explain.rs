@@ -34,5 +34,6 @@ pub fn explain(args: &Args) -> Result<(), Failure> {
             text.push_str(&format!("// {}\n{}\n", r.invocation, print_loop_stmts(&m.env, &m.body)));
         }
     })?;
+    source.warn();
     super::write_out(None, text.as_bytes())
 }

@@ -106,6 +106,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         return Err(d.hint("give one value for each --param").into());
     }
     let mut ragged = Compiled::new(args, &source, args.padded)?;
+    source.warn();
     let mut padded =
         if args.compare_padded && ragged.native() { Some(Compiled::new(args, &source, true)?) } else { None };
     let mut failed = Vec::new();
