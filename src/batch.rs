@@ -1,5 +1,6 @@
 //! A batch: parameters and the values of extent functions, from options, files or at random.
 
+use crate::driver::list;
 use crate::eval::Evaluator;
 use cora_ir::{Diagnostic, Env, ExprId, UfDef, UfId};
 use rand::rngs::SmallRng;
@@ -43,21 +44,15 @@ pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
     let mut values = BatchValues::default();
     for (name, _) in source.params {
         if !env.params.iter().any(|(_, p)| p.name == *name) {
-            let known: Vec<&str> = env.params.iter().map(|(_, p)| p.name.as_str()).collect();
-            return Err(Diagnostic::new("E0304", format!("the program has no parameter `{name}`"))
-                .hint(format!("its parameters: {}", known.join(", "))));
+            let known = list("parameter", env.params.iter().map(|(_, p)| p.name.as_str()));
+            return Err(Diagnostic::new("E0304", format!("the program has no parameter `{name}`")).hint(known));
         }
     }
     for (name, _) in source.lengths {
         if !env.ufs.iter().any(|(_, u)| u.name == *name && matches!(u.def, UfDef::Extent { .. })) {
-            let known: Vec<&str> = env
-                .ufs
-                .iter()
-                .filter(|(_, u)| matches!(u.def, UfDef::Extent { .. }))
-                .map(|(_, u)| u.name.as_str())
-                .collect();
-            return Err(Diagnostic::new("E0304", format!("the program has no extent function `{name}`"))
-                .hint(format!("its extent functions: {}", known.join(", "))));
+            let given = env.ufs.iter().filter(|(_, u)| matches!(u.def, UfDef::Extent { .. }));
+            let known = list("extent function", given.map(|(_, u)| u.name.as_str()));
+            return Err(Diagnostic::new("E0304", format!("the program has no extent function `{name}`")).hint(known));
         }
     }
     for (_, p) in env.params.iter() {
@@ -78,7 +73,7 @@ pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
         let name = env.ufs[f].name.clone();
         let eval = Evaluator::new(env, &values.params, &values.extents);
         let count = eval.count_points(&env.ufs[f].domain, MAX_ENTRIES).ok_or_else(|| {
-            Diagnostic::new("E0311", format!("extent function `{name}` has more than {MAX_ENTRIES} entries"))
+            Diagnostic::new("E0311", format!("extent function `{name}` has more than {MAX_ENTRIES} entries and rows"))
                 .hint("use a smaller parameter")
         })?;
         let entries = match source.lengths.iter().rev().find(|(n, _)| *n == name) {

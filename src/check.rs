@@ -12,7 +12,7 @@
 
 use cora_ir::interp::{Batch, Data, InterpError, Options, Output, run_graph};
 use cora_ir::{Expr, Graph, TensorId};
-use cora_passes::graph::error_bounds::{epsilon, error_bounds};
+use cora_passes::graph::error_bounds::{epsilon, error_bounds, within};
 use rustc_hash::FxHashMap;
 
 /// How one output compares.
@@ -94,8 +94,7 @@ fn greatest(graph: &Graph, batch: &Batch, e: cora_ir::ExprId) -> f64 {
 pub fn compare(name: &str, got: &Data, want: &Output, tolerance: f64) -> Comparison {
     let mut worst =
         Comparison { output: name.to_owned(), elements: 0, max_error: 0.0, at: 0, tolerance, within_bounds: false };
-    let finite: Vec<f64> = (0..want.data.len()).filter_map(|i| want.data.get(i)).filter(|x| x.is_finite()).collect();
-    let rms = (finite.iter().map(|x| x * x).sum::<f64>() / finite.len().max(1) as f64).sqrt();
+    let rms = root_mean_square(&want.data);
     let mut k = 0;
     for range in &want.ranges {
         for at in range.clone() {
@@ -131,18 +130,21 @@ pub fn reconsider(
     let Some(&bound) = of.get(&want.tensor) else { return Ok(()) };
     let found = run_graph(&bounded, batch, options)?;
     let Some(bound) = found.output(bound) else { return Ok(()) };
-    let mut within = true;
-    for (k, at) in want.ranges.iter().cloned().flatten().enumerate() {
-        let values = (got.get(at), want.data.get(k), bound.data.get(k));
-        within &= matches!(values, (Some(g), Some(w), Some(b)) if is_within(g, w, b));
-    }
-    comparison.within_bounds = within;
+    let rms = root_mean_square(&want.data);
+    let near = |(k, at): (usize, usize)| match (got.get(at), want.data.get(k)) {
+        (Some(g), Some(w)) => {
+            within(g, w, bound.data.get(k), comparison.tolerance * w.abs().max(rms).max(f64::MIN_POSITIVE))
+        }
+        _ => false,
+    };
+    comparison.within_bounds = want.ranges.iter().cloned().flatten().enumerate().all(near);
     Ok(())
 }
 
-/// Twice the first-order bound, for terms of higher order and for results that are flushed to zero.
-fn is_within(g: f64, w: f64, bound: f64) -> bool {
-    g == w || (g.is_nan() && w.is_nan()) || (g - w).abs() <= 2.0 * bound + f64::from(f32::MIN_POSITIVE)
+/// Of the finite values.
+fn root_mean_square(data: &Data) -> f64 {
+    let finite: Vec<f64> = (0..data.len()).filter_map(|i| data.get(i)).filter(|x| x.is_finite()).collect();
+    (finite.iter().map(|x| x * x).sum::<f64>() / finite.len().max(1) as f64).sqrt()
 }
 
 fn difference(g: f64, w: f64, rms: f64, exact: bool) -> f64 {

@@ -1,6 +1,6 @@
 //! From a `.cora` file to a storage module, with everything that a command wants to see on the way.
 
-use cora_frontend::{parse_program, render};
+use cora_frontend::{ConstValue, Elaborated, parse_with_warnings, render};
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::Schedule;
 use cora_ir::storage::StorageModule;
@@ -49,6 +49,8 @@ pub struct Source {
     pub text: String,
     /// The op graph.
     pub graph: Graph,
+    /// What is suspicious about it.
+    pub warnings: Vec<Diagnostic>,
 }
 
 impl Source {
@@ -56,16 +58,22 @@ impl Source {
     ///
     /// # Errors
     /// Every mistake in the text, rendered with its source line; `E0600` an unreadable file.
-    pub fn load(path: &Path, consts: &[(String, i64)]) -> Result<Self, Failure> {
+    pub fn load(path: &Path, consts: &[(String, ConstValue)]) -> Result<Self, Failure> {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|e| {
-            Failure::User(format!("error[E0600]: cannot read `{shown}`: {e}\n  help: give the path of a .cora program"))
+            Diagnostic::new("E0600", format!("cannot read `{shown}`: {e}")).hint("give the path of a .cora program")
         })?;
         let name = path.file_stem().map_or_else(|| "program".to_owned(), |s| s.to_string_lossy().into_owned());
-        match parse_program(&name, &text, consts) {
-            Ok(graph) => Ok(Self { path: shown, text, graph }),
+        match parse_with_warnings(&name, &text, consts) {
+            Ok(Elaborated { graph, warnings }) => Ok(Self { path: shown, text, graph, warnings }),
             Err(errors) => Err(Failure::User(render_all(&errors, &shown, &text))),
         }
+    }
+
+    /// Tells on standard error what is suspicious about the program; once it is known to compile, since an
+    /// error matters more.
+    pub fn warn(&self) {
+        eprint!("{}", render_all(&self.warnings, &self.path, &self.text));
     }
 
     /// Diagnostics as text, with lines of this source.
@@ -84,14 +92,20 @@ impl Source {
             Some(n) => match self.graph.schedule(n) {
                 Some(s) => Ok(Some(s)),
                 None => {
-                    let known: Vec<&str> = self.graph.schedules.iter().map(|s| s.name.as_str()).collect();
+                    let known = list("schedule", self.graph.schedules.iter().map(|s| s.name.as_str()));
                     Err(Diagnostic::new("E0603", format!("`{}` has no schedule `{n}`", self.path))
-                        .hint(format!("its schedules: {}; `default` is the compiler's own", known.join(", ")))
+                        .hint(format!("{known}; `default` is the compiler's own"))
                         .into())
                 }
             },
         }
     }
+}
+
+/// What of a kind the program has, for hints.
+pub fn list<'a>(kind: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() { format!("it has no {kind}s") } else { format!("its {kind}s: {}", names.join(", ")) }
 }
 
 fn render_all(errors: &[Diagnostic], path: &str, text: &str) -> String {

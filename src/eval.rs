@@ -39,14 +39,23 @@ impl<'a> Evaluator<'a> {
     }
 
     /// The number of points of a box (extents outermost first, over the indices before them as
-    /// `Arg`s); nothing if there are more than `limit`.
+    /// `Arg`s); nothing if there are more than `limit`, or more rows to look at.
     pub fn count_points(&self, extents: &[ExprId], limit: usize) -> Option<usize> {
+        let mut left = limit;
+        self.count_below(extents, &mut Vec::new(), &mut left)
+    }
+
+    fn count_below(&self, extents: &[ExprId], args: &mut Vec<i64>, left: &mut usize) -> Option<usize> {
+        let Some(&extent) = extents.get(args.len()) else { return Some(1) };
         let mut count = 0;
-        self.each_point(extents, &mut Vec::new(), &mut |_| {
-            count += 1;
-            count <= limit
-        });
-        (count <= limit).then_some(count)
+        for i in 0..self.closed(extent, args) {
+            *left = left.checked_sub(1)?;
+            args.push(i);
+            let below = self.count_below(extents, args, left);
+            args.pop();
+            count += below?;
+        }
+        Some(count)
     }
 
     /// Calls `f` for each point of a box until it says stop.
@@ -145,21 +154,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
+/// A result that 64 bits do not hold is more than anybody counts; validation refuses it later.
 fn binary(op: BinOp, x: i64, y: i64) -> i64 {
-    match op {
-        BinOp::Add => x.saturating_add(y),
-        BinOp::Sub => x.saturating_sub(y),
-        BinOp::Mul => x.saturating_mul(y),
-        BinOp::FloorDiv => cora_ir::expr::floor_div(x, y),
-        BinOp::Mod => cora_ir::expr::floor_mod(x, y),
-        BinOp::Min => x.min(y),
-        BinOp::Max => x.max(y),
-        BinOp::Lt => i64::from(x < y),
-        BinOp::Le => i64::from(x <= y),
-        BinOp::Eq => i64::from(x == y),
-        BinOp::Ne => i64::from(x != y),
-        BinOp::And => i64::from(x != 0 && y != 0),
-        BinOp::Or => i64::from(x != 0 || y != 0),
-        BinOp::Div | BinOp::Pow => 0,
-    }
+    op.of_ints(x, y).unwrap_or(i64::MAX)
 }

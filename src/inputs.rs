@@ -8,19 +8,9 @@ use cora_runtime::array::{RaggedArray, Shape};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-/// The runtime's name of an element type.
+/// The runtime's name of an element type; none is an index.
 pub fn dtype(ty: ScalarType) -> DType {
-    match ty {
-        ScalarType::Bool => DType::Bool,
-        ScalarType::I8 => DType::I8,
-        ScalarType::I16 => DType::I16,
-        ScalarType::I32 => DType::I32,
-        ScalarType::I64 | ScalarType::Index => DType::I64,
-        ScalarType::F16 => DType::F16,
-        ScalarType::BF16 => DType::BF16,
-        ScalarType::F32 => DType::F32,
-        ScalarType::F64 => DType::F64,
-    }
+    cora_codegen_llvm::describe::dtype(ty).unwrap_or(DType::I64)
 }
 
 /// `count` random elements for `tensor`: uniform in -1..1 for floats (weights are scaled so that
@@ -36,7 +26,8 @@ pub fn random(env: &Env, tensor: TensorId, count: usize, range: Option<(i64, i64
     }
     let (lo, hi) = match (t.ty, range) {
         (ScalarType::Bool, _) => (0, 2),
-        (_, Some(r)) => r,
+        // The declared range may go beyond the type's where it depends on parameters.
+        (ty, Some((lo, hi))) => (lo.max(ty.int_min()), hi.min(ty.int_max().saturating_add(1))),
         (ty, None) => (ty.int_min().max(-100), ty.int_max().min(100)),
     };
     Data::I64((0..count).map(|_| if lo < hi { rng.random_range(lo..hi) } else { lo }).collect())

@@ -79,7 +79,7 @@ pub fn dense(text: &str, length: i64) -> String {
 pub fn source(name: &str, text: &str) -> Result<Source, Failure> {
     let path = format!("{name}.cora");
     match parse_program(name, text, &[]) {
-        Ok(graph) => Ok(Source { graph, path, text: text.to_owned() }),
+        Ok(graph) => Ok(Source { graph, path, text: text.to_owned(), warnings: Vec::new() }),
         Err(errors) => Err(Failure::User(errors.iter().map(|d| render(d, &path, text)).collect::<Vec<_>>().join("\n"))),
     }
 }

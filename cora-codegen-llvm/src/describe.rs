@@ -239,7 +239,7 @@ impl Describer<'_> {
             kinds[buffer] = Some(if role == Role::Output { BufferKind::Output(n) } else { BufferKind::Input(n) });
             tensors.push(TensorDesc {
                 name: t.name.clone(),
-                dtype: dtype(t.ty).map_err(at(&what))?,
+                dtype: dtype(t.ty).ok_or(DescribeFault::Expression("an element of type `index`")).map_err(at(&what))?,
                 dims,
                 role,
                 buffer: number(buffer),
@@ -255,7 +255,7 @@ impl Describer<'_> {
             let elems = elems.ok_or(DescribeFault::NoLayout).map_err(at(&what))?;
             buffers.push(BufferDesc {
                 name: t.name.clone(),
-                dtype: dtype(t.ty).map_err(at(&what))?,
+                dtype: dtype(t.ty).ok_or(DescribeFault::Expression("an element of type `index`")).map_err(at(&what))?,
                 elems: self.ix(elems, &what)?,
                 kind: kind.unwrap_or(match t.scope {
                     Scope::Local => BufferKind::PerWorker,
@@ -331,8 +331,9 @@ fn number(n: usize) -> u32 {
     n as u32
 }
 
-fn dtype(ty: ScalarType) -> Result<DType, DescribeFault> {
-    Ok(match ty {
+/// The runtime's name of an element type; nothing for `index`, which is none.
+pub fn dtype(ty: ScalarType) -> Option<DType> {
+    Some(match ty {
         ScalarType::Bool => DType::Bool,
         ScalarType::I8 => DType::I8,
         ScalarType::I16 => DType::I16,
@@ -342,7 +343,7 @@ fn dtype(ty: ScalarType) -> Result<DType, DescribeFault> {
         ScalarType::BF16 => DType::BF16,
         ScalarType::F32 => DType::F32,
         ScalarType::F64 => DType::F64,
-        ScalarType::Index => return Err(DescribeFault::Expression("an element of type `index`")),
+        ScalarType::Index => return None,
     })
 }
 

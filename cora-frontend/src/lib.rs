@@ -30,7 +30,7 @@ mod print;
 mod render;
 
 pub use builder::ProgramBuilder;
-pub use elab::{Elaborated, elaborate};
+pub use elab::{ConstValue, Elaborated, elaborate};
 pub use parse::parse_ast;
 pub use print::{print_program, print_step, to_builder_code};
 pub use render::render;
@@ -40,17 +40,23 @@ pub use cora_ir::{Diagnostic, Graph};
 /// The op graph of a `.cora` program called `name`; `consts` override its `const` declarations.
 ///
 /// Every mistake that can be found is reported, in the order of the text.
-pub fn parse_program(name: &str, text: &str, consts: &[(String, i64)]) -> Result<Graph, Vec<Diagnostic>> {
+pub fn parse_program(name: &str, text: &str, consts: &[(String, ConstValue)]) -> Result<Graph, Vec<Diagnostic>> {
     parse_with_warnings(name, text, consts).map(|e| e.graph)
 }
 
 /// [`parse_program`], also telling what is suspicious about a correct program.
-pub fn parse_with_warnings(name: &str, text: &str, consts: &[(String, i64)]) -> Result<Elaborated, Vec<Diagnostic>> {
+pub fn parse_with_warnings(
+    name: &str,
+    text: &str,
+    consts: &[(String, ConstValue)],
+) -> Result<Elaborated, Vec<Diagnostic>> {
     let (program, mut diags) = parse_ast(text);
     match elaborate(name, &program, consts) {
         Ok(e) if diags.is_empty() => return Ok(e),
         Ok(_) => {}
-        Err(more) => diags.extend(more),
+        // An output may be among what could not be read.
+        Err(more) if !diags.is_empty() => diags.extend(more.into_iter().filter(|d| d.code != "E0218")),
+        Err(more) => diags = more,
     }
     diags.sort_by_key(|d| d.span.map_or((0, 0), |s| (s.start, s.end)));
     Err(diags)

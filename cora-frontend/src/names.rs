@@ -3,6 +3,9 @@
 use crate::ast::ReduceOp;
 use cora_ir::{ScalarType, UnOp};
 
+/// Words that start an item; never names.
+const ITEMS: [&str; 8] = ["param", "const", "extent", "dim", "input", "fn", "output", "schedule"];
+
 /// Words of the grammar; never names.
 pub const KEYWORDS: [&str; 21] = [
     "param", "const", "extent", "dim", "input", "fn", "output", "schedule", "in", "pad", "and", "or", "not", "if",
@@ -24,7 +27,7 @@ pub fn math_function(name: &str) -> Option<UnOp> {
 
 /// Whether `name` starts an item.
 pub fn is_item_keyword(name: &str) -> bool {
-    KEYWORDS[..8].contains(&name)
+    ITEMS.contains(&name)
 }
 
 /// Whether `name` means something already and cannot be declared.

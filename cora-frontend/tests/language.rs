@@ -1,6 +1,6 @@
 //! What each construct means, shown by the canonical text it turns into.
 
-use cora_frontend::{parse_program, print_program, render};
+use cora_frontend::{ConstValue, parse_program, print_program, render};
 use cora_ir::verify::verify_graph;
 
 const HEAD: &str = "\
@@ -168,11 +168,20 @@ fn padding_and_inline_dimensions() {
 #[test]
 fn constants_can_be_overridden() {
     let text = "const D = 4\nconst E = D * 2\ndim d = E\nT[d] = 1.0\noutput T\n";
-    let print = |consts: &[(String, i64)]| print_program(&parse_program("t", text, consts).expect("parses"));
+    let print = |consts: &[(String, ConstValue)]| print_program(&parse_program("t", text, consts).expect("parses"));
     assert!(print(&[]).contains("dim d = 8"));
-    assert!(print(&[("D".to_owned(), 5)]).contains("dim d = 10"));
-    let unknown = parse_program("t", text, &[("DD".to_owned(), 5)]).expect_err("no such constant");
-    assert_eq!(unknown[0].code, "E0231");
+    assert!(print(&[("D".to_owned(), ConstValue::Int(5))]).contains("dim d = 10"));
+    let code = |text: &str, name: &str, value: ConstValue| {
+        parse_program("t", text, &[(name.to_owned(), value)]).expect_err("refused")[0].code
+    };
+    assert_eq!(code(text, "DD", ConstValue::Int(5)), "E0231");
+    assert_eq!(code(text, "D", ConstValue::Float(0.5)), "E0229");
+    // A fraction stays one.
+    let text = "const eps = 0.25\ndim d = 4\nT[d] = f32(d) * eps / 2\noutput T\n";
+    for (value, shown) in [(ConstValue::Int(3), "* 3.0 /"), (ConstValue::Float(0.5), "* 0.5 /")] {
+        let graph = parse_program("t", text, &[("eps".to_owned(), value)]).expect("parses");
+        assert!(print_program(&graph).contains(shown), "{}", print_program(&graph));
+    }
 }
 
 #[test]

@@ -97,6 +97,18 @@ fn integer_arithmetic_rounds_down() {
 }
 
 #[test]
+fn quotients_round_up() {
+    let value = |value: &str| run(&format!("dim i = 4\nT[i] = {value}\noutput T\n"), &[], &[], &[]);
+    // 127 and 1 do not fit an i8.
+    assert_eq!(value("ceildiv(i8(i) + i8(124), 2)"), ints(&[62, 63, 63, 64]));
+    assert_eq!(value("ceildiv(i8(i) + i8(0), -2)"), ints(&[0, 0, -1, -1]));
+    assert_eq!(value("i64(ceildiv(i, -2))"), ints(&[0, 0, -1, -1]));
+    assert_eq!(value("i64(ceildiv(i - 3, i - 2))"), ints(&[2, 2, 0, 0]));
+    assert_eq!(value("i64(i) + ceildiv(7, -2)"), ints(&[-3, -2, -1, 0]));
+    assert_eq!(value("i64(i) + ceildiv(7, 2)"), ints(&[4, 5, 6, 7]));
+}
+
+#[test]
 fn nested_extents() {
     let text = example("nested").replace("D = 64", "D = 1").replace("output Y, Z", "output Z");
     let inputs = [("X", floats(&[1.0, 2.0, 3.0, 4.0])), ("weight", floats(&[1.0, 10.0, 100.0, 1000.0]))];

@@ -253,21 +253,9 @@ impl ExprPool {
     fn fold_bin(&mut self, op: BinOp, a: ExprId, b: ExprId) -> Option<ExprId> {
         let (ca, cb) = (self.as_int(a), self.as_int(b));
         if let (Some(x), Some(y)) = (ca, cb) {
-            let value = match op {
-                BinOp::Add => x.checked_add(y),
-                BinOp::Sub => x.checked_sub(y),
-                BinOp::Mul => x.checked_mul(y),
-                BinOp::FloorDiv => (y != 0).then(|| floor_div(x, y)),
-                BinOp::Mod => (y != 0).then(|| floor_mod(x, y)),
-                BinOp::Min => Some(x.min(y)),
-                BinOp::Max => Some(x.max(y)),
-                BinOp::Lt => return Some(self.bool(x < y)),
-                BinOp::Le => return Some(self.bool(x <= y)),
-                BinOp::Eq => return Some(self.bool(x == y)),
-                BinOp::Ne => return Some(self.bool(x != y)),
-                _ => None,
-            };
-            return value.map(|v| self.int(v));
+            let by_zero = matches!(op, BinOp::FloorDiv | BinOp::Mod) && y == 0;
+            let value = op.of_ints(x, y).filter(|_| !by_zero)?;
+            return Some(if op.is_comparison() { self.bool(value != 0) } else { self.int(value) });
         }
         if self.ty(a).scalar == ScalarType::Index && self.ty(a).lanes == self.ty(b).lanes {
             match (op, ca, cb) {

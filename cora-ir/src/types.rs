@@ -187,7 +187,7 @@ impl BinOp {
             Self::Add => a.checked_add(b),
             Self::Sub => a.checked_sub(b),
             Self::Mul => a.checked_mul(b),
-            Self::FloorDiv => Some(floor_div(a, b)),
+            Self::FloorDiv => (a != i64::MIN || b != -1).then(|| floor_div(a, b)),
             Self::Mod => Some(floor_mod(a, b)),
             Self::Min => Some(a.min(b)),
             Self::Max => Some(a.max(b)),

@@ -16,11 +16,11 @@ use crate::lower::to_storage::lower_to_storage;
 use crate::schedule::apply_step;
 use crate::schedule::compute_inline::compute_inline;
 use crate::schedule::relax::relax_register_tails;
-use crate::schedule::tree::reads_below;
-use cora_ir::loops::{BlockRole, For, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, For, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Step, StepKind};
 use cora_ir::{Expr, Role, TensorId, UnOp};
 use nest::Nest;
+use rustc_hash::FxHashSet;
 
 /// Lanes of a vector.
 const LANES: i64 = 16;
@@ -68,13 +68,8 @@ fn tiled(m: &mut LoopModule) {
 
 /// The stages of the nests in order.
 fn stages(m: &LoopModule) -> Vec<TensorId> {
-    let mut out: Vec<TensorId> = Vec::new();
-    for b in m.blocks() {
-        if !out.contains(&b.stage) {
-            out.push(b.stage);
-        }
-    }
-    out
+    let mut seen = FxHashSet::default();
+    m.blocks().into_iter().map(|b| b.stage).filter(|s| seen.insert(*s)).collect()
 }
 
 /// Applies a rule, or leaves the module as it is.
@@ -97,12 +92,12 @@ fn cheap(m: &LoopModule, stage: TensorId) -> bool {
     if m.env.tensors[stage].role != Role::Temp {
         return false;
     }
-    let Some(Stmt::For(nest)) = m.body.iter().find(|s| matches!(s, Stmt::For(l) if l.stage == stage)) else {
+    let Some(nest) = m.body.iter().find(|s| matches!(s, Stmt::For(l) if l.stage == stage)) else {
         return false;
     };
     let mut ops = 0;
     let mut slow = false;
-    Stmt::For(nest.clone()).walk(&mut |s| {
+    nest.walk(&mut |s| {
         if let Stmt::Block(b) = s {
             slow |= b.role != BlockRole::Compute;
             m.env.pool.walk(b.value, &mut |_, n| match n {
@@ -112,13 +107,13 @@ fn cheap(m: &LoopModule, stage: TensorId) -> bool {
             });
         }
     });
-    let summed = m.blocks().into_iter().any(|b| {
-        let block = [Stmt::Block(b.clone())];
-        b.stage != stage && matches!(b.role, BlockRole::Update(_)) && {
-            contraction::factors(m, b).is_some() && reads_below(&m.env.pool, &block).contains(&stage)
-        }
-    });
-    !slow && ops <= CHEAP && !summed
+    let summed = |b: &Block| {
+        b.stage != stage
+            && matches!(b.role, BlockRole::Update(_))
+            && m.env.pool.any(b.value, &mut |n| matches!(n, Expr::Load { tensor, .. } if *tensor == stage))
+            && contraction::factors(m, b).is_some()
+    };
+    !slow && ops <= CHEAP && !m.blocks().into_iter().any(summed)
 }
 
 /// Vector code for the innermost loop, if all its accesses are to neighbours or do not move.

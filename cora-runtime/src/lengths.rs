@@ -40,7 +40,7 @@ pub fn parse(path: &str, text: &str) -> Result<Vec<i64>> {
             let value: i64 = word.parse().map_err(|_| Error::LengthSyntax {
                 path: path.to_owned(),
                 line: i + 1,
-                text: word.chars().take(40).collect(),
+                text: word.chars().take(40).flat_map(char::escape_debug).collect(),
             })?;
             if value < 0 {
                 let at = format!("line {}", i + 1);

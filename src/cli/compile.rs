@@ -5,11 +5,13 @@ use crate::driver::{Failure, Source, lower_for, lower_verified};
 use clap::ValueEnum;
 use cora_codegen_cuda::{ARCHITECTURES, GpuTarget, GridProgram};
 use cora_codegen_llvm::compile::{CompileOptions, CompiledProgram, compile as compile_native};
-use cora_codegen_llvm::describe::{DescribeError, DescribeFault};
+use cora_codegen_llvm::describe::{DescribeError, DescribeFault, program_desc};
 use cora_codegen_llvm::llvm::{CodegenError, TargetSpec};
-use cora_ir::text;
+use cora_frontend::ConstValue;
+use cora_ir::{Diagnostic, text};
 use cora_passes::manager::Report;
 use cora_passes::program::Program;
+use cora_runtime::abi::{DescFault, ProgramDesc};
 use cora_runtime::artifact::{Artifact, Machine, Manifest};
 use cora_runtime::library::FEATURES;
 use std::path::PathBuf;
@@ -71,8 +73,8 @@ pub struct Args {
     #[arg(short = 'o')]
     output: Option<PathBuf>,
     /// Overrides of constants, NAME=VALUE.
-    #[arg(long = "const", value_parser = super::name_value)]
-    consts: Vec<(String, i64)>,
+    #[arg(long = "const", value_parser = super::name_const)]
+    consts: Vec<(String, ConstValue)>,
     /// Print the program after each pass, on stderr.
     #[arg(long)]
     print_ir_after_all: bool,
@@ -106,6 +108,11 @@ impl Target {
     /// `E0605` an unknown target or processor.
     pub fn new(target: &str, cpu: &str) -> Result<Self, Failure> {
         let Some(rest) = target.strip_prefix("cuda") else { return target_spec(target, cpu).map(Self::Cpu) };
+        if cpu != "host" {
+            return Err(Diagnostic::new("E0613", format!("--target-cpu means nothing for target `{target}`"))
+                .hint("it names a processor: give --target cpu")
+                .into());
+        }
         let arch = match rest.strip_prefix(':') {
             Some(arch) => arch,
             None if rest.is_empty() => "sm_80",
@@ -113,7 +120,9 @@ impl Target {
         };
         GpuTarget::new(arch).map(Self::Gpu).ok_or_else(|| {
             let known = ARCHITECTURES.map(|a| a.0).join(", ");
-            Failure::User(format!("error[E0605]: unknown GPU architecture `{arch}`\n  help: known are {known}"))
+            Diagnostic::new("E0605", format!("unknown GPU architecture `{arch}`"))
+                .hint(format!("known are {known}"))
+                .into()
         })
     }
 
@@ -134,12 +143,13 @@ impl Target {
 /// The target machine for a `--target-cpu`.
 pub fn target_spec(target: &str, cpu: &str) -> Result<TargetSpec, Failure> {
     if target != "cpu" {
-        return Err(Failure::User(format!("error[E0605]: unknown target `{target}`\n  help: use cpu, or cuda:ARCH")));
+        let d = Diagnostic::new("E0605", format!("unknown target `{target}`"));
+        return Err(d.hint("use cpu, or cuda:ARCH; `cora run` also knows interp").into());
     }
     let spec = if cpu == "host" { Ok(TargetSpec::host()) } else { TargetSpec::new(cpu) };
     spec.map_err(|e| match e {
         CodegenError::UnknownTarget { .. } => {
-            Failure::User(format!("error[E0605]: {e}\n  help: `host` is this machine's processor"))
+            Diagnostic::new("E0605", e.to_string()).hint("`host` is this machine's processor").into()
         }
         e => Failure::Bug(e.to_string()),
     })
@@ -153,27 +163,25 @@ pub fn for_gpu(storage: &cora_ir::storage::StorageModule, target: &GpuTarget) ->
     use cora_codegen_cuda::CompileError;
     use cora_codegen_llvm::mlir::EmitFault;
     if storage.kernels.iter().any(|k| k.body.iter().any(is_parallel)) {
-        return Err(Failure::User(
-            "error[E0610]: the schedule makes a loop parallel over CPU workers\n  help: bind loops to blocks and \
-             threads for a GPU, or give --schedule default"
-                .to_owned(),
-        ));
+        return Err(Diagnostic::new("E0610", "the schedule makes a loop parallel over CPU workers")
+            .hint("bind loops to blocks and threads for a GPU, or give --schedule default")
+            .into());
     }
     cora_codegen_cuda::compile(storage, target).map_err(|e| match &e {
         CompileError::Shared { .. } => {
-            Failure::User(format!("error[E0611]: {e}\n  help: attach smaller tiles, or keep them in global memory"))
+            Diagnostic::new("E0611", e.to_string()).hint("attach smaller tiles, or keep them in global memory").into()
         }
         CompileError::Emit(emit) if matches!(emit.fault, EmitFault::NoLibrary) => {
             Failure::User(format!("error[E0611]: {e}\n  help: offload in schedules for CPUs only"))
         }
         CompileError::Emit(emit) if matches!(emit.fault, EmitFault::NoDeviceFunction(_)) => {
-            Failure::User(format!("error[E0611]: {e}\n  help: compute it in f32"))
+            Diagnostic::new("E0611", e.to_string()).hint("compute it in f32").into()
         }
         e => {
             if let CompileError::Describe(d) = e
-                && let Some(failure) = tables_too_large(d)
+                && let Some(refusal) = too_large(d)
             {
-                return failure;
+                return refusal.into();
             }
             let path = crate::driver::reproducer(storage);
             Failure::Bug(format!("code generation failed: {e}\n  reproducer: {path}"))
@@ -226,14 +234,23 @@ fn is_parallel(s: &cora_ir::storage::Stmt) -> bool {
     matches!(s, cora_ir::storage::Stmt::For { kind: cora_ir::loops::LoopKind::Parallel, .. })
 }
 
-/// What a program that cannot be described to the runtime is told, if that is not our mistake: E0612.
-pub fn tables_too_large(e: &DescribeError) -> Option<Failure> {
-    let DescribeFault::Invalid(i) = &e.fault else { return None };
-    matches!(i.fault, cora_runtime::abi::DescFault::IxTooLarge).then(|| {
-        Failure::User(format!(
-            "error[E0612]: {e}\n  help: fuse fewer loops that are themselves fused, and change the order of a loop once"
-        ))
-    })
+/// What the runtime has to know of a lowered program.
+///
+/// # Errors
+/// `E0612` more than the runtime takes.
+pub fn describe(storage: &cora_ir::storage::StorageModule) -> Result<ProgramDesc, Failure> {
+    program_desc(storage).map_err(|e| too_large(&e).map_or_else(|| Failure::Bug(e.to_string()), Failure::from))
+}
+
+/// The user's mistake behind a description that the runtime would refuse for its size.
+fn too_large(e: &DescribeError) -> Option<Diagnostic> {
+    let DescribeFault::Invalid(invalid) = &e.fault else { return None };
+    let hint = match invalid.fault {
+        DescFault::IxTooLarge => "fuse fewer loops that are themselves fused, and change the order of a loop once",
+        DescFault::TooMany { .. } => "use fewer operators, dimensions or schedule steps",
+        _ => return None,
+    };
+    Some(Diagnostic::new("E0612", e.to_string()).hint(hint))
 }
 
 /// Native code for a lowered program.
@@ -242,16 +259,15 @@ pub fn tables_too_large(e: &DescribeError) -> Option<Failure> {
 /// `E0610` a schedule for a GPU.
 pub fn native(storage: &cora_ir::storage::StorageModule, target: &TargetSpec) -> Result<CompiledProgram, Failure> {
     if storage.is_grid() {
-        return Err(Failure::User(
-            "error[E0610]: the schedule binds loops to the grid of a GPU\n  help: give --target cuda, or another --schedule"
-                .to_owned(),
-        ));
+        return Err(Diagnostic::new("E0610", "the schedule binds loops to the grid of a GPU")
+            .hint("give --target cuda, or another --schedule")
+            .into());
     }
     compile_native(storage, target, &CompileOptions::default()).map_err(|e| {
         if let cora_codegen_llvm::compile::CompileError::Describe(d) = &e
-            && let Some(failure) = tables_too_large(d)
+            && let Some(refusal) = too_large(d)
         {
-            return failure;
+            return refusal.into();
         }
         let path = crate::driver::reproducer(storage);
         Failure::Bug(format!("code generation failed: {e}\n  reproducer: {path}"))
@@ -263,6 +279,7 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
     let target = Target::new(&args.target, &args.target_cpu)?;
     let source = Source::load(&args.program, &args.consts)?;
     let out = |bytes: &[u8]| write_out(args.output.as_deref(), bytes);
+    let schedule = source.schedule(args.schedule.as_deref(), target.schedule())?;
     match args.emit {
         Emit::Graph => return out(text::print_graph(&source.graph).as_bytes()),
         Emit::Dot => return out(cora_ir::dimgraph::DimGraph::of_graph(&source.graph).to_dot().as_bytes()),
@@ -271,11 +288,9 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
         Emit::Rust => return out(cora_frontend::to_builder_code(&source.graph).as_bytes()),
         _ => {}
     }
-    let schedule = source.schedule(args.schedule.as_deref(), target.schedule())?;
     if let Some(dir) = &args.dump_dir {
-        std::fs::create_dir_all(dir).map_err(|e| {
-            Failure::User(format!("error[E0600]: cannot create `{}`: {e}\n  help: {PATHS}", dir.display()))
-        })?;
+        std::fs::create_dir_all(dir)
+            .map_err(|e| Diagnostic::new("E0600", format!("cannot create `{}`: {e}", dir.display())).hint(PATHS))?;
     }
     let (mut n, mut failed) = (0, None);
     let mut observe = |r: &Report| {
@@ -286,7 +301,7 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
         if let (Some(dir), Some(p)) = (&args.dump_dir, &printed) {
             let path = dir.join(format!("{n:03}-{}.{}", r.invocation.pass, stage_suffix(r.program)));
             if let Err(e) = std::fs::write(&path, p) {
-                failed = Some(format!("error[E0600]: cannot write `{}`: {e}\n  help: {PATHS}", path.display()));
+                failed = Some(Diagnostic::new("E0600", format!("cannot write `{}`: {e}", path.display())).hint(PATHS));
             }
             n += 1;
         }
@@ -298,8 +313,9 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
     } else {
         lower_for(&source, schedule, args.padded, target.is_gpu(), &mut observe)?
     };
-    if let Some(f) = failed {
-        return Err(Failure::User(f));
+    source.warn();
+    if let Some(d) = failed {
+        return Err(d.into());
     }
     if args.time_passes {
         for (name, time) in &lowered.times {
@@ -328,9 +344,10 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
                 Emit::Llvm => out(program.llvm.as_bytes()),
                 Emit::Ptx | Emit::Asm => out(program.ptx.as_bytes()),
                 Emit::Artifact => out(&gpu_artifact(&program).to_bytes()?),
-                _ => Err(Failure::User(format!(
-                    "error[E0610]: {target} has no object files of ours\n  help: use --emit ptx"
-                ))),
+                _ => {
+                    let d = Diagnostic::new("E0610", format!("{target} has no object files of ours"));
+                    Err(d.hint("use --emit ptx").into())
+                }
             };
         }
     };
@@ -346,9 +363,9 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
         Emit::Llvm => out(program.llvm_ir().map_err(bug)?.as_bytes()),
         Emit::Asm => out(program.asm().map_err(bug)?.as_bytes()),
         Emit::Artifact => out(&cpu_artifact(&program)?.to_bytes()?),
-        Emit::Ptx => Err(Failure::User(
-            "error[E0610]: a processor has no PTX\n  help: use --emit asm, or --target cuda:sm_80".to_owned(),
-        )),
+        Emit::Ptx => Err(Diagnostic::new("E0610", "a processor has no PTX")
+            .hint("use --emit asm, or --target cuda:sm_80")
+            .into()),
         _ => out(&program.object),
     }
 }

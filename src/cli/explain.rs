@@ -1,6 +1,8 @@
 //! `cora explain`: the loop nest after each schedule step.
 
+use super::compile::Target;
 use crate::driver::{Failure, Source, lower_for};
+use cora_frontend::ConstValue;
 use cora_ir::text::print_loop_stmts;
 use cora_passes::program::Program;
 use std::path::PathBuf;
@@ -13,23 +15,25 @@ pub struct Args {
     /// The schedule; `default` is the compiler's own.
     #[arg(long)]
     schedule: Option<String>,
-    /// The target whose schedule is shown.
+    /// The target whose schedule is shown: cpu, or cuda.
     #[arg(long, default_value = "cpu")]
     target: String,
     /// Overrides of constants, NAME=VALUE.
-    #[arg(long = "const", value_parser = super::name_value)]
-    consts: Vec<(String, i64)>,
+    #[arg(long = "const", value_parser = super::name_const)]
+    consts: Vec<(String, ConstValue)>,
 }
 
 /// Prints the nests after each step on standard output.
 pub fn explain(args: &Args) -> Result<(), Failure> {
     let source = Source::load(&args.program, &args.consts)?;
-    let target = if args.target.starts_with("cuda") { "cuda" } else { &args.target };
+    let target = Target::new(&args.target, "host")?.schedule();
     let schedule = source.schedule(args.schedule.as_deref(), target)?;
+    let mut text = String::new();
     lower_for(&source, schedule, false, target == "cuda", &mut |r| {
         if let Program::Loops(m) = r.program {
-            println!("// {}\n{}", r.invocation, print_loop_stmts(&m.env, &m.body));
+            text.push_str(&format!("// {}\n{}\n", r.invocation, print_loop_stmts(&m.env, &m.body)));
         }
     })?;
-    Ok(())
+    source.warn();
+    super::write_out(None, text.as_bytes())
 }

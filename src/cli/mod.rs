@@ -7,6 +7,8 @@ mod run;
 
 use crate::driver::Failure;
 use clap::{Parser, Subcommand};
+use cora_frontend::ConstValue;
+use cora_ir::Diagnostic;
 use std::process::ExitCode;
 
 /// Compiles and runs operators on ragged tensors.
@@ -79,19 +81,20 @@ fn sibling(command: &str, rest: &[String]) -> ExitCode {
     match std::process::Command::new(&program).arg(command).args(rest).status() {
         Ok(s) => ExitCode::from(s.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(70)),
         Err(e) => {
-            eprintln!(
-                "error[E0604]: cannot start `{}`: {e}\n  help: build it with `cargo build --release`",
-                program.display()
-            );
+            let d = Diagnostic::new("E0604", format!("cannot start `{}`: {e}", program.display()));
+            eprintln!("{}", d.hint("build it with `cargo build --release`"));
             ExitCode::from(1)
         }
     }
 }
 
-/// `NAME=VALUE` with an integer value.
-fn name_value(text: &str) -> Result<(String, i64), String> {
+/// `NAME=VALUE` with a number.
+fn name_const(text: &str) -> Result<(String, ConstValue), String> {
     let (n, v) = text.split_once('=').ok_or_else(|| format!("`{text}` is not NAME=VALUE"))?;
-    v.trim().parse().map(|v| (n.trim().to_owned(), v)).map_err(|_| format!("`{v}` is not an integer"))
+    let int = v.trim().parse().map(ConstValue::Int);
+    let value =
+        int.or_else(|_| v.trim().parse().map(ConstValue::Float)).map_err(|_| format!("`{v}` is not a number"))?;
+    Ok((n.trim().to_owned(), value))
 }
 
 /// `NAME=VALUE[,VALUE...]` with integer values.
@@ -99,6 +102,11 @@ fn name_values(text: &str) -> Result<(String, Vec<i64>), String> {
     let (n, list) = text.split_once('=').ok_or_else(|| format!("`{text}` is not NAME=VALUE"))?;
     let value = |v: &str| v.trim().parse().map_err(|_| format!("`{v}` is not an integer"));
     Ok((n.trim().to_owned(), list.split(',').map(value).collect::<Result<_, _>>()?))
+}
+
+/// A number that is at least 1.
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("`{text}` is not an integer of at least 1"))
 }
 
 /// `NAME=FILE`.
@@ -116,8 +124,9 @@ fn write_out(to: Option<&std::path::Path>, bytes: &[u8]) -> Result<(), Failure> 
     match to.filter(|p| p.as_os_str() != "-") {
         None => std::io::stdout()
             .write_all(bytes)
-            .map_err(|e| Failure::User(format!("error[E0600]: standard output: {e}\n  help: {PATHS}"))),
+            .and_then(|()| std::io::stdout().flush())
+            .map_err(|e| Diagnostic::new("E0600", format!("standard output: {e}")).hint(PATHS).into()),
         Some(p) => std::fs::write(p, bytes)
-            .map_err(|e| Failure::User(format!("error[E0600]: cannot write `{}`: {e}\n  help: {PATHS}", p.display()))),
+            .map_err(|e| Diagnostic::new("E0600", format!("cannot write `{}`: {e}", p.display())).hint(PATHS).into()),
     }
 }

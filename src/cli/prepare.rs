@@ -2,14 +2,14 @@
 
 use super::run::Args;
 use crate::batch::{self, BatchValues};
-use crate::driver::{Failure, Source};
+use crate::driver::{Failure, Source, list};
 use crate::inputs;
 use cora_ir::interp::{self, Data};
-use cora_ir::{Env, Graph, Role, TensorId, UfDef};
+use cora_ir::{Diagnostic, Env, Graph, Role, TensorId, UfDef};
 use cora_runtime::Limits;
 use cora_runtime::abi::ProgramDesc;
 use cora_runtime::array::{RaggedArray, Shape, TensorLayout};
-use cora_runtime::prelude::{Batch, Prelude};
+use cora_runtime::prelude::{Batch, Prelude, Tables};
 use cora_runtime::{lengths, npy};
 use rustc_hash::FxHashMap;
 use std::path::PathBuf;
@@ -54,13 +54,15 @@ pub fn prepare(
     let runtime = runtime_batch(source, desc, &values)?;
     let limits = Limits::default();
     let tables = Prelude::new(desc.clone())?.build(&runtime, &limits)?;
+    let layouts: Vec<TensorLayout> = desc.tensors.iter().map(TensorLayout::new).collect();
+    check_memory(desc, &layouts, &tables, &limits)?;
     let mut arrays = Vec::new();
     let mut data: FxHashMap<TensorId, Data> = FxHashMap::default();
     let mut shapes: FxHashMap<TensorId, Shape> = FxHashMap::default();
     for (n, t) in desc.tensors.iter().enumerate() {
         let Some(id) = env.tensor_named(&t.name) else { continue };
         let ty = env.tensors[id].ty;
-        let shape = TensorLayout::new(t).shape(tables.env(), &limits)?;
+        let shape = layouts[n].shape(tables.env(), &limits)?;
         if t.role == cora_runtime::abi::Role::Output {
             shapes.insert(id, shape);
             continue;
@@ -68,9 +70,7 @@ pub fn prepare(
         let array = match args.inputs.iter().rev().find(|(name, _)| *name == t.name) {
             Some((_, path)) => npy::NpyArray::read(path)?.into_array(inputs::dtype(ty), shape)?,
             None => {
-                let count = usize::try_from(shape.elements().unwrap_or(0)).map_err(|_| {
-                    Failure::User(format!("error[E0312]: input `{}` is too large\n  help: use a smaller batch", t.name))
-                })?;
+                let count = usize::try_from(shape.elements().unwrap_or(0)).unwrap_or(0);
                 let range = match &t.value_range {
                     Some((lo, hi)) => {
                         let at = |ix| cora_runtime::eval::eval(ix, tables.env(), &[]).unwrap_or(0);
@@ -81,11 +81,26 @@ pub fn prepare(
                 inputs::to_array(ty, shape, &inputs::random(env, id, count, range, args.seed))?
             }
         };
+        layouts[n].check(tables.env(), array.bytes(), &limits)?;
         data.insert(id, inputs::to_data(&array)?);
         arrays.push((n, array));
     }
     let interp = interp::Batch { params: values.params, extents: values.extents, inputs: data };
     Ok(Prepared { interp, runtime, arrays, shapes })
+}
+
+/// Refuses a batch whose inputs and outputs need more memory than the limit, before any is made.
+fn check_memory(desc: &ProgramDesc, layouts: &[TensorLayout], tables: &Tables, limits: &Limits) -> Result<(), Failure> {
+    let mut need = 0u64;
+    for (t, layout) in desc.tensors.iter().zip(layouts) {
+        let bytes = layout.elements(tables.env(), limits)?.saturating_mul(t.dtype.size() as u64);
+        need = need.saturating_add(bytes);
+        if need > limits.buffer_bytes {
+            let (at, limit) = (format!("tensor `{}`", t.name), limits.buffer_bytes);
+            return Err(cora_runtime::Error::Memory { at, need, limit }.into());
+        }
+    }
+    Ok(())
 }
 
 /// Refuses names of tensors that the program does not have.
@@ -94,10 +109,9 @@ fn known_tensors(args: &Args, env: &Env) -> Result<(), Failure> {
         let known: Vec<&str> = env.tensors.iter().filter(|(_, t)| is(t.role)).map(|(_, t)| t.name.as_str()).collect();
         match given.iter().find(|(name, _)| !known.contains(&name.as_str())) {
             None => Ok(()),
-            Some((name, _)) => Err(Failure::User(format!(
-                "error[E0304]: the program has no {what} `{name}`\n  help: its {what}s: {}",
-                known.join(", ")
-            ))),
+            Some((name, _)) => Err(Diagnostic::new("E0304", format!("the program has no {what} `{name}`"))
+                .hint(list(what, known.into_iter()))
+                .into()),
         }
     };
     check("input", &args.inputs, |r| matches!(r, Role::Input | Role::ConstInput))?;

@@ -1,19 +1,19 @@
 //! `cora run`: compile, run on a batch, check, time.
 
-use super::compile::{Target, cpu_artifact, for_gpu, gpu_artifact, native, tables_too_large};
+use super::compile::{Target, cpu_artifact, describe, for_gpu, gpu_artifact, native};
 use super::prepare::{Prepared, prepare};
 use crate::check::{Comparison, compare, reconsider, tolerances};
 use crate::driver::{Failure, Lowered, Source, lower_for, lower_verified};
 use crate::inputs;
 use crate::report::{KernelRow, RunReport, SetupRow, TableRow};
-use cora_codegen_llvm::describe::program_desc;
+use cora_frontend::ConstValue;
 use cora_ir::interp::{self, Data};
-use cora_ir::{Graph, TensorId};
+use cora_ir::{Diagnostic, Graph, TensorId};
 use cora_runtime::abi::ProgramDesc;
 use cora_runtime::array::{RaggedArray, Shape};
 use cora_runtime::artifact::Sample;
 use cora_runtime::cuda::Device;
-use cora_runtime::exec::{Instance, Options as ExecOptions};
+use cora_runtime::exec::{Instance, Options as ExecOptions, median};
 use cora_runtime::npy;
 use cora_runtime::pool::Pool;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 pub struct Args {
     /// The program.
     pub program: PathBuf,
-    /// Where to run: cpu, or interp (the reference interpreter).
+    /// Where to run: cpu, cuda or cuda:ARCH such as cuda:sm_80, or interp (the reference interpreter).
     #[arg(long, default_value = "cpu")]
     pub target: String,
     /// For a cuda target: run on the interpreter instead of a GPU, and report races between threads.
@@ -45,8 +45,8 @@ pub struct Args {
     #[arg(long = "param", value_parser = super::name_values)]
     pub params: Vec<(String, Vec<i64>)>,
     /// Overrides of constants, NAME=VALUE.
-    #[arg(long = "const", value_parser = super::name_value)]
-    pub consts: Vec<(String, i64)>,
+    #[arg(long = "const", value_parser = super::name_const)]
+    pub consts: Vec<(String, ConstValue)>,
     /// Entries of an extent function, NAME=FILE (text or npy, row-major ragged order).
     #[arg(long = "lengths", value_parser = super::name_file)]
     pub lengths: Vec<(String, PathBuf)>,
@@ -64,13 +64,13 @@ pub struct Args {
     pub seed: u64,
     /// Compare every output with the reference interpreter; with =N, only N slices of the
     /// outermost dimension.
-    #[arg(long, num_args = 0..=1, require_equals = true, value_name = "N")]
+    #[arg(long, num_args = 0..=1, require_equals = true, value_name = "N", value_parser = super::positive)]
     pub check: Option<Option<usize>>,
     /// Write an artifact with this batch, its inputs and the reference interpreter's outputs as its sample.
     #[arg(long, value_name = "FILE")]
     pub artifact: Option<PathBuf>,
     /// Run this many times and report the median; if more than once, after one run that is not timed.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = super::positive)]
     pub repeat: usize,
     /// Worker threads; 0 = one for each core.
     #[arg(long, default_value_t = 0)]
@@ -100,12 +100,13 @@ type Outputs = Vec<(TensorId, RaggedArray)>;
 pub fn run(args: &Args) -> Result<(), Failure> {
     let source = Source::load(&args.program, &args.consts)?;
     let batches = batches(&args.params)?;
+    applicable(args)?;
     if batches.len() > 1 && !args.outputs.is_empty() {
-        return Err(Failure::User(
-            "error[E0606]: --output with several batches\n  help: give one value for each --param".to_owned(),
-        ));
+        let d = Diagnostic::new("E0606", "--output with several batches");
+        return Err(d.hint("give one value for each --param").into());
     }
     let mut ragged = Compiled::new(args, &source, args.padded)?;
+    source.warn();
     let mut padded =
         if args.compare_padded && ragged.native() { Some(Compiled::new(args, &source, true)?) } else { None };
     let mut failed = Vec::new();
@@ -128,7 +129,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             }
         }
         if args.json {
-            println!("{}", serde_json::to_string(&report).map_err(|e| Failure::Bug(e.to_string()))?);
+            let json = serde_json::to_string(&report).map_err(|e| Failure::Bug(e.to_string()))?;
+            super::write_out(None, format!("{json}\n").as_bytes())?;
         } else {
             eprint!("{}", report.render());
         }
@@ -136,14 +138,29 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if failed.is_empty() { Ok(()) } else { Err(Failure::Mismatch(failed.join("\n"))) }
 }
 
+/// Refuses options that mean nothing for the target, rather than ignore them.
+fn applicable(args: &Args) -> Result<(), Failure> {
+    let gpu = args.target.starts_with("cuda");
+    let wrong = [
+        ("--emulate", args.emulate && !gpu, "it runs the kernels of a GPU: give --target cuda"),
+        ("--target-cpu", args.target_cpu != "host" && args.target != "cpu", "it names a processor: give --target cpu"),
+        ("--compare-padded", args.compare_padded && args.target != "cpu", "it compares times: give --target cpu"),
+    ];
+    match wrong.into_iter().find(|w| w.1) {
+        None => Ok(()),
+        Some((option, _, hint)) => {
+            let what = format!("{option} means nothing for target `{}`", args.target);
+            Err(Diagnostic::new("E0613", what).hint(hint).into())
+        }
+    }
+}
+
 /// The parameters of each batch: `--param M=1,7,32` makes three, another list must be as long.
 fn batches(params: &[(String, Vec<i64>)]) -> Result<Vec<Vec<(String, i64)>>, Failure> {
     let count = params.iter().map(|(_, v)| v.len()).max().unwrap_or(1);
     if let Some((name, v)) = params.iter().find(|(_, v)| v.len() != 1 && v.len() != count) {
-        return Err(Failure::User(format!(
-            "error[E0606]: parameter `{name}` has {} values where another has {count}\n  help: give each parameter one value, or one for each batch",
-            v.len()
-        )));
+        let what = format!("parameter `{name}` has {} values where another has {count}", v.len());
+        return Err(Diagnostic::new("E0606", what).hint("give each parameter one value, or one for each batch").into());
     }
     let at = |v: &[i64], n: usize| v[if v.len() == 1 { 0 } else { n }];
     Ok((0..count).map(|n| params.iter().map(|(name, v)| (name.clone(), at(v, n))).collect()).collect())
@@ -232,8 +249,7 @@ impl Compiled {
         } else {
             lower_for(source, schedule, padded, grid, &mut |_| {})?
         };
-        let desc = Arc::new(program_desc(&lowered.storage)
-            .map_err(|e| tables_too_large(&e).unwrap_or_else(|| Failure::Bug(e.to_string())))?);
+        let desc = Arc::new(describe(&lowered.storage)?);
         let threads = match args.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n,
@@ -305,12 +321,12 @@ impl Compiled {
             return Ok((report, outputs));
         };
         report.threads = self.threads;
-        report.total_ms = median(times.totals) * 1e3;
+        report.total_ms = median(times.totals).as_secs_f64() * 1e3;
         let flops = crate::work::kernel_flops(source, &self.lowered.loops, &p.interp);
         let names = self.lowered.storage.kernels.iter().map(|k| k.name.as_str());
         let flops: rustc_hash::FxHashMap<&str, (f64, f64)> = names.zip(flops).collect();
         for (k, d) in self.desc.kernels.iter().enumerate() {
-            let time = median(times.kernels.iter().map(|e| e[k]).collect());
+            let time = median(times.kernels.iter().map(|e| e[k]).collect()).as_secs_f64();
             let (useful, issued) = flops.get(d.name.as_str()).copied().unwrap_or((0.0, 0.0));
             report.kernels.push(KernelRow::new(&d.name, time * 1e3, useful, issued));
         }
@@ -324,15 +340,8 @@ impl Compiled {
             report.tables.push(TableRow { name: name.to_owned(), bytes });
         }
         report.memory = Some(instance.memory().into());
-        let mut out = Vec::new();
-        for (n, t) in self.desc.tensors.iter().enumerate() {
-            if t.role == cora_runtime::abi::Role::Output
-                && let Some(id) = source.graph.env.tensor_named(&t.name)
-            {
-                out.push((id, instance.output(n)?));
-            }
-        }
-        Ok((report, out))
+        let outputs = collect(source, &self.desc, |n| instance.output(n))?;
+        Ok((report, outputs))
     }
 }
 
@@ -420,20 +429,30 @@ fn on_device(
     for _ in 0..args.repeat.max(1) {
         each.push(device.run_timed()?);
     }
-    report.total_ms = median(each.iter().map(|e| e.iter().map(|k| k.1).sum()).collect()) * 1e3;
+    report.total_ms = median(each.iter().map(|e| e.iter().map(|k| k.1).sum()).collect()).as_secs_f64() * 1e3;
     for (k, (name, _)) in each[0].iter().enumerate() {
-        let time = median(each.iter().map(|e| e[k].1).collect());
+        let time = median(each.iter().map(|e| e[k].1).collect()).as_secs_f64();
         report.kernels.push(KernelRow::new(name, time * 1e3, 0.0, 0.0));
     }
+    let desc = device.desc().clone();
+    Ok((report, collect(source, &desc, |n| device.output(n))?))
+}
+
+/// Each output of a run, which `read` gives by its number in the description.
+fn collect(
+    source: &Source,
+    desc: &ProgramDesc,
+    mut read: impl FnMut(usize) -> cora_runtime::Result<RaggedArray>,
+) -> Result<Outputs, Failure> {
     let mut out = Vec::new();
-    for (n, t) in device.desc().tensors.clone().iter().enumerate() {
+    for (n, t) in desc.tensors.iter().enumerate() {
         if t.role == cora_runtime::abi::Role::Output
             && let Some(id) = source.graph.env.tensor_named(&t.name)
         {
-            out.push((id, device.output(n)?));
+            out.push((id, read(n)?));
         }
     }
-    Ok((report, out))
+    Ok(out)
 }
 
 /// The grid on the interpreter: blocks and threads one after the other, every race an error.
@@ -457,11 +476,6 @@ fn outputs_of(env: &cora_ir::Env, r: interp::Results, p: &Prepared) -> Result<Ou
         out.push((o.tensor, inputs::to_array(ty, shape, &o.data)?));
     }
     Ok(out)
-}
-
-fn median(mut times: Vec<Duration>) -> f64 {
-    times.sort_unstable();
-    times.get(times.len() / 2).map_or(0.0, Duration::as_secs_f64)
 }
 
 fn write_outputs(args: &Args, source: &Source, outputs: &Outputs) -> Result<(), Failure> {

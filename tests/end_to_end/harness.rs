@@ -37,9 +37,11 @@ pub struct Case {
 
 /// A program from text.
 pub fn program(name: &str, text: &str, consts: &[(String, i64)]) -> Result<Source, String> {
-    let graph = frontend::parse_program(name, text, consts)
+    let consts: Vec<(String, frontend::ConstValue)> =
+        consts.iter().map(|(n, v)| (n.clone(), frontend::ConstValue::Int(*v))).collect();
+    let graph = frontend::parse_program(name, text, &consts)
         .map_err(|ds| ds.iter().map(|d| frontend::render(d, name, text)).collect::<String>())?;
-    let mut source = Source { path: name.to_owned(), text: text.to_owned(), graph };
+    let mut source = Source { path: name.to_owned(), text: text.to_owned(), graph, warnings: Vec::new() };
     // What means something is the checked graph: a read in one arm of a choice happens where it is chosen.
     check_accesses(&mut source.graph, &mut StandardSimplifier::new()).map_err(|ds| message(source.fail(&ds)))?;
     Ok(source)

@@ -78,7 +78,8 @@ fn run(made: &Case, storage: &StorageModule) -> Result<(), Failure> {
         Err(e) if e.contains("too deep or too large") => return Ok(()),
         Err(e) => return Err(Failure::new("compile", e)),
     };
-    let source = Source { path: "random".to_owned(), text: String::new(), graph: made.made.graph.clone() };
+    let graph = made.made.graph.clone();
+    let source = Source { path: "random".to_owned(), text: String::new(), graph, warnings: Vec::new() };
     let env = &source.graph.env;
     let outputs = || compiled.desc.tensors.iter().filter(|t| t.role == Role::Output);
     let mut instances: Vec<_> = (1..=3).map(|n| compiled.instance(n)).collect();

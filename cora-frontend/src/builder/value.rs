@@ -57,8 +57,8 @@ impl Value {
     /// Integers divided and rounded up.
     #[must_use]
     pub fn ceil_div(self, other: impl Into<Value>) -> Self {
-        let b = other.into();
-        (self + b.clone() - 1).floor_div(b)
+        let base = Self::new(ExprKind::Name("ceildiv".to_owned())).0;
+        Self::new(ExprKind::Call { base, dims: None, args: vec![self.0, other.into().0] })
     }
 }
 

@@ -1,12 +1,12 @@
 //! Calls: extent functions, builtins and the program's own functions, which are inlined.
 
 use super::define::Defined;
-use super::value::{Num, Val};
+use super::value::{Num, OpenKind, Val};
 use super::{Elab, Entity, Local, Mode, Scope};
 use crate::ast::{Expr, ExprKind, FnDef, Ident};
 use crate::names::{self, BUILTINS, suggest};
 use cora_ir::schedule::Span;
-use cora_ir::{BinOp, Diagnostic, UnOp};
+use cora_ir::{BinOp, Diagnostic, ScalarType, UnOp};
 use std::rc::Rc;
 
 /// Calls of functions may nest this deep.
@@ -95,13 +95,61 @@ impl Elab<'_> {
         Some(Val::Typed(extent))
     }
 
-    /// `(a + b - 1) / b`
+    /// The quotient rounded up: of positions `(a + b - 1) / b` for `b > 0`, the form that sizes and
+    /// their proofs have, else `-((-a) / b)`; of elements, whose sums may wrap,
+    /// `a / b + select(a % b != 0, 1, 0)`.
     fn ceildiv(&mut self, a: &Expr, b: &Expr, span: Span) -> Option<Val> {
         let (va, vb) = (self.value(a), self.value(b));
         let (va, vb) = (va?, vb?);
-        let minus_one = self.bin(BinOp::Sub, vb.clone(), Val::Num(Num::Int(1)), span)?;
-        let sum = self.bin(BinOp::Add, va, minus_one, span)?;
-        self.bin(BinOp::FloorDiv, sum, vb, span)
+        for (v, e) in [(&va, a), (&vb, b)] {
+            let fraction = match v {
+                Val::Num(Num::Float(_)) => Some("fractions".to_owned()),
+                Val::Typed(t) => {
+                    Some(self.graph.env.pool.ty(*t).scalar).filter(|t| t.is_float()).map(|t| t.to_string())
+                }
+                _ => None,
+            };
+            if let Some(what) = fraction {
+                let d = Diagnostic::new("E0211", format!("`ceildiv` is not defined for {what}"));
+                return self.error(e.span(), d.hint("it is for integers; `ceil(a / b)` rounds a fraction up"));
+            }
+        }
+        let is_index = |v: &Val| matches!(v, Val::Typed(e) if self.graph.env.pool.ty(*e).scalar == ScalarType::Index);
+        let numbers = matches!((&va, &vb), (Val::Num(_), Val::Num(_)));
+        if !numbers && !is_index(&va) && !is_index(&vb) {
+            let quotient = self.bin(BinOp::FloorDiv, va.clone(), vb.clone(), span)?;
+            let rest = self.bin(BinOp::Mod, va, vb, span)?;
+            let partial = self.bin(BinOp::Ne, rest, Val::Num(Num::Int(0)), span)?;
+            let Val::Typed(partial) = partial else { return None };
+            let one = self.open(OpenKind::Select(partial, Val::Num(Num::Int(1)), Val::Num(Num::Int(0))), span)?;
+            return self.bin(BinOp::Add, quotient, one, span);
+        }
+        if !numbers && self.is_positive(&vb) {
+            let minus_one = self.bin(BinOp::Sub, vb.clone(), Val::Num(Num::Int(1)), span)?;
+            let sum = self.bin(BinOp::Add, va, minus_one, span)?;
+            return self.bin(BinOp::FloorDiv, sum, vb, span);
+        }
+        let minus = self.un(UnOp::Neg, va, span)?;
+        let quotient = self.bin(BinOp::FloorDiv, minus, vb, span)?;
+        self.un(UnOp::Neg, quotient, span)
+    }
+
+    /// Whether `v` is greater than 0 by its form and declared range.
+    fn is_positive(&self, v: &Val) -> bool {
+        let env = &self.graph.env;
+        match v {
+            Val::Num(n) => matches!(n, Num::Int(1..)),
+            Val::Open(_) => false,
+            Val::Typed(e) => match env.pool.get(*e) {
+                cora_ir::Expr::Int(c) => *c > 0,
+                cora_ir::Expr::Param(p) => env.params[*p].lo > 0,
+                cora_ir::Expr::Call(f, _) => match env.ufs[*f].def {
+                    cora_ir::UfDef::Extent { lo, .. } => env.pool.as_int(lo).is_some_and(|lo| lo > 0),
+                    _ => false,
+                },
+                _ => false,
+            },
+        }
     }
 
     /// `1 / (1 + exp(-x))`

@@ -151,7 +151,7 @@ impl Elab<'_> {
             BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Min | BinOp::Max | BinOp::Lt | BinOp::Le => !bool_ty,
         };
         if !ok {
-            let d = Diagnostic::new("E0211", format!("`{}` is not defined for {ty}", op.symbol()));
+            let d = Diagnostic::new("E0211", format!("`{}` is not defined for {ty}", written(op)));
             let hint = match op {
                 BinOp::And | BinOp::Or => "its operands are conditions: compare with `!= 0`",
                 BinOp::Mod | BinOp::FloorDiv if float => "it is for integers",
@@ -221,7 +221,7 @@ impl Elab<'_> {
                 return Some(Val::Typed(self.graph.env.pool.bool(holds)));
             }
             BinOp::FloorDiv | BinOp::Mod => {
-                let d = Diagnostic::new("E0211", format!("`{}` is not defined for fractions", op.symbol()));
+                let d = Diagnostic::new("E0211", format!("`{}` is not defined for fractions", written(op)));
                 return self.error(span, d.hint("it is for integers"));
             }
             BinOp::And | BinOp::Or => return self.mismatch(ScalarType::Bool, ScalarType::F32, span),
@@ -273,6 +273,9 @@ impl Elab<'_> {
         let d = Diagnostic::new("E0211", format!("`{}` is not defined for {ty}", op.name()));
         let hint = match op {
             UnOp::Not => "compare it: `x != 0`",
+            UnOp::Neg => "negate a condition with `not x`",
+            UnOp::Abs if ty == ScalarType::Index => "write `max(x, -x)`, or cast to an integer type: `i64(x)`",
+            UnOp::Abs => "cast to an integer type: `i64(x)`",
             _ => "cast to a floating-point type: `f32(x)`",
         };
         self.error(span, d.hint(hint))
@@ -302,6 +305,11 @@ impl Elab<'_> {
         }
         Some(self.graph.env.pool.cast(to, e))
     }
+}
+
+/// The operator as programs write it.
+fn written(op: BinOp) -> &'static str {
+    if op == BinOp::FloorDiv { "floordiv" } else { op.symbol() }
 }
 
 fn compare<T: PartialOrd>(op: BinOp, a: &T, b: &T) -> bool {

@@ -1,7 +1,7 @@
 //! Declarations: constants, parameters, extent functions, dimensions, inputs. They may refer to
 //! each other in any order, so each is resolved when it is first needed.
 
-use super::{Decl, Elab, Entity, Mode, Slot, State};
+use super::{ConstValue, Decl, Elab, Entity, Mode, Num, Slot, State};
 use crate::ast::{DimUse, Expr, Ident, Input, ItemKind, Range};
 use crate::names::suggest;
 use cora_ir::schedule::Span;
@@ -12,7 +12,7 @@ const MAX_CHAIN: usize = 128;
 
 impl<'a> Elab<'a> {
     /// Enters every declared name, so that the order of declarations does not matter.
-    pub(super) fn collect(&mut self, consts: &[(String, i64)]) {
+    pub(super) fn collect(&mut self, consts: &[(String, ConstValue)]) {
         let program = self.program;
         for (index, item) in program.items.iter().enumerate() {
             self.origin.clone_from(&item.origin);
@@ -45,7 +45,11 @@ impl<'a> Elab<'a> {
         self.origin = None;
         for (name, value) in consts {
             match self.slots.get_mut(name) {
-                Some(slot) if slot.kind == "constant" => slot.decl = Decl::Override(*value),
+                Some(Slot { decl: decl @ (Decl::Item(_) | Decl::Override(..)), kind: "constant", .. }) => {
+                    if let Decl::Item(item) | Decl::Override(item, _) = *decl {
+                        *decl = Decl::Override(item, *value);
+                    }
+                }
                 _ => {
                     let known = self.slots.iter().filter(|(_, s)| s.kind == "constant").map(|(n, _)| n.as_str());
                     let mut d = Diagnostic::new("E0231", format!("there is no constant `{name}` to override"));
@@ -168,7 +172,7 @@ impl<'a> Elab<'a> {
         let item = match decl {
             Decl::Item(i) => &program.items[i].kind,
             Decl::InlineDim(extent) => return self.dim(name, extent),
-            Decl::Override(v) => return Some(Entity::Const(super::Num::Int(v.into()))),
+            Decl::Override(i, v) => return self.overridden(name, &program.items[i].kind, v),
             Decl::None => return None,
         };
         match item {
@@ -191,6 +195,24 @@ impl<'a> Elab<'a> {
             ItemKind::Extent(n, args, range) => self.extent_function(n, args, range),
             _ => None,
         }
+    }
+
+    /// A constant with a value from outside, of the kind that the declaration has.
+    fn overridden(&mut self, name: &str, item: &ItemKind, value: ConstValue) -> Option<Entity> {
+        let ItemKind::Const(_, declared) = item else { return None };
+        self.mode = Mode::Const;
+        let declared = self.constant(declared)?;
+        let value = match (declared, value) {
+            (Num::Float(_), ConstValue::Int(v)) => Num::Float(v as f64),
+            (_, ConstValue::Int(v)) => Num::Int(v.into()),
+            (Num::Float(_), ConstValue::Float(v)) => Num::Float(v),
+            (Num::Int(old), ConstValue::Float(v)) => {
+                let d = Diagnostic::new("E0229", format!("constant `{name}` is an integer and cannot be {v}"));
+                let span = self.slots[name].span;
+                return self.error(span, d.hint(format!("declare it as a fraction: `const {name} = {old}.0`")));
+            }
+        };
+        Some(Entity::Const(value))
     }
 
     fn dim(&mut self, name: &str, extent: &Expr) -> Option<Entity> {
@@ -324,6 +346,15 @@ impl<'a> Elab<'a> {
             if matches!((pool.as_int(lo), pool.as_int(hi)), (Some(lo), Some(hi)) if lo > hi) {
                 let d = Diagnostic::new("E0226", format!("the range of `{}` is empty", input.name.name));
                 return self.error(span, d);
+            }
+            let of_type = (input.ty.int_min(), input.ty.int_max());
+            let (first, last) = (pool.as_int(lo), pool.as_int(hi).map(|h| h.saturating_sub(1)));
+            if first.is_some_and(|v| v < of_type.0) || last.is_some_and(|v| v > of_type.1) {
+                let d = Diagnostic::new(
+                    "E0212",
+                    format!("the range of `{}` is more than {} holds", input.name.name, input.ty),
+                );
+                return self.error(span, d.hint(format!("{} holds {}..={}", input.ty, of_type.0, of_type.1)));
             }
             range = Some((lo, hi));
         }

@@ -254,13 +254,17 @@ impl Elab<'_> {
     }
 
     /// `prefix.hint`, made unique.
-    fn part_name(&self, hint: &str) -> String {
+    fn part_name(&mut self, hint: &str) -> String {
         let base = if hint.is_empty() { self.prefix.clone() } else { format!("{}.{hint}", self.prefix) };
         let taken = |n: &str| self.graph.env.tensor_named(n).is_some() || self.slots.contains_key(n);
         if !taken(&base) {
             return base;
         }
-        (1..).map(|i| format!("{base}.{i}")).find(|n| !taken(n)).unwrap_or(base)
+        let first = self.part_numbers.get(&base).copied().unwrap_or(1);
+        let found = (first..).map(|i| (i, format!("{base}.{i}"))).find(|(_, n)| !taken(n));
+        let Some((number, name)) = found else { return base };
+        self.part_numbers.insert(base, number + 1);
+        name
     }
 
     fn new_tensor(&mut self, name: &str, ty: ScalarType) -> TensorId {

@@ -21,6 +21,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use value::{Num, Val};
 
+/// Greatest number of dimensions of a tensor, or arguments of an extent function.
+const MAX_RANK: usize = 16;
+/// Greatest number of bytes of a declared name; names of parts are longer.
+const MAX_NAME: usize = 256;
+/// Greatest number of tensors, so that those of a schedule fit what the runtime takes.
+const MAX_TENSORS: usize = 1 << 13;
+
 /// An elaborated program and what is suspicious about it.
 #[derive(Clone, Debug)]
 pub struct Elaborated {
@@ -30,14 +37,28 @@ pub struct Elaborated {
     pub warnings: Vec<Diagnostic>,
 }
 
+/// What a `const` declaration is overridden with; the declaration keeps its kind.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ConstValue {
+    /// An integer; a fraction's value too, where the declaration has a fraction.
+    Int(i64),
+    /// A fraction.
+    Float(f64),
+}
+
 /// Elaborates a syntax tree; `consts` override `const` declarations by name.
-pub fn elaborate(name: &str, program: &Program, consts: &[(String, i64)]) -> Result<Elaborated, Vec<Diagnostic>> {
+pub fn elaborate(
+    name: &str,
+    program: &Program,
+    consts: &[(String, ConstValue)],
+) -> Result<Elaborated, Vec<Diagnostic>> {
     let mut elab = Elab::new(name, program);
     elab.collect(consts);
     elab.declarations();
     elab.operators();
     elab.graph.schedules = schedules(program, &elab.graph.env, &mut elab.diags);
     elab.outputs();
+    elab.limits();
     if elab.diags.is_empty() {
         let warnings = elab.warnings();
         Ok(Elaborated { graph: elab.graph, warnings })
@@ -85,7 +106,8 @@ enum Decl<'a> {
     Item(usize),
     /// A dimension declared inside an index list, with its extent.
     InlineDim(&'a Expr),
-    Override(i64),
+    /// A `const` item with another value.
+    Override(usize, ConstValue),
     None,
 }
 
@@ -141,6 +163,8 @@ struct Elab<'a> {
     drafts: Vec<Draft>,
     /// Name that the current definition's parts start with.
     prefix: String,
+    /// The number from which parts of a name may be free.
+    part_numbers: HashMap<String, u64>,
     /// Which explicit definition orders the parts' dimensions; 0 is the operator itself.
     frame: usize,
     frames: Vec<Option<Vec<DimId>>>,
@@ -170,6 +194,7 @@ impl<'a> Elab<'a> {
             dim_spans: BTreeMap::new(),
             drafts: Vec::new(),
             prefix: String::new(),
+            part_numbers: HashMap::new(),
             frame: 0,
             frames: Vec::new(),
             measures: HashMap::new(),
@@ -262,11 +287,37 @@ impl<'a> Elab<'a> {
         }
     }
 
+    /// What the runtime takes of one program.
+    fn limits(&mut self) {
+        let mut long = Vec::new();
+        for (name, slot) in self.slots.iter().filter(|(n, _)| n.len() > MAX_NAME) {
+            let start: String = name.chars().take(20).collect();
+            let d = Diagnostic::new("E0251", format!("the name `{start}...` has {} bytes", name.len()));
+            long.push((slot.span, d.hint(format!("a name has at most {MAX_NAME}"))));
+        }
+        let count = self.graph.env.tensors.len();
+        if count > MAX_TENSORS {
+            let d =
+                Diagnostic::new("E0251", format!("the program has {count} inputs, operators and parts of operators"));
+            long.push((Span::default(), d.hint(format!("it has at most {MAX_TENSORS}"))));
+        }
+        let ranks = self.graph.env.tensors.iter().map(|(_, t)| ("tensor", &t.name, t.dims.len()));
+        let arities = self.graph.env.ufs.iter().map(|(_, f)| ("extent function", &f.name, f.domain.len()));
+        for (what, name, rank) in ranks.chain(arities).filter(|r| r.2 > MAX_RANK) {
+            // A part of an operator stands where the operator does.
+            let owner = self.slots.get(name).or_else(|| self.slots.get(name.split('.').next().unwrap_or_default()));
+            let d = Diagnostic::new("E0251", format!("{what} `{name}` has {rank} dimensions"));
+            long.push((owner.map_or(Span::default(), |s| s.span), d.hint(format!("it has at most {MAX_RANK}"))));
+        }
+        for (span, d) in long {
+            self.report(span, d);
+        }
+    }
+
     fn warnings(&self) -> Vec<Diagnostic> {
         let mut out = Vec::new();
         for (name, slot) in &self.slots {
-            let declared = !matches!(slot.kind, "operator" | "override");
-            if declared && !self.used.contains(name) {
+            if slot.kind != "operator" && !self.used.contains(name) {
                 let d = Diagnostic::new("W0201", format!("{} `{name}` is never used", slot.kind));
                 out.push(if slot.span == Span::default() { d } else { d.at(slot.span) });
             }

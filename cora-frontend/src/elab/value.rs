@@ -350,7 +350,7 @@ impl Elab<'_> {
             return Some(());
         }
         let d = Diagnostic::new("E0211", format!("`{}` of bool values", c.name()));
-        self.error(span, d.hint("choose numbers: `max(k) select(c, 1, 0)`"))
+        self.error(span, d.hint(format!("choose numbers: `{}(k) select(c, 1, 0)`", c.name())))
     }
 
     /// argmax: the best value, then the least index that has it (a NaN counts as the best).

@@ -1,7 +1,7 @@
 //! Items: declarations, functions, operators, outputs, schedules.
 
 use super::{Parsed, Parser};
-use crate::ast::{Def, DimUse, FnDef, Input, Item, ItemKind, Range, Steps};
+use crate::ast::{Def, DimUse, FnDef, Ident, Input, Item, ItemKind, Range, Steps};
 use crate::lex::{Token, TokenKind};
 use crate::names::{KEYWORDS, is_item_keyword, suggest};
 use cora_ir::schedule::Span;
@@ -170,7 +170,8 @@ impl Parser {
         }
         self.expect("=")?;
         let params = groups.pop().unwrap_or_default();
-        let dims = groups.pop().unwrap_or_default();
+        let dims: Vec<Ident> = groups.pop().unwrap_or_default();
+        self.distinct(&name.name, dims.iter().chain(&params));
         let mut locals = Vec::new();
         let result = if self.eat("{") {
             loop {
@@ -189,6 +190,18 @@ impl Parser {
             self.expr()?
         };
         Ok(FnDef { name, dims, params, locals, result })
+    }
+
+    fn distinct<'a>(&mut self, function: &str, params: impl Iterator<Item = &'a Ident>) {
+        let mut seen = Vec::new();
+        for p in params {
+            if seen.contains(&&p.name) {
+                let d = Diagnostic::new("E0204", format!("`{}` is declared twice", p.name)).at(p.span);
+                self.diags
+                    .push(d.note(format!("it is already a parameter of `{function}`")).hint("choose another name"));
+            }
+            seen.push(&p.name);
+        }
     }
 
     fn local(&mut self) -> Parsed<Def> {

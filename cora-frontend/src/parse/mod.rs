@@ -182,7 +182,7 @@ impl Parser {
         if t.kind == TokenKind::Name && is_reserved(&t.text) {
             self.advance();
             return self.fail(
-                Diagnostic::new("E0105", format!("`{}` is a reserved name and cannot be declared as {what}", t.text))
+                Diagnostic::new("E0105", format!("`{}` is a reserved name and cannot be the name of {what}", t.text))
                     .at(t.span)
                     .hint("choose another name"),
             );

@@ -162,8 +162,12 @@ impl<'a> Context<'a> {
         let mut levels = Levels::scalar();
         for (d, dim) in tensor.dims.iter().enumerate() {
             let e = if size == Size::Extent { dim.extent } else { dim.storage };
-            let mut at =
-                |args: &[i64]| scalars.int(e, args, vars)?.ok_or_else(|| self.undefined_extent(&tensor.name, args));
+            let mut at = |args: &[i64]| match scalars.int(e, args, vars)? {
+                Some(n) => Ok(n),
+                // Functions have no values there; in storage, nothing stands inside padding.
+                None if size == Size::Storage && self.in_padding(t, args, &scalars, vars)? => Ok(0),
+                None => Err(self.undefined_extent(&tensor.name, args)),
+            };
             if let (0, Some(rows)) = (d, rows) {
                 levels = Levels::kept(at(&[])?, rows);
                 continue;
@@ -172,6 +176,18 @@ impl<'a> Context<'a> {
             levels.push(LevelExtent { at: &mut at, depends }, self.room())?.ok_or_else(|| self.too_large(t))?;
         }
         Ok(levels)
+    }
+
+    /// Whether one of a position's indices is beyond the extent of its dimension.
+    fn in_padding(&self, t: TensorId, index: &[i64], at: &Scalars<'_>, vars: &Bindings) -> Result<bool, InterpError> {
+        for (j, &i) in index.iter().enumerate() {
+            match at.int(self.env.tensors[t].dims[j].extent, &index[..j], vars)? {
+                Some(n) if i < n => {}
+                Some(_) => return Ok(true),
+                None => return Ok(false),
+            }
+        }
+        Ok(false)
     }
 
     pub fn too_large(&self, t: TensorId) -> InterpError {

@@ -6,7 +6,7 @@
 
 use super::batches::{Nest, Pattern, batch};
 use crate::graph::check_accesses::check_accesses;
-use crate::graph::error_bounds::{epsilon, error_bounds};
+use crate::graph::error_bounds::{self, epsilon, error_bounds, within};
 use crate::lower::to_loops::lower_to_loops;
 use crate::manager::Report;
 use crate::program::Program;
@@ -178,12 +178,14 @@ impl VerifyEach {
                 return Some(format!("`{name}` has {} elements, not {}", got.data.len(), want.data.len()));
             }
             let allowed = s.allowed.get(&want.tensor);
-            let loose = if self.bounded { 0.0 } else { unbounded(&want.data) };
+            let unbounded = unbounded(&want.data);
             for at in 0..want.data.len() {
                 let (w, g) = (want.data.get(at).unwrap_or(0.0), got.data.get(at).unwrap_or(0.0));
-                let allowed = allowed.and_then(|a| a.get(at)).map_or(loose, |a| 2.0 * a + f64::from(f32::MIN_POSITIVE));
-                let close = w == g || (w.is_nan() && g.is_nan()) || (w - g).abs() <= allowed;
-                if !close {
+                let bound = allowed.and_then(|a| a.get(at));
+                // Results without a bound are exact, where bounds are known at all.
+                let loose = if self.bounded && bound.is_none() { 0.0 } else { unbounded };
+                if !within(g, w, bound, loose) {
+                    let allowed = error_bounds::allowed(bound, loose);
                     return Some(format!("element {at} of `{name}` is {g}, not {w} (allowed: {allowed:e})"));
                 }
             }

@@ -2,21 +2,27 @@
 //!
 //! For each read `T[e0, e1, ..]` the conditions `0 <= ej < extent_j(e0..)` must follow from the
 //! ranges of the operator's dimensions, the declared ranges of parameters and functions, and the
-//! conditions under which the value is used. A read inside `select` that needs the condition
-//! becomes a guarded read.
+//! conditions under which the value is used. A read inside `select` or a guarded read that needs the
+//! condition becomes a guarded read.
+//!
+//! Indices are mathematical integers in the proofs and 64 bits in code: an operator whose index
+//! arithmetic could leave 64 bits is refused (`index_range`).
 //!
 //! Requires: a verified graph. Ensures: no read is outside its tensor's valid positions, for any
-//! batch that passes validation; later passes rely on it. Runs before `lower_to_loops`.
+//! batch that passes validation, and no index is outside 64 bits; later passes rely on it. Runs before
+//! `lower_to_loops`.
 
+use super::index_range;
 use crate::lower::Simplifier;
 use crate::schedule::compute_inline::zero_of;
-use cora_ir::{Diagnostic, Env, Expr, ExprId, Graph, ScalarType, TensorId, UnOp, VarId};
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Graph, ScalarType, TensorId, UnOp, VarId};
 use rustc_hash::FxHashMap;
 
 /// Checks `graph`, and guards reads that are in bounds only under a condition.
 ///
 /// # Errors
-/// `E0243` for each access that cannot be proved in bounds.
+/// `E0243` for each access that cannot be proved in bounds, `E0250` for index arithmetic that could
+/// leave 64 bits.
 pub fn check_accesses(graph: &mut Graph, simplifier: &mut dyn Simplifier) -> Result<(), Vec<Diagnostic>> {
     let mut errors = Vec::new();
     for n in 0..graph.ops.len() {
@@ -24,6 +30,10 @@ pub fn check_accesses(graph: &mut Graph, simplifier: &mut dyn Simplifier) -> Res
         let loops: Vec<(VarId, ExprId)> =
             op.spatial.iter().chain(&op.reduce).map(|&d| (graph.env.dims[d].var, graph.env.dims[d].extent)).collect();
         let stage = graph.env.tensors[op.tensor].name.clone();
+        if let Some(wide) = index_range::too_wide(&graph.env, op.value) {
+            errors.push(index_range::refusal(&graph.env, &stage, wide));
+            continue;
+        }
         let mut cx = Check {
             env: &mut graph.env,
             simplifier,
@@ -62,9 +72,19 @@ impl Check<'_> {
                 self.env.pool.select(c2, a, b)
             }
             Expr::Load { tensor, index, guard } => {
+                let Some((c, o)) = guard else {
+                    let index: Vec<ExprId> = index.iter().map(|&i| self.expr(i, path)).collect();
+                    return self.load(tensor, &index, None, path);
+                };
+                let c = self.expr(c, path);
+                path.push(c);
                 let index: Vec<ExprId> = index.iter().map(|&i| self.expr(i, path)).collect();
-                let guard = guard.map(|(c, o)| (self.expr(c, path), self.expr(o, path)));
-                self.load(tensor, &index, guard, path)
+                path.pop();
+                let not = self.env.pool.un(UnOp::Not, c);
+                path.push(not);
+                let o = self.expr(o, path);
+                path.pop();
+                self.load(tensor, &index, Some((c, o)), path)
             }
             _ => {
                 let kids = self.env.pool.children(e);
@@ -76,14 +96,12 @@ impl Check<'_> {
 
     fn load(&mut self, tensor: TensorId, index: &[ExprId], guard: Option<(ExprId, ExprId)>, path: &[ExprId]) -> ExprId {
         let ty = self.env.tensors[tensor].ty;
-        let goals = self.goals(tensor, index);
         let assumed: Vec<ExprId> = guard.iter().map(|g| g.0).collect();
-        let failing = self.failing(&goals, &assumed);
-        if failing.is_none() {
+        let Some(goal) = self.failing(tensor, index, &assumed) else {
             return self.env.pool.load_guarded(tensor, ty, index.iter().copied(), guard);
-        }
+        };
         let under_path: Vec<ExprId> = assumed.iter().chain(path).copied().collect();
-        match self.failing(&goals, &under_path) {
+        match if path.is_empty() { Some(goal) } else { self.failing(tensor, index, &under_path) } {
             None => {
                 let cond = self.env.pool.all(under_path);
                 let other = guard.map_or_else(|| zero_of(&mut self.env.pool, ty), |g| g.1);
@@ -96,21 +114,34 @@ impl Check<'_> {
         }
     }
 
-    /// `0 <= index` and `index < extent` for each dimension.
-    fn goals(&mut self, tensor: TensorId, index: &[ExprId]) -> Vec<ExprId> {
-        let plain: Vec<ExprId> = index.iter().map(|&i| self.without_gathers(i)).collect();
+    /// The first of `0 <= index` and `index < extent`, for each dimension, that does not follow from
+    /// the assumptions.
+    fn failing(&mut self, tensor: TensorId, index: &[ExprId], assumptions: &[ExprId]) -> Option<ExprId> {
+        let held: Vec<ExprId> = assumptions.iter().flat_map(|&a| self.conjuncts(a)).collect();
+        let index: Vec<ExprId> = index.iter().map(|&i| self.without_gathers(i, &held)).collect();
+        let facts: Vec<ExprId> = assumptions.iter().map(|&a| self.condition(a, &held)).collect();
         let zero = self.env.pool.int(0);
-        let mut goals = Vec::new();
-        for (d, &i) in plain.iter().enumerate() {
-            let extent = self.env.extent_at(tensor, d, &plain);
-            goals.push(self.env.pool.le(zero, i));
-            goals.push(self.env.pool.lt(i, extent));
+        for (d, &i) in index.iter().enumerate() {
+            let extent = self.env.extent_at(tensor, d, &index);
+            for goal in [self.env.pool.le(zero, i), self.env.pool.lt(i, extent)] {
+                if !self.simplifier.prove(self.env, &self.loops, &facts, goal) {
+                    return Some(goal);
+                }
+            }
         }
-        goals
+        None
     }
 
-    /// Replaces loaded indices by variables with the tensor's declared range.
-    fn without_gathers(&mut self, e: ExprId) -> ExprId {
+    fn conjuncts(&self, e: ExprId) -> Vec<ExprId> {
+        match *self.env.pool.get(e) {
+            Expr::Bin(BinOp::And, a, b) => [self.conjuncts(a), self.conjuncts(b)].concat(),
+            _ => vec![e],
+        }
+    }
+
+    /// Replaces loaded indices by variables with the tensor's declared range; `held` are conditions
+    /// that hold.
+    fn without_gathers(&mut self, e: ExprId, held: &[ExprId]) -> ExprId {
         let mut loads = Vec::new();
         self.env.pool.walk(e, &mut |id, n| {
             if let Expr::Cast(ScalarType::Index, x) = n
@@ -119,26 +150,90 @@ impl Check<'_> {
                 loads.push((id, *x));
             }
         });
-        for (cast, load) in loads {
-            if self.gathered.contains_key(&cast) {
-                continue;
-            }
-            let Expr::Load { tensor, .. } = *self.env.pool.get(load) else { continue };
-            let Some((lo, hi)) = self.env.tensors[tensor].range else { continue };
-            let var = self.env.new_var("gathered");
-            let v = self.env.pool.var(var);
-            let size = self.env.pool.sub(hi, lo);
-            self.loops.insert(0, (var, size));
-            let value = self.env.pool.add(v, lo);
-            self.gathered.insert(cast, value);
-        }
-        let map = self.gathered.clone();
-        self.env.pool.rewrite(e, &mut |_, x| map.get(&x).copied())
+        let known: FxHashMap<ExprId, ExprId> =
+            loads.into_iter().filter_map(|(cast, x)| self.gather(x, held).map(|v| (cast, v))).collect();
+        self.env.pool.rewrite(e, &mut |_, x| known.get(&x).copied())
     }
 
-    fn failing(&mut self, goals: &[ExprId], assumptions: &[ExprId]) -> Option<ExprId> {
-        let assumptions: Vec<ExprId> = assumptions.iter().map(|&a| self.without_gathers(a)).collect();
-        goals.iter().copied().find(|&g| !self.simplifier.prove(self.env, &self.loops, &assumptions, g))
+    /// A condition as the prover reads it: gathered indices are variables, also where elements of
+    /// integer tensors are compared.
+    fn condition(&mut self, e: ExprId, held: &[ExprId]) -> ExprId {
+        match *self.env.pool.get(e) {
+            Expr::Bin(op @ (BinOp::And | BinOp::Or), a, b) => {
+                let (a, b) = (self.condition(a, held), self.condition(b, held));
+                self.env.pool.bin(op, a, b)
+            }
+            Expr::Un(UnOp::Not, a) => {
+                let a = self.condition(a, held);
+                self.env.pool.un(UnOp::Not, a)
+            }
+            Expr::Bin(op, a, b) if op.is_comparison() && self.env.pool.ty(a).scalar.is_int() => {
+                match (self.element(a, held), self.element(b, held)) {
+                    (Some(x), Some(y)) => self.env.pool.bin(op, x, y),
+                    _ => e,
+                }
+            }
+            _ => self.without_gathers(e, held),
+        }
+    }
+
+    /// The value of an integer element, as an index.
+    fn element(&mut self, e: ExprId, held: &[ExprId]) -> Option<ExprId> {
+        match *self.env.pool.get(e) {
+            Expr::Lit(l) if l.ty.is_int() => Some(self.env.pool.int(l.as_i64())),
+            Expr::Load { .. } => self.gather(e, held),
+            Expr::Cast(to, a) => {
+                let from = self.env.pool.ty(a).scalar;
+                let fits = from.is_int() && to.is_int() && from.bytes() <= to.bytes();
+                if fits { self.element(a, held) } else { None }
+            }
+            _ => None,
+        }
+    }
+
+    /// The variable that stands for an element of an integer tensor. A guarded one is an element like
+    /// others where its condition holds, or if its alternative is in the range too.
+    fn gather(&mut self, load: ExprId, held: &[ExprId]) -> Option<ExprId> {
+        let Expr::Load { tensor, index, guard } = self.env.pool.get(load).clone() else { return None };
+        let ty = self.env.tensors[tensor].ty;
+        let element = self.env.pool.load(tensor, ty, index);
+        let value = self.plain_gather(tensor, ty, element)?;
+        let Some((cond, other)) = guard else { return Some(value) };
+        if self.conjuncts(cond).iter().all(|c| held.contains(c)) {
+            return Some(value);
+        }
+        let (lo, hi) = self.env.tensors[tensor].range?;
+        let other = self.element(other, held)?;
+        let goals = [self.env.pool.le(lo, other), self.env.pool.lt(other, hi)];
+        let inside = goals.into_iter().all(|g| self.simplifier.prove(self.env, &self.loops, &[], g));
+        // It differs from the element where the condition does not hold.
+        if inside { self.plain_gather(tensor, ty, load) } else { None }
+    }
+
+    fn plain_gather(&mut self, tensor: TensorId, ty: ScalarType, load: ExprId) -> Option<ExprId> {
+        if !ty.is_int() {
+            return None;
+        }
+        let cast = self.env.pool.cast(ScalarType::Index, load);
+        if let Some(&value) = self.gathered.get(&cast) {
+            return Some(value);
+        }
+        let var = self.env.new_var("gathered");
+        let v = self.env.pool.var(var);
+        let range = self.env.tensors[tensor].range.or_else(|| {
+            let of_type = (ty != ScalarType::I64).then(|| (ty.int_min(), ty.int_max() + 1))?;
+            Some((self.env.pool.int(of_type.0), self.env.pool.int(of_type.1)))
+        });
+        let value = match range {
+            Some((lo, hi)) => {
+                let size = self.env.pool.sub(hi, lo);
+                self.loops.insert(0, (var, size));
+                self.env.pool.add(v, lo)
+            }
+            None => v,
+        };
+        self.gathered.insert(cast, value);
+        Some(value)
     }
 
     fn report(&mut self, tensor: TensorId, index: &[ExprId], goal: ExprId) {

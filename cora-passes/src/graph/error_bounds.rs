@@ -32,6 +32,18 @@ pub fn epsilon(ty: ScalarType) -> f64 {
     }
 }
 
+/// Whether a result is near enough to the one that is wanted: within twice the first-order `bound`, for
+/// terms of higher order and for results that are flushed to zero. A bound that is NaN says nothing
+/// (infinite values cancel where it was computed); then, and without one, `loose` is what is allowed.
+pub fn within(got: f64, want: f64, bound: Option<f64>, loose: f64) -> bool {
+    got == want || (got.is_nan() && want.is_nan()) || (got - want).abs() <= allowed(bound, loose)
+}
+
+/// The difference that [`within`] allows.
+pub fn allowed(bound: Option<f64>, loose: f64) -> f64 {
+    bound.filter(|b| !b.is_nan()).map_or(loose, |b| 2.0 * b + f64::from(f32::MIN_POSITIVE))
+}
+
 /// `graph` with the bounds as additional operators, which are its only outputs; and for each output
 /// of `graph` its bound. Outputs without one are exact.
 pub fn error_bounds(graph: &Graph) -> (Graph, FxHashMap<TensorId, TensorId>) {
@@ -182,6 +194,10 @@ impl Bounds<'_> {
             return error;
         }
         let size = self.magnitude(e);
+        // An infinite result is not rounded: masks are minus infinity, exactly.
+        let (infinite, zero) = (self.number(f64::INFINITY), self.number(0.0));
+        let finite = self.env.pool.lt(size, infinite);
+        let size = self.env.pool.select(finite, size, zero);
         let unit = self.number(eps * scale);
         let own = self.env.pool.mul(unit, size);
         self.either(error, Some(own), BinOp::Add)

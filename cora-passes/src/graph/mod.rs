@@ -2,4 +2,5 @@
 
 pub mod check_accesses;
 pub mod error_bounds;
+mod index_range;
 pub mod raise_extents;

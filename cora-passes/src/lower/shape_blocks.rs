@@ -27,7 +27,10 @@ pub fn shape_blocks(m: &mut StorageModule) -> Result<(), Diagnostic> {
 }
 
 fn check_threads(env: &Env, k: &Kernel) -> Result<(), Diagnostic> {
-    let threads = k.threads(env).unwrap_or([MAX_THREADS + 1; 3]);
+    let Some(threads) = k.threads(env) else {
+        let what = format!("a thread loop of kernel `{}` has no constant bound", k.name);
+        return Err(Diagnostic::new("E0497", what).hint("split the loop by a constant and bind the inner one"));
+    };
     let total = threads.iter().try_fold(1i64, |n, &t| n.checked_mul(t));
     if total.is_some_and(|n| n <= MAX_THREADS) && threads[2] <= 64 {
         return Ok(());

@@ -403,8 +403,17 @@ impl Lowering<'_> {
                 self.fault = self.fault.take().or(outcome.err());
             }
             LoopStmt::For(l) => {
-                let extent = self.value(l.extent, &mut FxHashMap::default());
-                let extent = self.simplifier.simplify(&mut self.env, &self.loops, extent);
+                let written = self.value(l.extent, &mut FxHashMap::default());
+                let mut extent = self.simplifier.simplify(&mut self.env, &self.loops, written);
+                // A block's shape is the constant bound of its thread loops, which a proof that the
+                // rest is never greater must not take away.
+                if l.kind.is_thread()
+                    && self.env.pool.constant_bound(extent).is_none()
+                    && let Some(most) = self.env.pool.constant_bound(written)
+                {
+                    let most = self.env.pool.int(most);
+                    extent = self.env.pool.min(most, extent);
+                }
                 let (mut launched, mut guard) = (extent, None);
                 if l.kind.is_block() && self.loops.iter().any(|&(v, _)| self.env.pool.uses_var(extent, v)) {
                     // The grid is a box: blocks beyond this row's end have nothing to do.

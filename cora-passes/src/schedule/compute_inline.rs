@@ -24,11 +24,11 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
         let mut blocks = Vec::new();
         s.walk(&mut |s| {
             if let Stmt::Block(b) = s {
-                blocks.push(b.clone());
+                blocks.push(b);
             }
         });
         match blocks.as_slice() {
-            [b, ..] if blocks.iter().all(|b| b.stage == stage && b.tensor == stage) => Some(b.clone()),
+            [b, ..] if blocks.iter().all(|b| b.stage == stage && b.tensor == stage) => Some((*b).clone()),
             _ => None,
         }
     };

@@ -4,7 +4,7 @@ use cora_ir::expr::ExprPool;
 use cora_ir::loops::{Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Env, ExprId, TensorId, VarId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A statement's position: an index into the module's body, then into each nested body.
 pub type Path = Vec<usize>;
@@ -60,14 +60,14 @@ pub fn enclosing<'a>(body: &'a [Stmt], path: &[usize]) -> Vec<&'a For> {
 
 /// Every stage with a loop or a block below, in order of appearance.
 pub fn stages_of(body: &[Stmt]) -> Vec<TensorId> {
-    let mut out = Vec::new();
+    let (mut out, mut seen) = (Vec::new(), FxHashSet::default());
     for s in body {
         s.walk(&mut |s| {
             let stage = match s {
                 Stmt::For(l) => l.stage,
                 Stmt::Block(b) => b.stage,
             };
-            if !out.contains(&stage) {
+            if seen.insert(stage) {
                 out.push(stage);
             }
         });

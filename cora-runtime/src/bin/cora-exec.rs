@@ -3,7 +3,7 @@
 use cora_runtime::abi::{DType, ProgramDesc, Role, TensorDesc};
 use cora_runtime::array::{RaggedArray, TensorLayout};
 use cora_runtime::artifact::{Artifact, Machine, Sample};
-use cora_runtime::exec::{Instance, Options};
+use cora_runtime::exec::{Instance, Options, median};
 use cora_runtime::pool::Pool;
 use cora_runtime::prelude::{Batch, Prelude};
 use cora_runtime::{Error, Limits, lengths, library, npy};
@@ -217,11 +217,6 @@ fn on_gpu(
     let outputs = desc.tensors.iter().enumerate().filter(|(_, t)| t.role == Role::Output);
     let outputs = outputs.map(|(n, _)| Ok((n, device.output(n)?))).collect::<Result<_, Error>>()?;
     Ok((outputs, times))
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
-    times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
 fn describe(artifact: &Artifact) {

@@ -20,6 +20,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The time in the middle of several; 0 of none.
+pub fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
 /// Where a program's native code is: a JIT, a loaded library, or functions linked in.
 pub trait KernelSource: Send + Sync {
     /// The function of a symbol, valid as long as `self` is.

@@ -1,0 +1,157 @@
+//! Which values index arithmetic can take, by declared ranges, in numbers wider than code has.
+//!
+//! `Index` expressions mean mathematical integers, and code computes with 64 bits. What an operator
+//! computes with positions must therefore stay inside 64 bits for every batch that passes
+//! validation. Extents need no proof: validation evaluates them, and refuses what does not fit.
+
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ScalarType, UfDef, UnOp};
+use rustc_hash::FxHashMap;
+
+/// Least and greatest value, both inclusive; ends of 64-bit operands never overflow it but in products
+/// of values that are refused already.
+type Range = (i128, i128);
+
+const WORD: Range = (i64::MIN as i128, i64::MAX as i128);
+
+/// The first index expression below `value` that can be outside 64 bits, and its range.
+pub(super) fn too_wide(env: &Env, value: ExprId) -> Option<(ExprId, Range)> {
+    let mut ranges = Ranges { env, memo: FxHashMap::default() };
+    let mut nodes = Vec::new();
+    env.pool.walk(value, &mut |id, _| nodes.push(id));
+    let index = nodes.into_iter().filter(|&e| env.pool.ty(e).scalar == ScalarType::Index);
+    index.map(|e| (e, ranges.of(e))).find(|(_, (lo, hi))| *lo < WORD.0 || *hi > WORD.1)
+}
+
+/// Why operator `stage` is refused.
+pub(super) fn refusal(env: &Env, stage: &str, (e, (lo, hi)): (ExprId, Range)) -> Diagnostic {
+    let names = cora_ir::text::Names::of(env, &[e]);
+    let shown = cora_ir::text::print_expr(env, e, &names);
+    Diagnostic::new("E0250", format!("in `{stage}`: the index {shown} can be outside 64 bits"))
+        .note(format!("by declared ranges it is in {lo}..={hi}"))
+        .hint("declare tighter ranges of parameters, lengths and index tensors, or limit its operands with `min` and `max`")
+}
+
+struct Ranges<'a> {
+    env: &'a Env,
+    memo: FxHashMap<ExprId, Range>,
+}
+
+impl Ranges<'_> {
+    fn of(&mut self, e: ExprId) -> Range {
+        if let Some(&r) = self.memo.get(&e) {
+            return r;
+        }
+        let r = self.node(e);
+        self.memo.insert(e, r);
+        r
+    }
+
+    /// [`Self::of`] as an operand: what is outside is reported where it arises.
+    fn operand(&mut self, e: ExprId) -> Range {
+        let (lo, hi) = self.of(e);
+        (lo.clamp(WORD.0, WORD.1), hi.clamp(WORD.0, WORD.1))
+    }
+
+    fn node(&mut self, e: ExprId) -> Range {
+        match self.env.pool.get(e) {
+            Expr::Int(v) => (i128::from(*v), i128::from(*v)),
+            Expr::Param(p) => {
+                let p = &self.env.params[*p];
+                (p.lo.into(), p.hi.into())
+            }
+            Expr::Var(v) => {
+                let extent = self.env.dims.iter().find(|(_, d)| d.var == *v).map(|(_, d)| d.extent);
+                let hi = extent.map_or(WORD.1, |x| self.operand(x).1);
+                (0, (hi - 1).max(0))
+            }
+            Expr::Call(f, _) => match self.env.ufs[*f].def {
+                UfDef::Extent { lo, hi } => (self.operand(lo).0, self.operand(hi).1),
+                UfDef::Map { .. } => WORD,
+                _ => (0, WORD.1),
+            },
+            Expr::Cast(ScalarType::Index, a) => self.source(*a),
+            Expr::Un(op, a) => {
+                let (lo, hi) = self.operand(*a);
+                match op {
+                    UnOp::Neg => (-hi, -lo),
+                    UnOp::Abs => (if lo <= 0 && hi >= 0 { 0 } else { lo.abs().min(hi.abs()) }, lo.abs().max(hi.abs())),
+                    _ => WORD,
+                }
+            }
+            Expr::Bin(op, a, b) => {
+                let (x, y) = (self.operand(*a), self.operand(*b));
+                binary(*op, x, y)
+            }
+            Expr::Select(_, a, b) => hull(self.operand(*a), self.operand(*b)),
+            _ => WORD,
+        }
+    }
+
+    /// An element that becomes an index.
+    fn source(&mut self, e: ExprId) -> Range {
+        match *self.env.pool.get(e) {
+            Expr::Lit(l) if l.ty.is_int() => (l.as_i64().into(), l.as_i64().into()),
+            Expr::Load { tensor, guard, .. } if self.env.tensors[tensor].range.is_some() => {
+                let (lo, hi) = self.env.tensors[tensor].range.unwrap_or((e, e));
+                let inside = (self.operand(lo).0, self.operand(hi).1 - 1);
+                guard.map_or(inside, |(_, other)| hull(inside, self.source(other)))
+            }
+            Expr::Select(_, a, b) => hull(self.source(a), self.source(b)),
+            _ => {
+                let ty = self.env.pool.ty(e).scalar;
+                if ty.is_int() { (ty.int_min().into(), ty.int_max().into()) } else { WORD }
+            }
+        }
+    }
+}
+
+fn hull(a: Range, b: Range) -> Range {
+    (a.0.min(b.0), a.1.max(b.1))
+}
+
+/// The range of an operator from those of its operands, which fit 64 bits.
+fn binary(op: BinOp, x: Range, y: Range) -> Range {
+    let corners = |ys: &[i128], f: &dyn Fn(i128, i128) -> i128| {
+        let all = ys.iter().flat_map(|&b| [f(x.0, b), f(x.1, b)]);
+        all.fold(None, |r: Option<Range>, v| Some(r.map_or((v, v), |r| hull(r, (v, v))))).unwrap_or((0, 0))
+    };
+    match op {
+        BinOp::Add => (x.0 + y.0, x.1 + y.1),
+        BinOp::Sub => (x.0 - y.1, x.1 - y.0),
+        BinOp::Mul => corners(&[y.0, y.1], &|a, b| a * b),
+        BinOp::Min => (x.0.min(y.0), x.1.min(y.1)),
+        BinOp::Max => (x.0.max(y.0), x.1.max(y.1)),
+        // Monotone in each operand but across a divisor of 0, where the quotient is 0.
+        BinOp::FloorDiv => {
+            let ends: Vec<i128> = [y.0, y.1, -1, 0, 1].into_iter().filter(|b| y.0 <= *b && *b <= y.1).collect();
+            corners(&ends, &|a, b| if b == 0 { 0 } else { a.div_euclid(b) - i128::from(b < 0 && a.rem_euclid(b) != 0) })
+        }
+        BinOp::Mod => {
+            let below = if x.0 >= 0 && y.0 >= 0 { x.1 } else { i128::MAX };
+            ((y.0 + 1).min(0), (y.1 - 1).max(0).min(below))
+        }
+        _ => WORD,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The range of each operator holds its results, and the ends of sums, products and quotients are met.
+    #[test]
+    fn ranges_hold_results() {
+        for (lo, hi) in [(-5, 7), (0, 3), (-4, -1), (2, 2)] {
+            for (bl, bh) in [(-3, 4), (1, 5), (-6, -2), (0, 0), (0, 2)] {
+                for op in [BinOp::Add, BinOp::Sub, BinOp::Mul, BinOp::Min, BinOp::Max, BinOp::FloorDiv, BinOp::Mod] {
+                    let pairs = (lo..=hi).flat_map(|a| (bl..=bh).map(move |b| (a, b)));
+                    let values: Vec<i128> = pairs.filter_map(|(a, b)| op.of_ints(a, b)).map(i128::from).collect();
+                    let met = (*values.iter().min().unwrap(), *values.iter().max().unwrap());
+                    let range = binary(op, (lo.into(), hi.into()), (bl.into(), bh.into()));
+                    assert_eq!(hull(range, met), range, "{op:?} of {lo}..={hi} and {bl}..={bh}");
+                    assert!(op == BinOp::Mod || range == met, "{op:?} of {lo}..={hi} and {bl}..={bh}: {range:?}");
+                }
+            }
+        }
+    }
+}
