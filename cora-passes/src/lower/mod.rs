@@ -1,6 +1,7 @@
 //! Lowering between stages.
 
 pub mod carry_lanes;
+pub mod double_buffer;
 pub mod functions;
 pub mod grid;
 pub mod hoist;
@@ -8,6 +9,7 @@ pub mod layout;
 pub mod legalize;
 pub mod offload;
 pub mod place_barriers;
+pub mod prefetch;
 pub mod shape_blocks;
 pub mod sign;
 pub mod stored;
@@ -15,6 +17,7 @@ pub mod threads_outward;
 pub mod to_loops;
 pub mod to_storage;
 pub mod vectorize;
+pub mod virtual_threads;
 
 use cora_ir::affine::normalize;
 use cora_ir::{BinOp, Env, Expr, ExprId, VarId};

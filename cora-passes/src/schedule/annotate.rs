@@ -84,14 +84,22 @@ pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Re
 /// `E0442` no constant bound on the extent, or one above 1024.
 pub fn unroll(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
-    let l = serial_loop(m, &path, target)?;
+    check_copies(m, &path, target)?;
+    let l = loop_at_mut(&mut m.body, &path);
+    l.kind = LoopKind::Unroll;
     let stage = l.stage;
+    place_init(m, stage);
+    Ok(())
+}
+
+/// Whether a serial loop's iterations can be written out one by one.
+///
+/// # Errors
+/// `E0411` not serial, `E0442` no constant bound on the extent, or one above 1024.
+pub(super) fn check_copies(m: &LoopModule, path: &[usize], target: &LoopRef) -> Result<(), Diagnostic> {
+    let l = serial_loop(m, path, target)?;
     match constant_bound(&m.env.pool, l.extent) {
-        Some(b) if b <= MAX_COPIES => {
-            loop_at_mut(&mut m.body, &path).kind = LoopKind::Unroll;
-            place_init(m, stage);
-            Ok(())
-        }
+        Some(b) if b <= MAX_COPIES => Ok(()),
         _ => Err(Diagnostic::new(
             "E0442",
             format!(

@@ -10,7 +10,7 @@
 //! Requires: serial loops, each the only statement of the one before. Ensures: the same iterations
 //! in the same order. With bulk padding the surplus iterations are masked by a predicate.
 
-use super::tree::{
+use super::tree::{check_no_prefetch, 
     Path, add_predicate, check_fresh_loop, clamp_surplus, enclosing, find_loop, is_condition, loop_at, loop_at_mut,
     place_init, remove_inits, substitute,
 };
@@ -47,6 +47,17 @@ pub fn fuse(m: &mut LoopModule, loops: &[LoopRef], name: &str, pad: i64) -> Resu
     Ok(())
 }
 
+/// The first tensor that an extent reads.
+fn read_by(pool: &cora_ir::ExprPool, extent: ExprId) -> Option<cora_ir::TensorId> {
+    let mut found = None;
+    pool.walk(extent, &mut |_, n| {
+        if let cora_ir::Expr::Load { tensor, .. } = n {
+            found = found.or(Some(*tensor));
+        }
+    });
+    found
+}
+
 fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Result<(), Diagnostic> {
     let top: Path = find_loop(m, &refs[0])?;
     let stage = loop_at(&m.body, &top).stage;
@@ -66,6 +77,7 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
             }
         }
         let l = loop_at(&m.body, &here);
+        check_no_prefetch(l, r)?;
         if l.kind != LoopKind::Serial {
             return Err(Diagnostic::new(
                 "E0411",
@@ -80,12 +92,14 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
             )
             .hint("fuse the loops inside it, or attach the stage where no mask applies"));
         }
-        if m.env.pool.any(l.extent, &mut |n| matches!(n, cora_ir::Expr::Load { .. })) {
+        if let Some(t) = read_by(&m.env.pool, l.extent) {
+            let t = &m.env.tensors[t].name;
             return Err(Diagnostic::new(
                 "E0424",
-                format!("the extent of loop `{}.{}` reads a tensor, so no table of it can be built", r.stage, r.name),
+                format!("loop `{}.{}` cannot be fused: its extent reads an element of `{t}`", r.stage, r.name),
             )
-            .hint("fuse loops whose extents depend on parameters, lengths and outer loops only"));
+            .note("the table of a fused loop is built from parameters and lengths, before any tensor has elements")
+            .hint("fuse the loops whose extents depend on parameters, lengths and loops outside them only"));
         }
         nest.push(For { body: Vec::new(), ..l.clone() });
     }

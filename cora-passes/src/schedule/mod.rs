@@ -7,6 +7,7 @@ pub mod cache_write;
 pub mod compute_at;
 pub mod compute_inline;
 mod defined;
+pub mod double_buffer;
 mod formula;
 pub mod fuse;
 pub mod fuse_dims;
@@ -17,6 +18,7 @@ pub mod op_split;
 pub mod pad;
 mod parts;
 pub mod peel;
+pub mod prefetch;
 mod readers;
 pub mod region;
 pub mod relax;
@@ -27,6 +29,7 @@ pub mod reorder_dims;
 pub mod rfactor;
 pub mod split;
 pub mod split_dim;
+pub mod storage_align;
 pub mod tile;
 pub mod tree;
 
@@ -85,6 +88,13 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
         StepKind::Hfuse { loops, name } => hfuse::hfuse(m, loops, name),
         StepKind::Tile { stage, loops, names } => tile::tile(m, stage, loops, names),
         StepKind::Offload { target } => offload::offload(m, target),
+        StepKind::Prefetch { stage, tensor, at, distance, locality } => {
+            prefetch::prefetch(m, stage, tensor, at, (*distance, *locality))
+        }
+        StepKind::DoubleBuffer { stage } => double_buffer::double_buffer(m, stage),
+        StepKind::StorageAlign { tensor, dim, multiple, offset } => {
+            storage_align::storage_align(m, tensor, dim, *multiple, *offset)
+        }
         StepKind::Peel { target } => peel::peel(m, target),
     }
 }

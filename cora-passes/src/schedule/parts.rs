@@ -8,7 +8,7 @@
 //! never stored. A buffer that only the copied statements use becomes a buffer of the part.
 
 use super::tree::{reads_below, stages_of, writes_below};
-use cora_ir::loops::{For, Iter, LoopModule, Stmt};
+use cora_ir::loops::{For, Iter, LoopModule, Prefetch, Stmt};
 use cora_ir::schedule::StepKind;
 use cora_ir::text::{parse_step, print_step};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, Tensor, TensorId, VarId};
@@ -178,7 +178,12 @@ impl Copier<'_> {
                 let v = self.env.pool.var(var);
                 self.vars.insert(l.var, v);
                 let body = l.body.iter().map(|s| self.stmt(s)).collect();
-                Stmt::For(For { var, stage: self.part.stage(l.stage), extent, body, ..*l })
+                let prefetch = l.prefetch.iter().map(|p| {
+                    let (stage, tensor) = (self.part.stage(p.stage), self.part.buffer(p.tensor));
+                    Prefetch { stage, tensor, ..*p }
+                });
+                let prefetch = prefetch.collect();
+                Stmt::For(For { var, stage: self.part.stage(l.stage), extent, prefetch, body, ..*l })
             }
             Stmt::Block(b) => {
                 let mut iters: FxHashMap<VarId, ExprId> = FxHashMap::default();

@@ -33,7 +33,7 @@ pub fn remap(m: &mut LoopModule, target: &LoopRef, policy: &Remap) -> Result<(),
     let l = loop_at(&m.body, &path);
     let (stage, var, kind) = (l.stage, l.var, l.kind);
     let shown = format!("{}.{}", target.stage, target.name);
-    if matches!(kind, LoopKind::Vector | LoopKind::Unroll) {
+    if matches!(kind, LoopKind::Vector | LoopKind::Unroll | LoopKind::Virtual) {
         return Err(Diagnostic::new("E0411", format!("loop `{shown}` is already {}", kind.name()))
             .hint("the order of lanes and copies is fixed; remap a loop outside"));
     }
