@@ -6,7 +6,8 @@
 //!   =>  if 0 < K { Tl[0] = T[0, ..] }  for k { if k + 1 < K { Tl[(k+1) % 2] = T[k+1, ..] }  S += Tl[k % 2] }
 //! ```
 //!
-//! So that loads are under way while the last ones are computed with, and in a grid one barrier an iteration is enough.
+//! So that loads are under way while the last ones are computed with; in a grid no barrier has to stand between the copy
+//! ahead and the use of the other slot.
 //! The step marks the tensor's layout; `double-buffer` moves the statements once offsets are flat. The loop is the
 //! innermost around all uses of the buffer. Any trip count is fine: of none nothing is made, of one nothing ahead.
 //!

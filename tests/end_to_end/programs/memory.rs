@@ -64,7 +64,7 @@ const PROGRAMS: &[Small] = &[
         S[b, i, j] = sum(d) P[b, i, d] * P[b, j, d]
         Y[b, i] = sum(j) S[b, i, j]
         output Y
-        schedule cpu { storage_align P.i 8 offset 3; storage_align S.b 16; vectorize S.j 8; parallel Y.b }
+        schedule cpu { storage_align P.i 8 offset 3; storage_align S.b 16; vectorize P.d 4; parallel Y.b }
         ",
     ),
     small(
