@@ -28,6 +28,19 @@ pub enum LayoutStep {
         /// Name of the fused dimension.
         name: String,
     },
+    /// Neighbours in dimension `dim` are a multiple of `multiple` elements and `offset` apart, the nearest that holds
+    /// what lies inside, which is stored as one dimension.
+    Align {
+        /// The dimension's position; at least one is inside.
+        dim: usize,
+        /// At least 1.
+        multiple: i64,
+        /// From 0, less than `multiple`.
+        offset: i64,
+    },
+    /// The buffer, which lives in a loop, has two slots: the contents of an iteration are in the slot of its parity.
+    /// The dimensions stay.
+    Double,
     /// The stored dimensions are these, outermost first: a permutation.
     Reorder {
         /// Positions before the step.
@@ -54,6 +67,14 @@ impl LayoutStep {
                 names.splice(*first..end, [name.clone()]);
                 Some(names)
             }
+            Self::Align { dim, multiple, offset } => {
+                let inside = dim.checked_add(1).filter(|&d| d < names.len())?;
+                let last = names.pop()?;
+                names.truncate(inside);
+                names.push(last);
+                (0..*multiple).contains(offset).then_some(names)
+            }
+            Self::Double => Some(names),
             Self::Reorder { order } => {
                 let mut sorted = order.clone();
                 sorted.sort_unstable();
@@ -86,6 +107,8 @@ mod tests {
         let steps = [split, fuse, reorder];
         assert_eq!(stored_names(&steps, names(&["b", "i", "d"])), Some(names(&["t", "d", "ii"])));
         assert_eq!(stored_names(&[], names(&["b"])), Some(names(&["b"])));
+        let align = LayoutStep::Align { dim: 0, multiple: 4, offset: 1 };
+        assert_eq!(stored_names(&[LayoutStep::Double, align], names(&["b", "i", "d"])), Some(names(&["b", "d"])));
     }
 
     #[test]
@@ -93,9 +116,21 @@ mod tests {
         let split = |dim, factor| LayoutStep::Split { dim, factor, outer: "o".into(), inner: "i".into() };
         let fuse = |first, count| LayoutStep::Fuse { first, count, name: "t".into() };
         let reorder = |order: &[usize]| LayoutStep::Reorder { order: order.to_vec() };
-        for bad in
-            [split(2, 4), split(0, 0), fuse(0, 1), fuse(1, 2), fuse(usize::MAX, 2), reorder(&[0, 0]), reorder(&[0])]
-        {
+        let align = |dim, multiple, offset| LayoutStep::Align { dim, multiple, offset };
+        for bad in [
+            align(1, 4, 0),
+            align(usize::MAX, 4, 0),
+            align(0, 0, 0),
+            align(0, 4, 4),
+            align(0, 4, -1),
+            split(2, 4),
+            split(0, 0),
+            fuse(0, 1),
+            fuse(1, 2),
+            fuse(usize::MAX, 2),
+            reorder(&[0, 0]),
+            reorder(&[0]),
+        ] {
             assert_eq!(bad.rename(names(&["a", "b"])), None, "{bad:?}");
         }
     }

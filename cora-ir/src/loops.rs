@@ -89,13 +89,15 @@ pub enum LoopKind {
     Unroll,
     /// Over the blocks of a grid, or the threads of a block; iterations are independent.
     Bound(Axis),
+    /// By each thread for all iterations at once, their statements side by side; iterations are independent.
+    Virtual,
     /// With all loops inside as one product of matrices, which a library multiplies.
     Offload,
 }
 
 impl LoopKind {
     /// Every kind.
-    pub const ALL: [LoopKind; 11] = [
+    pub const ALL: [LoopKind; 12] = [
         Self::Serial,
         Self::Parallel,
         Self::Vector,
@@ -106,6 +108,7 @@ impl LoopKind {
         Self::Bound(Axis::ThreadX),
         Self::Bound(Axis::ThreadY),
         Self::Bound(Axis::ThreadZ),
+        Self::Virtual,
         Self::Offload,
     ];
 
@@ -117,6 +120,7 @@ impl LoopKind {
             Self::Vector => "vector",
             Self::Unroll => "unroll",
             Self::Bound(axis) => axis.name(),
+            Self::Virtual => "vthread",
             Self::Offload => "offload",
         }
     }
@@ -151,10 +155,25 @@ pub struct For {
     pub extent: ExprId,
     /// How it runs.
     pub kind: LoopKind,
+    /// What each iteration asks the caches for.
+    pub prefetch: Vec<Prefetch>,
     /// Whether it is one of the loops around a reduction's `init` block (derived from the update's).
     pub init: bool,
     /// What it runs.
     pub body: Vec<Stmt>,
+}
+
+/// What a stage reads of a tensor in a later iteration of a loop. Has no meaning but for caches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prefetch {
+    /// The reading stage.
+    pub stage: TensorId,
+    /// The tensor.
+    pub tensor: TensorId,
+    /// How many iterations later, at least 1.
+    pub distance: i64,
+    /// From 0 (used once) to 3 (kept in all caches).
+    pub locality: i64,
 }
 
 /// What a block does to its element.

@@ -380,6 +380,37 @@ pub enum StepKind {
         /// The loop.
         target: LoopRef,
     },
+    /// `prefetch S.A at S.k 2 locality 3`: each iteration asks the caches for what the stage reads of a tensor some
+    /// iterations later.
+    Prefetch {
+        /// The reading stage.
+        stage: String,
+        /// The tensor read.
+        tensor: String,
+        /// A loop around the read.
+        at: LoopRef,
+        /// How many iterations later.
+        distance: i64,
+        /// From 0 (used once) to 3 (kept in all caches).
+        locality: i64,
+    },
+    /// `double_buffer Tl`: the buffer gets two slots, and the next iteration's contents are made before this one's are
+    /// used.
+    DoubleBuffer {
+        /// The stage that fills the buffer.
+        stage: String,
+    },
+    /// `storage_align T.i 16 offset 4`: neighbours in a stored dimension lie a multiple of elements and an offset apart.
+    StorageAlign {
+        /// The tensor.
+        tensor: String,
+        /// The stored dimension's name.
+        dim: String,
+        /// The distance is a multiple of this,
+        multiple: i64,
+        /// and this more.
+        offset: i64,
+    },
     /// `peel S.io`: iterations in which every tile is full, apart from those with a tail.
     Peel {
         /// The loop.

@@ -101,6 +101,15 @@ pub enum Stmt {
         /// Lanes (or the one element) to write; nothing = all.
         mask: Option<ExprId>,
     },
+    /// Asks the caches for an element that is read later; nothing is read, and nothing has to be there.
+    Prefetch {
+        /// The buffer.
+        tensor: TensorId,
+        /// Flat offset.
+        index: ExprId,
+        /// From 0 (used once) to 3 (kept in all caches).
+        locality: i64,
+    },
     /// A product of matrices: [`Gemm`].
     Gemm(Box<Gemm>),
     /// Every thread of the block waits for all others; what was written to shared and global
@@ -115,7 +124,7 @@ impl Stmt {
         match self {
             Stmt::For { body, .. } => body.iter().for_each(|s| s.walk(f)),
             Stmt::If { then, other, .. } => then.iter().chain(other).for_each(|s| s.walk(f)),
-            Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
+            Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
         }
     }
 }

@@ -118,7 +118,7 @@ impl Walk<'_> {
                 self.reads(*value);
                 self.facts.push_let(*var, *value);
             }
-            Stmt::Gemm(_) | Stmt::Barrier => {}
+            Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
             Stmt::Store { index, value, mask, .. } => {
                 if let Some(m) = mask {
                     self.guard("mask", *m);

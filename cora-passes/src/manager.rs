@@ -1,8 +1,8 @@
 //! The pass manager: named passes, pipelines as text, and an observer that sees every step.
 
 use crate::lower::{
-    Simplifier, carry_lanes, functions, hoist, legalize, place_barriers, shape_blocks, threads_outward, to_loops,
-    to_storage, vectorize,
+    Simplifier, carry_lanes, double_buffer, functions, hoist, legalize, place_barriers, shape_blocks, threads_outward,
+    to_loops, to_storage, vectorize, virtual_threads,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};
@@ -110,6 +110,24 @@ pub const PASSES: &[Pass] = &[
             }
             p => Ok(p),
         },
+    },
+    Pass {
+        name: "double-buffer",
+        summary: "buffers of two slots are filled an iteration ahead",
+        input: Stage::Storage,
+        run: |p, _, _| match p {
+            Program::Storage(mut m) => {
+                double_buffer::double_buffer(&mut m).map_err(|d| vec![d])?;
+                Ok(Program::Storage(m))
+            }
+            p => Ok(p),
+        },
+    },
+    Pass {
+        name: "virtual-threads",
+        summary: "the iterations of virtual threads stand side by side",
+        input: Stage::Storage,
+        run: |p, _, _| on_storage(p, virtual_threads::virtual_threads),
     },
     Pass {
         name: "lower-functions",
@@ -223,6 +241,8 @@ impl std::fmt::Display for Invocation {
 pub const BACK_END: &[&str] = &[
     "relax-register-tails",
     "to-storage",
+    "double-buffer",
+    "virtual-threads",
     "lower-functions",
     "shape-blocks",
     "threads-outward",

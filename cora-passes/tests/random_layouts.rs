@@ -6,6 +6,7 @@
 //! elements to different places.
 
 use cora_ir::expr::{floor_div, floor_mod};
+use cora_ir::layout::LayoutStep;
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::{Step, StepKind};
 use cora_ir::{BinOp, Env, Expr, ExprId, Param, Role, ScalarType, Scope, Tensor, TensorDim, Uf, UfDef, UfId};
@@ -260,7 +261,12 @@ fn every_graph_of_up_to_five_dimensions() {
 /// A step on the stored dimensions `names` of `T`.
 fn random_step(names: &[String], n: usize, rng: &mut SmallRng) -> StepKind {
     let tensor = "T".to_owned();
-    match rng.random_range(0..3) {
+    match rng.random_range(0..4) {
+        3 => {
+            let multiple = rng.random_range(1..=5);
+            let (dim, offset) = (names.choose(rng).expect("a dimension").clone(), rng.random_range(0..multiple));
+            StepKind::StorageAlign { tensor, dim, multiple, offset }
+        }
         0 => StepKind::SplitDim {
             tensor,
             dim: names.choose(rng).expect("a dimension").clone(),
@@ -317,7 +323,7 @@ fn check_changed(parents: Vec<Vec<usize>>, rng: &mut SmallRng) -> usize {
         assert!(places.get(at as usize) == Some(&place), "{p:?} goes to {place:?} of {parents:?} after {steps:?}");
         assert!(taken.insert(at), "two elements at {at} of {parents:?} after {steps:?}");
     }
-    let padded = steps.iter().any(|s| matches!(s, cora_ir::layout::LayoutStep::Split { .. }));
+    let padded = steps.iter().any(|s| matches!(s, LayoutStep::Split { .. } | LayoutStep::Align { .. }));
     assert!(padded || taken.len() as i64 == size, "holes in {parents:?} after {steps:?}");
     applied
 }

@@ -5,6 +5,7 @@ mod support;
 
 mod crates;
 mod datasets;
+mod determinism;
 mod examples;
 mod grid;
 mod harness;

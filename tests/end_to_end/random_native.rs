@@ -10,7 +10,7 @@ use crate::random::steps::Proposer;
 use cora::driver::Source;
 use cora::inputs;
 use cora::ir::interp::{Output, Results};
-use cora::ir::schedule::{Step, StepKind};
+use cora::ir::schedule::{Binding, Step, StepKind};
 use cora::ir::storage::StorageModule;
 use cora::ir::verify::{StorageForm, verify_storage};
 use cora::passes::lower::to_loops::lower_to_loops;
@@ -40,7 +40,7 @@ fn lowered(made: &Case, steps: Steps) -> (Vec<StepKind>, Result<Option<StorageMo
     let mut applied = Vec::new();
     let mut one = |m: &mut _, kind: StepKind| {
         // A grid has no code on this target.
-        let grid = matches!(kind, StepKind::Bind { .. });
+        let grid = matches!(kind, StepKind::Bind { to, .. } if to != Binding::Virtual);
         if !grid && apply_step(m, &Step { kind: kind.clone(), span: Default::default() }).is_ok() {
             applied.push(kind);
         }

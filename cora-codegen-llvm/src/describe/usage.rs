@@ -29,6 +29,10 @@ pub(super) fn usage(module: &StorageModule, slots: &Slots, body: &[Stmt]) -> Usa
                 Stmt::If { cond, .. } => vec![*cond],
                 Stmt::Let { value, .. } => vec![*value],
                 Stmt::Barrier => vec![],
+                Stmt::Prefetch { tensor, index, .. } => {
+                    used.reads.push(*tensor);
+                    vec![*index]
+                }
                 Stmt::Gemm(g) => {
                     used.reads.extend(g.reads());
                     used.writes.push(g.c.tensor);

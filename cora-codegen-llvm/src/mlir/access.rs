@@ -92,6 +92,18 @@ impl Emitter<'_> {
         Ok(self.b.pure(Ty::scalar(Elem::Ptr), &[at], &rhs))
     }
 
+    /// Asks the caches for an element; nothing where that is registers, or on a GPU.
+    pub(super) fn prefetch(&mut self, tensor: TensorId, index: ExprId, locality: i64) -> Result<(), EmitFault> {
+        if self.threads.is_some() || self.slots.get(tensor) == Some(Slot::Registers) {
+            return Ok(());
+        }
+        let at = self.address(tensor, index)?;
+        self.b.stmt(&format!(
+            "\"llvm.intr.prefetch\"({at}) <{{cache = 1 : i32, hint = {locality} : i32, rw = 0 : i32}}> : (!llvm.ptr) -> ()"
+        ));
+        Ok(())
+    }
+
     fn element_pointer(&mut self, at: Val, index: Val, elem: Elem) -> Val {
         let from = self.b.ty(index);
         let ty = from.with_elem(Elem::Ptr);

@@ -99,7 +99,7 @@ fn check_functions(module: &StorageModule, kernel: &Kernel) -> Result<(), EmitFa
             }
             Stmt::For { extent, .. } => check(*extent),
             Stmt::Let { value, .. } => check(*value),
-            Stmt::Gemm(_) | Stmt::Barrier => {}
+            Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
         });
     }
     fault.map_or(Ok(()), Err)

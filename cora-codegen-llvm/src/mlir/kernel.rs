@@ -70,6 +70,7 @@ impl Emitter<'_> {
             Stmt::For { .. } => Err(EmitFault::NotLegal("a vector or unrolled loop")),
             Stmt::Barrier => self.barrier(),
             Stmt::Gemm(g) => self.gemm(g),
+            Stmt::Prefetch { tensor, index, locality } => self.prefetch(*tensor, *index, *locality),
             Stmt::If { cond, then, other } => self.branch(*cond, then, other),
             Stmt::Let { var, value } => {
                 let nonnegative = self.nonnegative(*value);

@@ -281,6 +281,32 @@ impl<'a> ScheduleBuilder<'a> {
         self.step(StepKind::Offload { target })
     }
 
+    /// Each iteration of loop `at` asks the caches for what `stage` reads of `tensor` `distance` iterations later;
+    /// `locality` is from 0 (used once) to 3 (kept in all caches).
+    pub fn prefetch(
+        &mut self,
+        stage: impl ToStage,
+        tensor: impl ToStage,
+        at: impl ToLoop,
+        distance: i64,
+        locality: i64,
+    ) -> &mut Self {
+        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), self.at(at));
+        self.step(StepKind::Prefetch { stage, tensor, at, distance, locality })
+    }
+
+    /// The buffer that a stage fills in a loop gets two slots; the next contents are made before these are used.
+    pub fn double_buffer(&mut self, stage: impl ToStage) -> &mut Self {
+        let stage = self.stage(stage);
+        self.step(StepKind::DoubleBuffer { stage })
+    }
+
+    /// Neighbours in a stored dimension lie a multiple of `multiple` elements and `offset` apart.
+    pub fn storage_align(&mut self, tensor: impl ToStage, dim: &str, multiple: i64, offset: i64) -> &mut Self {
+        let tensor = self.stage(tensor);
+        self.step(StepKind::StorageAlign { tensor, dim: dim.into(), multiple, offset })
+    }
+
     /// Iterations in which every tile is full, apart from those with a tail: `S.main` and `S.tail`.
     pub fn peel(&mut self, target: impl ToLoop) -> &mut Self {
         let target = self.at(target);

@@ -35,6 +35,9 @@ pub(crate) const STEPS: &[&str] = &[
     "relax",
     "peel",
     "offload",
+    "prefetch",
+    "double_buffer",
+    "storage_align",
     "remap",
     "op_split",
     "hfuse",
@@ -60,6 +63,8 @@ const WORDS: &[&str] = &[
     "warp",
     "vthread",
     "setup",
+    "locality",
+    "offset",
 ];
 
 /// The schedules of `program`; `env` gives tensors' dimension names for `layout(...)`.
@@ -248,6 +253,26 @@ impl Cx<'_> {
                 kinds.push(StepKind::Hfuse { loops, name: p.name("the new loop's name")?.name });
             }
             "tile" => kinds.push(tile(p)?),
+            "prefetch" => {
+                let (stage, tensor) = stage_and_tensor(p)?;
+                p.expect("at")?;
+                let (at, distance) = (loop_ref(p)?, positive(p)?);
+                let locality = if p.eat("locality") { whole(p)? } else { 3 };
+                kinds.push(StepKind::Prefetch { stage, tensor, at, distance, locality });
+            }
+            "double_buffer" => {
+                let mut stages = vec![p.name("a stage")?.name];
+                while same_line_name(p) {
+                    stages.push(p.name("a stage")?.name);
+                }
+                kinds.extend(stages.into_iter().map(|stage| StepKind::DoubleBuffer { stage }));
+            }
+            "storage_align" => {
+                let LoopRef { stage: tensor, name: dim } = loop_ref(p)?;
+                let multiple = positive(p)?;
+                let offset = if p.eat("offset") { whole(p)? } else { 0 };
+                kinds.push(StepKind::StorageAlign { tensor, dim, multiple, offset });
+            }
             "offload" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Offload { target })),
             "peel" => kinds.extend(loops(p)?.into_iter().map(|target| StepKind::Peel { target })),
             "relax" => {
@@ -326,14 +351,7 @@ impl Cx<'_> {
 
     /// `S.T -> Tl reg at S.i layout(d, k/8, k%8)` or `S.T -> Tl setup layout(..)`; `S:T` where a name has dots.
     fn cache_read(&mut self, p: &mut Parser) -> Parsed<StepKind> {
-        let (stage, tensor) = if p.peek_at(1).text == ":" {
-            let stage = p.name("a stage")?.name;
-            p.expect(":")?;
-            (stage, p.name("a tensor")?.name)
-        } else {
-            let r = loop_ref(p)?;
-            (r.stage, r.name)
-        };
+        let (stage, tensor) = stage_and_tensor(p)?;
         p.expect("->")?;
         let name = p.name("the new stage's name")?.name;
         let (scope, at) = if p.eat("setup") {
@@ -364,6 +382,22 @@ impl Cx<'_> {
         }
         Ok(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
     }
+}
+
+/// A reading stage and what it reads: `S.T`, or `S:T` where the tensor's name has dots.
+fn stage_and_tensor(p: &mut Parser) -> Parsed<(String, String)> {
+    if p.peek_at(1).text == ":" {
+        let stage = p.name("a stage")?.name;
+        p.expect(":")?;
+        return Ok((stage, p.name("a tensor")?.name));
+    }
+    let r = loop_ref(p)?;
+    Ok((r.stage, r.name))
+}
+
+/// A number that may be 0.
+fn whole(p: &mut Parser) -> Parsed<i64> {
+    if p.eat("0") { Ok(0) } else { positive(p) }
 }
 
 fn layout_entry(p: &mut Parser, tensor: &str, dims: Option<&[String]>) -> Parsed<LayoutDim> {

@@ -236,6 +236,13 @@ fn step_call(step: &StepKind) -> String {
             format!("hfuse(&[{}], {name:?})", loops.join(", "))
         }
         StepKind::Offload { target } => format!("offload({})", at(target)),
+        StepKind::Prefetch { stage, tensor, at: r, distance, locality } => {
+            format!("prefetch({stage:?}, {tensor:?}, {}, {distance}, {locality})", at(r))
+        }
+        StepKind::DoubleBuffer { stage } => format!("double_buffer({stage:?})"),
+        StepKind::StorageAlign { tensor, dim, multiple, offset } => {
+            format!("storage_align({tensor:?}, {dim:?}, {multiple}, {offset})")
+        }
         StepKind::Peel { target } => format!("peel({})", at(target)),
         StepKind::Relax { target, zero: false } => format!("relax({})", at(target)),
         StepKind::Relax { target, zero: true } => format!("relax_zero({})", at(target)),

@@ -69,6 +69,16 @@ pub fn print_step(step: &StepKind) -> String {
             format!("tile {stage}: {} -> {}", loops.join(" "), names.join(" "))
         }
         StepKind::Offload { target } => format!("offload {}", at(target)),
+        StepKind::Prefetch { stage, tensor, at: r, distance, locality } => {
+            let dot = if tensor.contains('.') { ":" } else { "." };
+            let locality = if *locality == 3 { String::new() } else { format!(" locality {locality}") };
+            format!("prefetch {stage}{dot}{tensor} at {} {distance}{locality}", at(r))
+        }
+        StepKind::DoubleBuffer { stage } => format!("double_buffer {stage}"),
+        StepKind::StorageAlign { tensor, dim, multiple, offset } => {
+            let offset = if *offset == 0 { String::new() } else { format!(" offset {offset}") };
+            format!("storage_align {tensor}.{dim} {multiple}{offset}")
+        }
         StepKind::Peel { target } => format!("peel {}", at(target)),
         StepKind::Relax { target, zero } => format!("relax {}{}", at(target), if *zero { " zero" } else { "" }),
     }

@@ -114,6 +114,8 @@ fn plain(env: &mut Env, body: &[Stmt]) -> Vec<Stmt> {
             Stmt::If { cond, then, other } => {
                 out.push(Stmt::If { cond: *cond, then: plain(env, then), other: plain(env, other) });
             }
+            // Nothing is read.
+            Stmt::Prefetch { .. } => {}
             s => out.push(s.clone()),
         }
     }
@@ -133,7 +135,7 @@ fn spanning(env: &Env, private: &[&Buffer], body: &[Stmt]) -> (Vec<ExprId>, Vec<
                     found |= *tensor == t;
                     [*index, *value].into_iter().chain(*mask).collect()
                 }
-                Stmt::Gemm(_) | Stmt::Barrier => vec![],
+                Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => vec![],
             };
             found |=
                 exprs.iter().any(|&e| env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if *tensor == t)));
@@ -226,7 +228,7 @@ fn instances(
             *index = moved(env, at, *tensor, *index);
             *mask = mask.map(|m| redirect(env, at, m));
         }
-        Stmt::Gemm(_) | Stmt::Barrier => {}
+        Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
     }
 }
 
@@ -250,8 +252,8 @@ fn node(env: &Env, s: &Stmt) -> Node {
             _ => Node::If { cond: *cond, then: nodes(env, then), other: nodes(env, other) },
         },
         Stmt::Let { var, value } => Node::Let { var: *var, value: *value },
-        // One thread after the other: nothing to wait for. Products of matrices are loops by now.
-        Stmt::Gemm(_) | Stmt::Barrier => Node::Barrier,
+        // One thread after the other: nothing to wait for. Products of matrices are loops by now, and prefetches gone.
+        Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => Node::Barrier,
         Stmt::Store { tensor, index, value, mask } => Node::Leaf(store(env, *tensor, *index, *value, *mask)),
     }
 }

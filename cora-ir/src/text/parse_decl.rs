@@ -148,9 +148,9 @@ impl Parser {
         Ok(id)
     }
 
-    /// `split 1 32 -> io ii`, `fuse 0 2 -> t` or `reorder 1 0 2`; whether it fits, the verifier says.
+    /// `split 1 32 -> io ii`, `fuse 0 2 -> t`, `align 0 16 4`, `double` or `reorder 1 0 2`; whether it fits, the verifier says.
     fn layout_step(&mut self) -> Parse<LayoutStep> {
-        match self.choice("a layout step", &[("split", 0), ("fuse", 1), ("reorder", 2)])? {
+        match self.choice("a layout step", &[("split", 0), ("fuse", 1), ("align", 2), ("double", 3), ("reorder", 4)])? {
             0 => {
                 let (dim, factor) = (self.position()?, self.signed()?);
                 self.punct("->")?;
@@ -163,6 +163,8 @@ impl Parser {
                 self.punct("->")?;
                 Ok(LayoutStep::Fuse { first, count, name: display(&self.bare_name("a dimension's name")?.0) })
             }
+            2 => Ok(LayoutStep::Align { dim: self.position()?, multiple: self.signed()?, offset: self.signed()? }),
+            3 => Ok(LayoutStep::Double),
             _ => {
                 let mut order = Vec::new();
                 while matches!(self.peek(), Tok::Int(_)) {

@@ -3,7 +3,7 @@
 use super::Stage;
 use super::parse::{Parse, Parser};
 use crate::diag::Diagnostic;
-use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
+use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Prefetch, Stmt};
 use crate::types::Combiner;
 
 /// Reads a module of the loop dialect. Gives E0501 to E0508, with the place.
@@ -45,6 +45,12 @@ impl Parser {
         self.word("stage")?;
         let stage = self.tensor_ref()?;
         let init = self.eat_word("init");
+        let mut prefetch = Vec::new();
+        while self.eat_word("prefetch") {
+            let (stage, tensor, distance) = (self.tensor_ref()?, self.tensor_ref()?, self.signed()?);
+            self.word("locality")?;
+            prefetch.push(Prefetch { stage, tensor, distance, locality: self.signed()? });
+        }
         self.punct("{")?;
         let depth = self.scope_depth();
         let var = self.bind(name, span)?;
@@ -53,7 +59,7 @@ impl Parser {
             body.push(self.loop_stmt("`for`, `block` or `}`")?);
         }
         self.leave(depth);
-        Ok(For { var, stage, extent, kind, init, body })
+        Ok(For { var, stage, extent, kind, prefetch, init, body })
     }
 
     /// `0..`

@@ -99,11 +99,19 @@ impl Parser {
         if self.eat_word("barrier") {
             return Ok(Stmt::Barrier);
         }
+        if self.eat_word("prefetch") {
+            let tensor = self.tensor_ref()?;
+            self.punct("[")?;
+            let index = self.expr()?;
+            self.punct("]")?;
+            self.word("locality")?;
+            return Ok(Stmt::Prefetch { tensor, index, locality: self.signed()? });
+        }
         if self.eat_word("gemm") {
             return Ok(Stmt::Gemm(Box::new(self.gemm()?)));
         }
         if !matches!(self.peek(), Tok::At(_)) {
-            return Err(self.expected("`for`, `if`, `let`, `gemm`, `barrier`, a store or `}`"));
+            return Err(self.expected("`for`, `if`, `let`, `gemm`, `prefetch`, `barrier`, a store or `}`"));
         }
         let tensor = self.tensor_ref()?;
         self.punct("[")?;

@@ -42,6 +42,7 @@ fn reach_stmt(reach: &mut Reach<'_>, s: &Stmt) {
         Stmt::For(l) => {
             reach.tensor(l.stage);
             reach.expr(l.extent);
+            l.prefetch.iter().flat_map(|p| [p.stage, p.tensor]).for_each(|t| reach.tensor(t));
             l.body.iter().for_each(|s| reach_stmt(reach, s));
         }
         Stmt::Block(b) => {
@@ -72,6 +73,10 @@ impl Printer<'_> {
         self.text(" stage ").tensor(l.stage);
         if l.init {
             self.text(" init");
+        }
+        for p in &l.prefetch {
+            self.text(" prefetch ").tensor(p.stage).text(" ").tensor(p.tensor);
+            self.text(&format!(" {} locality {}", p.distance, p.locality));
         }
         self.open();
         let mut scope = Vec::new();

@@ -74,6 +74,10 @@ fn reach_stmt(reach: &mut Reach<'_>, s: &Stmt) {
         }
         Stmt::Let { value, .. } => reach.expr(*value),
         Stmt::Barrier => {}
+        Stmt::Prefetch { tensor, index, .. } => {
+            reach.tensor(*tensor);
+            reach.expr(*index);
+        }
         Stmt::Gemm(g) => {
             [&g.c, &g.a, &g.b].iter().for_each(|m| reach.tensor(m.tensor));
             g.exprs().into_iter().for_each(|e| reach.expr(e));
@@ -144,6 +148,10 @@ impl Printer<'_> {
             }
             Stmt::Barrier => {
                 self.text("barrier").end_line();
+            }
+            Stmt::Prefetch { tensor, index, locality } => {
+                self.text("prefetch ").tensor(*tensor).text("[").expr(*index).text("]");
+                self.text(&format!(" locality {locality}")).end_line();
             }
             Stmt::Gemm(g) => {
                 self.text("gemm ").matrix(&g.c).text(" = ").matrix(&g.a).text(" * ").matrix(&g.b);

@@ -97,6 +97,14 @@ pub fn print_step(step: &StepKind) -> String {
             format!("tile @{}[{}] -> {}", quote(stage), loops.join(", "), names.join(", "))
         }
         StepKind::Offload { target } => format!("offload {}", loop_ref(target)),
+        StepKind::Prefetch { stage, tensor, at, distance, locality } => {
+            let (stage, tensor) = (quote(stage), quote(tensor));
+            format!("prefetch @{stage} @{tensor} at {} {distance} locality {locality}", loop_ref(at))
+        }
+        StepKind::DoubleBuffer { stage } => format!("double_buffer @{}", quote(stage)),
+        StepKind::StorageAlign { tensor, dim, multiple, offset } => {
+            format!("storage_align @{}[{}] {multiple} offset {offset}", quote(tensor), quote(dim))
+        }
         StepKind::Peel { target } => format!("peel {}", loop_ref(target)),
         StepKind::SetScope { stage, scope } => format!("set_scope @{} {}", quote(stage), scope.name()),
     }
@@ -164,6 +172,20 @@ impl Parser {
             }),
             ("tile", Self::tile),
             ("offload", |p| Ok(StepKind::Offload { target: p.loop_ref()? })),
+            ("prefetch", |p| {
+                let (stage, tensor) = (p.stage_name()?, p.stage_name()?);
+                p.word("at")?;
+                let (at, distance) = (p.loop_ref()?, p.signed()?);
+                p.word("locality")?;
+                Ok(StepKind::Prefetch { stage, tensor, at, distance, locality: p.signed()? })
+            }),
+            ("double_buffer", |p| Ok(StepKind::DoubleBuffer { stage: p.stage_name()? })),
+            ("storage_align", |p| {
+                let LoopRef { stage: tensor, name: dim } = p.loop_ref()?;
+                let multiple = p.signed()?;
+                p.word("offset")?;
+                Ok(StepKind::StorageAlign { tensor, dim, multiple, offset: p.signed()? })
+            }),
             ("peel", |p| Ok(StepKind::Peel { target: p.loop_ref()? })),
             ("set_scope", |p| Ok(StepKind::SetScope { stage: p.stage_name()?, scope: p.choice("a scope", &SCOPES)? })),
         ];

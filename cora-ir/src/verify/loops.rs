@@ -60,6 +60,12 @@ impl Checker<'_> {
         if self.env.vars.get(l.var).is_none() {
             self.error("entities", format!("there is no {:?}", l.var));
         }
+        for p in &l.prefetch {
+            let known = self.exists(p.stage) & self.exists(p.tensor);
+            if known && (p.distance < 1 || !(0..=3).contains(&p.locality)) {
+                self.error("prefetch", format!("{} iterations ahead with locality {}", p.distance, p.locality));
+            }
+        }
         let new = around.scope.insert(l.var);
         if !new {
             self.error("bound-once", format!("`{}` is already bound", self.var_name(l.var)));

@@ -54,6 +54,7 @@
 //! | `block-type` | the value is a scalar of the tensor's type |
 //! | `block-role` | compute and init blocks have no reduced iterators; no block writes an input |
 //! | `attached` | the variables in the extents of a tensor are bound wherever it is accessed |
+//! | `prefetch` | stage and tensor exist; the distance is at least 1, the locality from 0 to 3 |
 //! | `written` | every output is written |
 //!
 //! Storage dialect:
@@ -71,7 +72,7 @@
 //! | `store-target` | no store to an input, a constant input or a table |
 //! | `offload` | no loop is of kind `offload`; a `gemm` is of `f32` or `f64` buffers outside registers, and the result is not a factor |
 //! | `written` | every output is written |
-//! | `legal` | (form [`StorageForm::Legal`]) no vector or unrolled loops, no calls, constant indices into `reg` buffers |
+//! | `legal` | (form [`StorageForm::Legal`]) no vector, unrolled or `vthread` loops, no calls, constant indices into `reg` buffers |
 
 mod decls;
 mod exprs;

@@ -170,7 +170,9 @@ impl KernelChecker<'_> {
                 if *kind == LoopKind::Offload {
                     self.c.error("offload", "a loop of kind offload: a `gemm` takes its place");
                 }
-                if self.form == StorageForm::Legal && matches!(kind, LoopKind::Vector | LoopKind::Unroll) {
+                if self.form == StorageForm::Legal
+                    && matches!(kind, LoopKind::Vector | LoopKind::Unroll | LoopKind::Virtual)
+                {
                     self.c.error("legal", format!("a loop of kind {}", kind.name()));
                 }
                 let mut inner = scope.clone();
@@ -190,6 +192,12 @@ impl KernelChecker<'_> {
             Stmt::Barrier => {
                 if threads {
                     self.c.error("barrier", "a barrier inside a thread loop, which not all threads may reach");
+                }
+            }
+            Stmt::Prefetch { tensor, index, .. } => {
+                self.scalar(*index, ScalarType::Index, "the index", scope);
+                if self.c.exists(*tensor) {
+                    self.access(*tensor, None);
                 }
             }
             Stmt::Gemm(g) => {

@@ -92,6 +92,7 @@ impl Functions<'_> {
                 }
                 Stmt::Let { value, .. } => *value = self.lower(*value),
                 Stmt::Barrier => {}
+                Stmt::Prefetch { index, .. } => *index = self.lower(*index),
                 Stmt::Gemm(g) => g.map(&mut |e| self.lower(e)),
                 Stmt::Store { index, value, mask, .. } => {
                     *index = self.lower(*index);

@@ -151,7 +151,7 @@ fn within(env: &mut Env, body: &mut [Stmt], missing: &[(Axis, i64)]) {
                 within(env, then, missing);
                 within(env, other, missing);
             }
-            Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
+            Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
         }
     }
 }

@@ -104,6 +104,7 @@ impl Hoist<'_> {
             }
             Stmt::Let { value, .. } => self.collect_expr(*value, out, seen),
             Stmt::Barrier => {}
+            Stmt::Prefetch { index, .. } => self.collect_expr(*index, out, seen),
             Stmt::Gemm(g) => g.exprs().into_iter().for_each(|e| self.collect_expr(e, out, seen)),
             Stmt::Store { index, value, mask, .. } => {
                 self.collect_expr(*index, out, seen);
@@ -167,6 +168,7 @@ fn replace(env: &mut Env, s: &mut Stmt, map: &FxHashMap<ExprId, ExprId>, memo: &
             then.iter_mut().chain(other).for_each(|s| replace(env, s, map, memo));
         }
         Stmt::Let { value, .. } => on(env, value),
+        Stmt::Prefetch { index, .. } => on(env, index),
         Stmt::Barrier => {}
         Stmt::Gemm(g) => g.map(&mut |mut e| {
             on(env, &mut e);

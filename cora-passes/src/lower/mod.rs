@@ -2,6 +2,7 @@
 
 pub mod carry_lanes;
 pub mod declared;
+pub mod double_buffer;
 pub mod functions;
 pub mod grid;
 pub mod hoist;
@@ -9,6 +10,7 @@ pub mod layout;
 pub mod legalize;
 pub mod offload;
 pub mod place_barriers;
+pub mod prefetch;
 pub mod shape_blocks;
 pub mod sign;
 pub mod stored;
@@ -16,6 +18,7 @@ pub mod threads_outward;
 pub mod to_loops;
 pub mod to_storage;
 pub mod vectorize;
+pub mod virtual_threads;
 
 use cora_ir::affine::normalize;
 use cora_ir::{BinOp, Env, Expr, ExprId, VarId};

@@ -7,15 +7,16 @@
 //!
 //! Between two accesses of one element by different threads, one of them writing, there must be a
 //! barrier. Accesses are told apart by tensor, and by index where both sides have one that is the
-//! same function of the thread. A barrier is reached by all threads of a block, so it stands outside
+//! same function of the thread; of a buffer of two slots, by slot. A barrier is reached by all threads of a block, so it stands outside
 //! thread loops: where one is needed inside, the loop is cut in two.
 //!
 //! Requires: legal storage, thread loops of constant extent. Ensures: no race between threads of a
 //! block. Runs last.
 
+use cora_ir::layout::LayoutStep;
 use cora_ir::loops::{Axis, LoopKind};
 use cora_ir::storage::{Stmt, StorageModule};
-use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Finishes every kernel that runs on a grid.
@@ -29,6 +30,8 @@ pub fn place_barriers(m: &mut StorageModule) -> Result<(), Diagnostic> {
         let v = m.env.new_var(axis.name().replace('.', "_"));
         axes.insert(axis, m.env.pool.var(v));
     }
+    let sizes: Vec<(TensorId, i64)> =
+        m.buffers.iter().filter_map(|b| Some((b.tensor, m.env.pool.as_int(b.elems)?))).collect();
     for n in 0..m.kernels.len() {
         if !m.kernels[n].is_grid() {
             continue;
@@ -41,7 +44,8 @@ pub fn place_barriers(m: &mut StorageModule) -> Result<(), Diagnostic> {
         let shared: Vec<bool> =
             m.env.tensors.ids().map(|t| !private(t) && m.tables.iter().all(|x| x.tensor != t)).collect();
         let updated = updated(&m.env, &body);
-        let mut cx = Placement { env: &mut m.env, shared, updated, axes: &axes, kernel: m.kernels[n].name.clone() };
+        let kernel = m.kernels[n].name.clone();
+        let mut cx = Placement { env: &mut m.env, shared, updated, axes: &axes, sizes: &sizes, kernel };
         body = cx.cut(body)?;
         cx.place(&mut body, &mut Pending::default());
         m.kernels[n].body = body;
@@ -55,6 +59,8 @@ struct Access {
     tensor: TensorId,
     write: bool,
     own: Option<Own>,
+    /// For a buffer of two slots: the access is in slot `slot % 2`.
+    slot: Option<ExprId>,
 }
 
 /// An index that is an affine function of the thread and tells threads apart.
@@ -93,6 +99,13 @@ fn meet(env: &mut Env, updated: &[TensorId], a: &Access, b: &Access) -> bool {
     if a.tensor != b.tensor || !(a.write || b.write) || (a.write && b.write && !updated.contains(&a.tensor)) {
         return false;
     }
+    if let (Some(x), Some(y)) = (a.slot, b.slot) {
+        let distance = env.pool.sub(x, y);
+        let distance = cora_ir::affine::normalize(&mut env.pool, distance);
+        if env.pool.as_int(distance).is_some_and(|d| d % 2 != 0) {
+            return false;
+        }
+    }
     let (Some(x), Some(y)) = (&a.own, &b.own) else { return true };
     if x.strides != y.strides || x.axes != y.axes {
         return true;
@@ -123,6 +136,8 @@ struct Placement<'a> {
     /// Tensors that the kernel combines into.
     updated: Vec<TensorId>,
     axes: &'a FxHashMap<Axis, ExprId>,
+    /// Elements of the buffers of constant size.
+    sizes: &'a [(TensorId, i64)],
     kernel: String,
 }
 
@@ -205,6 +220,7 @@ impl Placement<'_> {
             let mut pending = Pending::default();
             // The second round is the next iteration.
             for _ in 0..if serial { 2 } else { 1 } {
+                pending.0.iter_mut().for_each(|a| a.slot = None);
                 for s in body {
                     let accesses = self.accesses(s, &FxHashMap::default(), &[]);
                     if has_threads(s) && pending.conflicts(self.env, &self.updated, &accesses) {
@@ -276,10 +292,10 @@ impl Placement<'_> {
             Stmt::Gemm(g) => {
                 let reads = g.reads().map(|t| (t, false));
                 for (t, write) in reads.chain([(g.c.tensor, true)]) {
-                    out.push(Access { tensor: t, write, own: None });
+                    out.push(Access { tensor: t, write, own: None, slot: None });
                 }
             }
-            Stmt::Barrier => {}
+            Stmt::Prefetch { .. } | Stmt::Barrier => {}
         }
     }
 
@@ -324,10 +340,48 @@ impl Placement<'_> {
                 own = self.tells_threads_apart(at, threads);
             }
         }
-        let a = Access { tensor, write, own };
+        let slot = self.slot(tensor, index, map, inner);
+        let a = Access { tensor, write, own, slot };
         if !out.contains(&a) {
             out.push(a);
         }
+    }
+
+    /// Of which iteration of the loop that a buffer of two slots lives in an index is, if it says so.
+    fn slot(
+        &mut self,
+        tensor: TensorId,
+        index: ExprId,
+        map: &FxHashMap<VarId, ExprId>,
+        inner: &[VarId],
+    ) -> Option<ExprId> {
+        if !self.env.tensors[tensor].layout.contains(&LayoutStep::Double) {
+            return None;
+        }
+        let base = match *self.env.pool.get(index) {
+            Expr::Ramp { base, .. } => base,
+            _ => index,
+        };
+        let at = self.env.pool.substitute(base, map);
+        let mut found = None;
+        for (atoms, c) in cora_ir::affine::poly(&mut self.env.pool, at).terms {
+            for &a in &atoms {
+                if let Expr::Bin(BinOp::Mod, x, two) = *self.env.pool.get(a)
+                    && self.env.pool.as_int(two) == Some(2)
+                {
+                    // The slot is the one parity in the index, times the elements of a slot.
+                    let whole = atoms.len() == 1 && 2 * c == self.elems(tensor)? && found.is_none();
+                    found = Some(x).filter(|_| whole && !inner.iter().any(|&v| self.env.pool.uses_var(x, v)));
+                    found?;
+                }
+            }
+        }
+        found
+    }
+
+    /// The elements of a buffer, if that is a number.
+    fn elems(&self, tensor: TensorId) -> Option<i64> {
+        self.sizes.iter().find(|s| s.0 == tensor).map(|s| s.1)
     }
 
     /// The index as a function of the thread, if different threads have different ones: an affine
@@ -409,8 +463,8 @@ impl Placement<'_> {
 
     /// An index that changes from one iteration to the next is not the same function of the thread.
     fn one_iteration_on(&self, a: Access, changing: &[VarId]) -> Access {
-        let same = |o: &Own| !changing.iter().any(|&v| self.env.pool.uses_var(o.index, v));
-        Access { own: a.own.filter(same), ..a }
+        let same = |e: ExprId| !changing.iter().any(|&v| self.env.pool.uses_var(e, v));
+        Access { own: a.own.filter(|o| same(o.index)), slot: a.slot.filter(|&s| same(s)), ..a }
     }
 
     fn wait_for_reads(&mut self, e: ExprId, pending: &mut Pending, out: &mut Vec<Stmt>) {

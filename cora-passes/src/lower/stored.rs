@@ -31,6 +31,9 @@ impl Stored {
             match step {
                 LayoutStep::Split { dim, factor, .. } => out.split(env, *dim, *factor),
                 LayoutStep::Fuse { first, count, .. } => out.fuse(env, name, *first, *count),
+                LayoutStep::Align { dim, multiple, offset } => out.align(env, name, *dim, (*multiple, *offset)),
+                // Slots are a matter of the loop that the buffer lives in.
+                LayoutStep::Double => {}
                 LayoutStep::Reorder { order } => out.reorder(env, order),
             }
         }
@@ -80,6 +83,20 @@ impl Stored {
         self.extents = extents;
         let at = env.pool.instantiate(offset, &self.index);
         self.index.splice(first..end, [at]);
+    }
+
+    fn align(&mut self, env: &mut Env, name: &str, d: usize, (multiple, offset): (i64, i64)) {
+        let inside = self.extents.len() - d - 1;
+        if inside > 1 {
+            self.fuse(env, name, d + 1, inside);
+        }
+        // The least number from the row's size on that is `offset` more than a multiple.
+        let pool = &mut env.pool;
+        let (size, m, o) = (self.extents[d + 1], pool.int(multiple), pool.int(offset));
+        let past = pool.sub(o, size);
+        let room = pool.modulo(past, m);
+        let pitch = pool.add(size, room);
+        self.extents[d + 1] = cora_ir::affine::normalize(pool, pitch);
     }
 
     fn reorder(&mut self, env: &mut Env, order: &[usize]) {

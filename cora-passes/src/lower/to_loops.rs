@@ -36,7 +36,15 @@ fn lower_op(env: &mut Env, op: &Op) -> Stmt {
     };
     let main = make_block(env, op, &loops, loops.len(), role);
     let wrap = |stmts: Vec<Stmt>, (var, extent): (VarId, ExprId)| {
-        vec![Stmt::For(For { var, stage: op.tensor, extent, kind: LoopKind::Serial, init: false, body: stmts })]
+        vec![Stmt::For(For {
+            var,
+            stage: op.tensor,
+            extent,
+            kind: LoopKind::Serial,
+            prefetch: vec![],
+            init: false,
+            body: stmts,
+        })]
     };
     let mut body = vec![Stmt::Block(main)];
     for &l in loops[spatial..].iter().rev() {
@@ -56,7 +64,7 @@ fn lower_op(env: &mut Env, op: &Op) -> Stmt {
 fn one_trip(env: &mut Env, op: &Op, body: Vec<Stmt>) -> Stmt {
     let var = env.new_var("once");
     let extent = env.pool.int(1);
-    Stmt::For(For { var, stage: op.tensor, extent, kind: LoopKind::Serial, init: false, body })
+    Stmt::For(For { var, stage: op.tensor, extent, kind: LoopKind::Serial, prefetch: vec![], init: false, body })
 }
 
 fn make_block(env: &mut Env, op: &Op, loops: &[(VarId, ExprId)], count: usize, role: BlockRole) -> Block {

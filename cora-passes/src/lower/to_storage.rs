@@ -39,6 +39,7 @@ pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Resu
         boxes: FxHashMap::default(),
         loops: Vec::new(),
         threads: Vec::new(),
+        in_grid: false,
         fault: None,
     };
     for t in m.env.tensors.ids() {
@@ -55,6 +56,7 @@ pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Resu
         } else {
             base
         };
+        cx.in_grid = is_grid(s);
         let mut body = Vec::new();
         cx.stmt(s, &mut body);
         let mut kernel = Kernel { name, body };
@@ -78,6 +80,12 @@ pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Resu
         buffers.push(buffer);
     }
     Ok(StorageModule { name: m.name.clone(), env: cx.env, buffers, tables: Vec::new(), kernels })
+}
+
+fn is_grid(s: &LoopStmt) -> bool {
+    let mut found = false;
+    s.walk(&mut |s| found |= matches!(s, LoopStmt::For(l) if l.kind.axis().is_some()));
+    found
 }
 
 /// The first loop that is offloaded.
@@ -126,6 +134,8 @@ pub(super) struct Lowering<'a> {
     pub(super) loops: Vec<(VarId, ExprId)>,
     /// The thread loops around.
     threads: Vec<(Axis, VarId)>,
+    /// Whether the nest has loops of a grid.
+    in_grid: bool,
     /// The first thing that cannot be lowered.
     fault: Option<Diagnostic>,
 }
@@ -433,6 +443,9 @@ impl Lowering<'_> {
                 let axis = l.kind.axis().filter(|a| a.is_thread());
                 self.threads.extend(axis.map(|a| (a, l.var)));
                 let mut body = Vec::new();
+                if !self.in_grid {
+                    self.prefetches(l, extent, &mut body);
+                }
                 for s in &l.body {
                     self.stmt(s, &mut body);
                 }

@@ -115,7 +115,7 @@ fn unroll(env: &mut Env, var: VarId, extent: ExprId, body: Vec<Stmt>, around: &m
 }
 
 /// Replaces variables; loops and lets below get fresh variables, so copies stay independent.
-fn substitute(env: &mut Env, s: &Stmt, map: &FxHashMap<VarId, ExprId>) -> Stmt {
+pub(super) fn substitute(env: &mut Env, s: &Stmt, map: &FxHashMap<VarId, ExprId>) -> Stmt {
     let sub = |env: &mut Env, e: ExprId| {
         let e = env.pool.substitute(e, map);
         cora_ir::affine::normalize(&mut env.pool, e)
@@ -133,6 +133,9 @@ fn substitute(env: &mut Env, s: &Stmt, map: &FxHashMap<VarId, ExprId>) -> Stmt {
         },
         Stmt::Let { var, value } => Stmt::Let { var: *var, value: sub(env, *value) },
         Stmt::Barrier => Stmt::Barrier,
+        Stmt::Prefetch { tensor, index, locality } => {
+            Stmt::Prefetch { tensor: *tensor, index: sub(env, *index), locality: *locality }
+        }
         Stmt::Gemm(g) => {
             let mut g = g.clone();
             g.map(&mut |e| sub(env, e));
@@ -254,6 +257,11 @@ fn vector_stmt(env: &mut Env, l: &Lanes, s: &Stmt, mask: Option<ExprId>, out: &m
             out.push(Stmt::Let { var: *var, value: *value });
         }
         Stmt::Gemm(_) | Stmt::Barrier => return None,
+        // The line of the first lane.
+        Stmt::Prefetch { .. } => {
+            let zero = env.pool.int(0);
+            out.push(substitute(env, s, &[(l.var, zero)].into_iter().collect()));
+        }
         Stmt::Store { tensor, index, value, mask: own } => {
             if own.is_some() || env.pool.ty(*value).lanes != 1 || env.pool.ty(*index).lanes != 1 {
                 return None;

@@ -82,15 +82,23 @@ pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Re
 /// and inside.
 pub fn unroll(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
-    let l = serial_loop(m, &path, target)?;
+    check_copies(m, &path, target)?;
+    let l = loop_at_mut(&mut m.body, &path);
+    l.kind = LoopKind::Unroll;
     let stage = l.stage;
+    place_init(m, stage);
+    Ok(())
+}
+
+/// Whether a serial loop's iterations can be written out one by one.
+///
+/// # Errors
+/// `E0411` not serial, `E0442` no constant bound on the extent, one above 1024, or too many copies with the loops
+/// around and inside.
+pub(super) fn check_copies(m: &LoopModule, path: &Path, target: &LoopRef) -> Result<(), Diagnostic> {
+    let l = serial_loop(m, path, target)?;
     match m.env.pool.constant_bound(l.extent) {
-        Some(b) if b <= MAX_COPIES => {
-            check_copies(m, &path, target, b)?;
-            loop_at_mut(&mut m.body, &path).kind = LoopKind::Unroll;
-            place_init(m, stage);
-            Ok(())
-        }
+        Some(b) if b <= MAX_COPIES => check_product(m, path, target, b),
         _ => Err(Diagnostic::new(
             "E0442",
             format!(
@@ -103,7 +111,7 @@ pub fn unroll(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
 }
 
 /// Copies multiply along a nest.
-fn check_copies(m: &LoopModule, path: &Path, target: &LoopRef, own: i64) -> Result<(), Diagnostic> {
+fn check_product(m: &LoopModule, path: &Path, target: &LoopRef, own: i64) -> Result<(), Diagnostic> {
     let of = |l: &For| match l.kind {
         LoopKind::Unroll => m.env.pool.constant_bound(l.extent).unwrap_or(1).max(1),
         _ => 1,

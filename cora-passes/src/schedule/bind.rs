@@ -8,12 +8,14 @@
 //! Block loops are the outermost of their nest. Thread loops stand anywhere inside, in as many places
 //! as there are stages; what stands outside them every thread runs. A statement after a thread loop
 //! sees what all its threads wrote: barriers are placed when storage is lowered (`place-barriers`).
-//! `warp` is `thread.y`, whose iterations are warps where `thread.x` has their 32 lanes. `vthread`
-//! unrolls: each thread runs all iterations, interleaved where nothing has to be waited for.
+//! `warp` is `thread.y`, whose iterations are warps where `thread.x` has their 32 lanes.
+//!
+//! `vthread`, on a CPU as in a grid: each worker or thread runs all iterations side by side, statement by statement
+//! (`virtual-threads`), with buffers of their own. Independent chains of computation then hide each other's latency.
 //!
 //! Requires: a serial loop. Ensures: only its kind changes.
 
-use super::annotate::unroll;
+use super::annotate::check_copies;
 use super::tree::{enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
 use cora_ir::loops::{Axis, Block, For, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{Binding, LoopRef};
@@ -30,7 +32,7 @@ pub const MAX_THREADS: i64 = 1024;
 /// has, `E0447` a thread loop without a constant bound of at most 1024.
 pub fn bind(m: &mut LoopModule, target: &LoopRef, to: Binding) -> Result<(), Diagnostic> {
     let axis = match to {
-        Binding::Virtual => return unroll(m, target),
+        Binding::Virtual => return virtual_thread(m, target),
         Binding::Warp => Axis::ThreadY,
         Binding::Axis(axis) => axis,
     };
@@ -59,6 +61,17 @@ pub fn bind(m: &mut LoopModule, target: &LoopRef, to: Binding) -> Result<(), Dia
     check_independent(m, l, target)?;
     let stage = l.stage;
     loop_at_mut(&mut m.body, &path).kind = LoopKind::Bound(axis);
+    place_init(m, stage);
+    Ok(())
+}
+
+/// Makes a loop's iterations virtual threads.
+fn virtual_thread(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
+    let path = find_loop(m, target)?;
+    let stage = loop_at(&m.body, &path).stage;
+    check_copies(m, &path, target)?;
+    check_independent(m, loop_at(&m.body, &path), target)?;
+    loop_at_mut(&mut m.body, &path).kind = LoopKind::Virtual;
     place_init(m, stage);
     Ok(())
 }

@@ -351,7 +351,15 @@ fn copy_stage(env: &mut Env, source: TensorId, layout: &[LayoutDim], fixed: &[Ex
     };
     let mut nest = Stmt::Block(block);
     for (var, extent) in loops.into_iter().rev() {
-        nest = Stmt::For(For { var, stage: new, extent, kind: LoopKind::Serial, init: false, body: vec![nest] });
+        nest = Stmt::For(For {
+            var,
+            stage: new,
+            extent,
+            kind: LoopKind::Serial,
+            prefetch: vec![],
+            init: false,
+            body: vec![nest],
+        });
     }
     (new, nest)
 }

@@ -14,8 +14,7 @@ use super::defined::is_defined;
 use super::readers::{Access, Reader, collect_readers, mark_conditional, reads_attached, shared_mask};
 use super::region::{bound_above, range_over};
 use super::tree::{
-    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below,
-    steered_by,
+    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below, steered_by,
 };
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, interval};
@@ -152,7 +151,7 @@ fn masked(env: &mut Env, stage: TensorId, nest: Stmt, mask: &[ExprId]) -> Stmt {
     let holds = env.pool.all(mask.iter().copied());
     let (one, zero) = (env.pool.int(1), env.pool.int(0));
     let extent = env.pool.select(holds, one, zero);
-    Stmt::For(For { var, stage, extent, kind: LoopKind::Serial, init: false, body: vec![nest] })
+    Stmt::For(For { var, stage, extent, kind: LoopKind::Serial, prefetch: vec![], init: false, body: vec![nest] })
 }
 
 /// The positions of one dimension that are read.
@@ -288,12 +287,28 @@ fn shift_min(env: &mut Env, e: ExprId) -> ExprId {
 fn wrap(env: &mut Env, stage: TensorId, block: Block, loops: &[(VarId, ExprId)]) -> Stmt {
     let mut stmt = Stmt::Block(block);
     for &(var, extent) in loops.iter().rev() {
-        stmt = Stmt::For(For { var, stage, extent, kind: LoopKind::Serial, init: false, body: vec![stmt] });
+        stmt = Stmt::For(For {
+            var,
+            stage,
+            extent,
+            kind: LoopKind::Serial,
+            prefetch: vec![],
+            init: false,
+            body: vec![stmt],
+        });
     }
     if loops.is_empty() {
         let var = env.new_var("once");
         let extent = env.pool.int(1);
-        stmt = Stmt::For(For { var, stage, extent, kind: LoopKind::Serial, init: false, body: vec![stmt] });
+        stmt = Stmt::For(For {
+            var,
+            stage,
+            extent,
+            kind: LoopKind::Serial,
+            prefetch: vec![],
+            init: false,
+            body: vec![stmt],
+        });
     }
     stmt
 }

@@ -10,11 +10,11 @@
 //! Requires: serial loops, each the only statement of the one before. Ensures: the same iterations
 //! in the same order. With bulk padding the surplus iterations are masked by a predicate.
 
-use super::tree::{
-    Path, add_predicate, check_fresh_loop, clamp_surplus, enclosing, find_loop, is_condition, loop_at, loop_at_mut,
-    place_init, remove_inits, runs, substitute,
-};
 use super::MAX_PADDING;
+use super::tree::{
+    Path, add_predicate, check_fresh_loop, check_no_prefetch, clamp_surplus, enclosing, find_loop, is_condition,
+    loop_at, loop_at_mut, place_init, remove_inits, runs, substitute,
+};
 use crate::lower::layout::{Layout, sizes};
 use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
@@ -48,6 +48,17 @@ pub fn fuse(m: &mut LoopModule, loops: &[LoopRef], name: &str, pad: i64) -> Resu
     Ok(())
 }
 
+/// The first tensor that an extent reads.
+fn read_by(pool: &cora_ir::ExprPool, extent: ExprId) -> Option<cora_ir::TensorId> {
+    let mut found = None;
+    pool.walk(extent, &mut |_, n| {
+        if let cora_ir::Expr::Load { tensor, .. } = n {
+            found = found.or(Some(*tensor));
+        }
+    });
+    found
+}
+
 fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Result<(), Diagnostic> {
     let top: Path = find_loop(m, &refs[0])?;
     let stage = loop_at(&m.body, &top).stage;
@@ -67,6 +78,7 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
             }
         }
         let l = loop_at(&m.body, &here);
+        check_no_prefetch(l, r)?;
         if l.kind != LoopKind::Serial {
             return Err(Diagnostic::new(
                 "E0411",
@@ -81,12 +93,14 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
             )
             .hint("fuse the loops inside it, or attach the stage where no mask applies"));
         }
-        if m.env.pool.any(l.extent, &mut |n| matches!(n, cora_ir::Expr::Load { .. })) {
+        if let Some(t) = read_by(&m.env.pool, l.extent) {
+            let t = &m.env.tensors[t].name;
             return Err(Diagnostic::new(
                 "E0424",
-                format!("the extent of loop `{}.{}` reads a tensor, so no table of it can be built", r.stage, r.name),
+                format!("loop `{}.{}` cannot be fused: its extent reads an element of `{t}`", r.stage, r.name),
             )
-            .hint("fuse loops whose extents depend on parameters, lengths and outer loops only"));
+            .note("the table of a fused loop is built from parameters and lengths, before any tensor has elements")
+            .hint("fuse the loops whose extents depend on parameters, lengths and loops outside them only"));
         }
         nest.push(For { body: Vec::new(), ..l.clone() });
     }

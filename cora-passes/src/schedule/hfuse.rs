@@ -14,8 +14,8 @@
 //! Ensures: the same iterations in the same order.
 
 use super::tree::{
-    Path, body_at_mut, check_fresh_loop, find_loop, loop_at, place_init, reads_below, remove_init, stages_of,
-    substitute, writes_below,
+    Path, body_at_mut, check_fresh_loop, check_no_prefetch, find_loop, loop_at, place_init, reads_below, remove_init,
+    stages_of, substitute, writes_below,
 };
 use crate::lower::sign::as_size;
 use cora_ir::affine::normalize;
@@ -53,6 +53,7 @@ fn fuse(m: &mut LoopModule, refs: &[LoopRef], name: &str) -> Result<(), Diagnost
     let mut inside = Vec::new();
     for r in refs {
         let l = loop_at(&m.body, &find_loop(m, r)?);
+        check_no_prefetch(l, r)?;
         if l.kind != LoopKind::Serial {
             return Err(Diagnostic::new("E0411", format!("loop `{}` is already {}", show(r), l.kind.name()))
                 .hint("fuse loops before they are made parallel, vector or unrolled"));
@@ -186,10 +187,11 @@ fn join(m: &mut LoopModule, stage: TensorId, loops: Vec<For>, name: &str) -> For
             stage: l.stage,
             extent,
             kind: LoopKind::Serial,
+            prefetch: vec![],
             init: false,
             body: inner,
         }));
         start = end;
     }
-    For { var, stage, extent: start, kind: LoopKind::Serial, init: false, body }
+    For { var, stage, extent: start, kind: LoopKind::Serial, prefetch: vec![], init: false, body }
 }

@@ -7,6 +7,7 @@ pub mod cache_write;
 pub mod compute_at;
 pub mod compute_inline;
 mod defined;
+pub mod double_buffer;
 mod formula;
 pub mod fuse;
 pub mod fuse_dims;
@@ -17,6 +18,7 @@ pub mod op_split;
 pub mod pad;
 mod parts;
 pub mod peel;
+pub mod prefetch;
 pub(crate) mod readers;
 pub mod region;
 pub mod relax;
@@ -27,6 +29,7 @@ pub mod reorder_dims;
 pub mod rfactor;
 pub mod split;
 pub mod split_dim;
+pub mod storage_align;
 pub mod tile;
 pub mod tree;
 
@@ -61,7 +64,7 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
 /// Every extent, binding and predicate is small enough to be walked, proved about and written out.
 ///
 /// # Errors
-/// `E0412` one is not.
+/// `E0414` one is not.
 fn check_sizes(m: &LoopModule) -> Result<(), Diagnostic> {
     let mut memo = rustc_hash::FxHashMap::default();
     let mut most = 0;
@@ -75,7 +78,7 @@ fn check_sizes(m: &LoopModule) -> Result<(), Diagnostic> {
     if most <= MAX_INDEX_SIZE {
         return Ok(());
     }
-    Err(Diagnostic::new("E0412", format!("after this step an index would take {most} operations"))
+    Err(Diagnostic::new("E0414", format!("after this step an index would take {most} operations"))
         .note(format!("at most {MAX_INDEX_SIZE}; each change of order or fusion of loops that were changed before puts one expression into another"))
         .hint("change the order of a loop once, and fuse fewer loops that are themselves fused"))
 }
@@ -113,6 +116,13 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
         StepKind::Hfuse { loops, name } => hfuse::hfuse(m, loops, name),
         StepKind::Tile { stage, loops, names } => tile::tile(m, stage, loops, names),
         StepKind::Offload { target } => offload::offload(m, target),
+        StepKind::Prefetch { stage, tensor, at, distance, locality } => {
+            prefetch::prefetch(m, stage, tensor, at, (*distance, *locality))
+        }
+        StepKind::DoubleBuffer { stage } => double_buffer::double_buffer(m, stage),
+        StepKind::StorageAlign { tensor, dim, multiple, offset } => {
+            storage_align::storage_align(m, tensor, dim, *multiple, *offset)
+        }
         StepKind::Peel { target } => peel::peel(m, target),
     }
 }

@@ -61,7 +61,7 @@ fn split_one(m: &mut LoopModule, target: &LoopRef, at: &Formula) -> Result<(), D
     let path = find_loop(m, target)?;
     let shown = format!("{}.{}", target.stage, target.name);
     let kind = loop_at(&m.body, &path).kind;
-    if matches!(kind, LoopKind::Vector | LoopKind::Unroll) {
+    if matches!(kind, LoopKind::Vector | LoopKind::Unroll | LoopKind::Virtual) {
         return Err(Diagnostic::new("E0411", format!("loop `{shown}` is already {}", kind.name()))
             .hint("split the operator before its loops become vector or unrolled"));
     }

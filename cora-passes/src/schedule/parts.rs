@@ -8,7 +8,7 @@
 //! never stored. A buffer that only the copied statements use becomes a buffer of the part.
 
 use super::tree::{reads_below, stages_of, writes_below};
-use cora_ir::loops::{For, Iter, LoopModule, Stmt};
+use cora_ir::loops::{For, Iter, LoopModule, Prefetch, Stmt};
 use cora_ir::schedule::StepKind;
 use cora_ir::text::{parse_step, print_step};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, Tensor, TensorId, VarId};
@@ -95,8 +95,9 @@ pub(super) fn declare(m: &mut LoopModule, stmts: &[Stmt], name: &str) -> Result<
 /// of a part.
 fn enter(m: &mut LoopModule, stmts: &[Stmt], tensor: Tensor) -> Result<TensorId, Diagnostic> {
     let Some(there) = m.env.tensor_named(&tensor.name) else { return Ok(m.env.tensors.push(tensor)) };
-    let used =
-        [stmts, &m.body].iter().any(|b| reads_below(&m.env.pool, b).contains(&there) || writes_below(b).contains(&there));
+    let used = [stmts, &m.body]
+        .iter()
+        .any(|b| reads_below(&m.env.pool, b).contains(&there) || writes_below(b).contains(&there));
     if used || m.env.tensors[there].role != Role::Temp || stages_of(&m.body).contains(&there) {
         return Err(Diagnostic::new("E0460", format!("there already is a tensor or stage `{}`", tensor.name))
             .note("the parts of a stage are called after it, `.main` and `.tail`")
@@ -157,7 +158,12 @@ impl Copier<'_> {
                 let v = self.env.pool.var(var);
                 self.vars.insert(l.var, v);
                 let body = l.body.iter().map(|s| self.stmt(s)).collect();
-                Stmt::For(For { var, stage: self.part.stage(l.stage), extent, body, ..*l })
+                let prefetch = l.prefetch.iter().map(|p| {
+                    let (stage, tensor) = (self.part.stage(p.stage), self.part.buffer(p.tensor));
+                    Prefetch { stage, tensor, ..*p }
+                });
+                let prefetch = prefetch.collect();
+                Stmt::For(For { var, stage: self.part.stage(l.stage), extent, prefetch, body, ..*l })
             }
             Stmt::Block(b) => {
                 let mut iters: FxHashMap<VarId, ExprId> = FxHashMap::default();

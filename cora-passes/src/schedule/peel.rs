@@ -67,7 +67,7 @@ enum Fact {
 fn peel_loop(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
     let kind = loop_at(&m.body, &path).kind;
-    if matches!(kind, LoopKind::Vector | LoopKind::Unroll) {
+    if matches!(kind, LoopKind::Vector | LoopKind::Unroll | LoopKind::Virtual) {
         return Err(Diagnostic::new(
             "E0411",
             format!("loop `{}.{}` is already {}", target.stage, target.name, kind.name()),
@@ -289,7 +289,15 @@ fn choose(m: &mut LoopModule, path: &Path, l: &For, tiles: &[Tile]) -> Result<()
     let (yes, no) = (m.env.pool.select(full, one, zero), m.env.pool.select(full, zero, one));
     let once = |m: &mut LoopModule, extent: ExprId, body: Vec<Stmt>| {
         let var = m.env.new_var("once");
-        vec![Stmt::For(For { var, stage: l.stage, extent, kind: LoopKind::Serial, init: false, body })]
+        vec![Stmt::For(For {
+            var,
+            stage: l.stage,
+            extent,
+            kind: LoopKind::Serial,
+            prefetch: vec![],
+            init: false,
+            body,
+        })]
     };
     let mut main = l.body.clone();
     make_full(&mut m.env, &mut main, tiles);
@@ -299,7 +307,7 @@ fn choose(m: &mut LoopModule, path: &Path, l: &For, tiles: &[Tile]) -> Result<()
     let tail = once(m, no, tail);
     let inside = [path.as_slice(), &[0]].concat();
     // The body as one statement, which the two parts replace.
-    let whole = For { body: l.body.clone(), var: m.env.new_var("once"), extent: one, ..*l };
+    let whole = For { body: l.body.clone(), var: m.env.new_var("once"), extent: one, prefetch: vec![], ..*l };
     *body_at_mut(&mut m.body, path) = vec![Stmt::For(whole)];
     replace(m, &inside, [main, tail])
 }
@@ -322,9 +330,12 @@ fn check_number(m: &LoopModule, whole: &Stmt) -> Result<(), Diagnostic> {
         stages.sort_unstable();
         stages.dedup();
         if stages.len() >= MAX_PARTS {
-            return Err(Diagnostic::new("E0413", format!("`{}` is in {} parts already", m.env.tensors[t].name, stages.len()))
-                .note(format!("at most {MAX_PARTS}; with each point, every part that there is by then becomes two"))
-                .hint("split at fewer points"));
+            return Err(Diagnostic::new(
+                "E0415",
+                format!("`{}` is in {} parts already", m.env.tensors[t].name, stages.len()),
+            )
+            .note(format!("at most {MAX_PARTS}; with each point, every part that there is by then becomes two"))
+            .hint("split at fewer points"));
         }
     }
     Ok(())

@@ -112,7 +112,7 @@ pub fn relax_register_tails(m: &mut LoopModule) {
         s.walk(&mut |s| {
             if let Stmt::For(l) = s
                 && !l.init
-                && matches!(l.kind, LoopKind::Vector | LoopKind::Unroll)
+                && matches!(l.kind, LoopKind::Vector | LoopKind::Unroll | LoopKind::Virtual)
                 && m.env.tensors[written_by(m, l.stage)].scope == Scope::Reg
                 && m.env.pool.as_int(l.extent).is_none()
             {

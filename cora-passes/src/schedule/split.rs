@@ -9,7 +9,8 @@
 //! tail at all where the factor is proved to divide the extent.
 
 use super::tree::{
-    add_predicate, check_fresh_loop, clamp_surplus, find_loop, loop_at, loop_at_mut, place_init, substitute,
+    add_predicate, check_fresh_loop, check_no_prefetch, clamp_surplus, find_loop, loop_at, loop_at_mut, place_init,
+    substitute,
 };
 use super::{MAX_FACTOR, MAX_PADDING};
 use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
@@ -76,6 +77,7 @@ pub fn split(
         )
         .hint("split it before it is made parallel, vector or unrolled"));
     }
+    check_no_prefetch(l, target)?;
     for n in [names.0, names.1] {
         if n != target.name {
             check_fresh_loop(m, stage, n)?;
@@ -113,7 +115,8 @@ pub fn split(
         let cond = m.env.pool.lt(value, extent);
         add_predicate(&m.env.pool, &mut body, cond);
     }
-    let inner_loop = For { var: inner, stage, extent: inner_extent, kind: LoopKind::Serial, init: false, body };
+    let inner_loop =
+        For { var: inner, stage, extent: inner_extent, kind: LoopKind::Serial, prefetch: vec![], init: false, body };
     let l = loop_at_mut(&mut m.body, &path);
     *l = For { var: outer, extent: outer_extent, body: vec![Stmt::For(inner_loop)], ..l.clone() };
     place_init(m, stage);

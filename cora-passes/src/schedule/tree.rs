@@ -132,6 +132,18 @@ pub fn check_fresh_loop(m: &LoopModule, stage: TensorId, name: &str) -> Result<(
     Ok(())
 }
 
+/// Refuses to change the iterations of a loop that says what they prefetch.
+pub fn check_no_prefetch(l: &For, r: &LoopRef) -> Result<(), Diagnostic> {
+    if l.prefetch.is_empty() {
+        return Ok(());
+    }
+    Err(Diagnostic::new(
+        "E0411",
+        format!("loop `{}.{}` already prefetches some of its iterations ahead", r.stage, r.name),
+    )
+    .hint("prefetch after loops are split and fused"))
+}
+
 /// Replaces loop variables in extents, bindings and predicates below.
 pub fn substitute(pool: &mut ExprPool, stmts: &mut [Stmt], map: &FxHashMap<VarId, ExprId>) {
     for s in stmts {
@@ -342,6 +354,7 @@ fn build_init(env: &mut Env, update: &Block, combiner: cora_ir::Combiner, inner:
         stage: update.stage,
         kind: if matches!(l.kind, LoopKind::Parallel | LoopKind::Offload) { LoopKind::Serial } else { l.kind },
         init: true,
+        prefetch: vec![],
         ..l.clone()
     });
     let spatial: Vec<For> = spatial.collect();
@@ -374,7 +387,7 @@ pub fn in_own_loops(env: &mut Env, block: Block, loops: &[For]) -> Stmt {
         let extent = env.pool.substitute(l.extent, &vars);
         let e = env.pool.var(var);
         vars.insert(l.var, e);
-        own.push(For { var, extent, body: Vec::new(), ..*l });
+        own.push(For { var, extent, body: Vec::new(), prefetch: vec![], ..*l });
     }
     let mut stmt = Stmt::Block(block);
     substitute(&mut env.pool, std::slice::from_mut(&mut stmt), &vars);

@@ -30,6 +30,9 @@ pub fn kind_name(s: &StepKind) -> &'static str {
         StepKind::Bind { .. } => "bind",
         StepKind::Peel { .. } => "peel",
         StepKind::Offload { .. } => "offload",
+        StepKind::Prefetch { .. } => "prefetch",
+        StepKind::DoubleBuffer { .. } => "double_buffer",
+        StepKind::StorageAlign { .. } => "storage_align",
         StepKind::Remap { .. } => "remap",
         StepKind::OpSplit { .. } => "op_split",
         StepKind::Hfuse { .. } => "hfuse",
@@ -60,11 +63,16 @@ impl<'r> Proposer<'r> {
             31..41 => self.reorder(m, &stages),
             41..49 => self.vectorize(m, &stages),
             49..53 => self.unroll(m, &stages),
-            53..58 => {
+            53..57 => {
                 let (stage, paths) = self.nest(m, &stages)?;
                 let at = if self.rng.random_bool(0.9) { 0 } else { self.rng.random_range(0..paths.len()) };
                 Some(StepKind::Parallel { target: reference(m, stage, &paths[at]) })
             }
+            57 => match self.rng.random_range(0..3) {
+                0 => self.prefetch(m),
+                1 => self.double_buffer(m, &stages),
+                _ => Some(StepKind::Bind { target: self.any_loop(m, &stages)?, to: Binding::Virtual }),
+            },
             58..59 => Some(StepKind::Peel { target: self.any_loop(m, &stages)? }),
             59..60 => self.parts(m, &stages),
             60..63 => Some(StepKind::PadLoop { target: self.any_loop(m, &stages)?, multiple: self.multiple() }),
@@ -192,6 +200,23 @@ impl<'r> Proposer<'r> {
         }
     }
 
+    fn prefetch(&mut self, m: &LoopModule) -> Option<StepKind> {
+        let all = blocks(m);
+        let (path, b) = all.choose(self.rng)?;
+        let read = reads_below(&m.env.pool, std::slice::from_ref(&Stmt::Block((*b).clone())));
+        let (tensor, stage) = (name(m, *read.choose(self.rng)?), name(m, b.stage));
+        let at = loop_ref(m, enclosing(&m.body, path).choose(self.rng)?);
+        let distance = self.rng.random_range(1..4);
+        Some(StepKind::Prefetch { stage, tensor, at, distance, locality: self.rng.random_range(0..4) })
+    }
+
+    /// Buffers in loops, mostly.
+    fn double_buffer(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
+        let local: Vec<TensorId> = stages.iter().copied().filter(|&t| m.env.tensors[t].scope == Scope::Local).collect();
+        let stage = *local.choose(self.rng).or(stages.choose(self.rng))?;
+        Some(StepKind::DoubleBuffer { stage: name(m, stage) })
+    }
+
     /// A loop around a sum of products, mostly.
     fn offload(&mut self, m: &LoopModule) -> Option<StepKind> {
         let products: Vec<(Path, &Block)> = blocks(m)
@@ -254,7 +279,12 @@ impl<'r> Proposer<'r> {
         let own = m.env.tensors[t].dims.iter().map(|d| d.name.clone()).collect();
         let dims = cora_ir::layout::stored_names(&m.env.tensors[t].layout, own)?;
         let tensor = name(m, t);
-        match self.rng.random_range(0..3) {
+        match self.rng.random_range(0..4) {
+            3 => {
+                let multiple = self.multiple();
+                let (dim, offset) = (dims.choose(self.rng)?.clone(), self.rng.random_range(0..multiple));
+                Some(StepKind::StorageAlign { tensor, dim, multiple, offset })
+            }
             0 => {
                 let dim = dims.choose(self.rng)?.clone();
                 let (outer, inner) = (self.fresh("o"), self.fresh("i"));

@@ -8,7 +8,7 @@ use crate::types::{BinOp, Literal};
 
 fn for_loop(env: &Env, stage: TensorId, var: ExprId, extent: ExprId, body: Vec<Stmt>) -> Stmt {
     let var = env.pool.as_var(var).unwrap();
-    Stmt::For(For { var, stage, extent, kind: LoopKind::Serial, init: false, body })
+    Stmt::For(For { var, stage, extent, kind: LoopKind::Serial, prefetch: vec![], init: false, body })
 }
 
 fn block(t: TensorId, role: BlockRole, index: &[ExprId], value: ExprId, predicate: &[ExprId]) -> Stmt {

@@ -63,7 +63,15 @@ fn loop_dialect_speed() {
             Stmt::Block(Block { stage: c, role, continues: false, iters, predicate, tensor: c, index, value })
         };
         let nest = |var, body| {
-            Stmt::For(For { var, stage: c, extent: size, kind: LoopKind::Serial, init: false, body: vec![body] })
+            Stmt::For(For {
+                var,
+                stage: c,
+                extent: size,
+                kind: LoopKind::Serial,
+                prefetch: vec![],
+                init: false,
+                body: vec![body],
+            })
         };
         let (init, update) = (block(BlockRole::Init, zero), block(BlockRole::Update(Combiner::Sum), term));
         let order = if spatial_inside { [i, k, j] } else { [i, j, k] };

@@ -5,7 +5,7 @@ use crate::env::{Dim, Env, Param, Role, Scope, Tensor, TensorDim, Uf, UfDef};
 use crate::graph::{Graph, Op};
 use crate::ids::{ExprId, ParamId, TensorId, UfId, VarId};
 use crate::layout::LayoutStep;
-use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
+use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Prefetch, Stmt};
 use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, Remap, Schedule, Span, Step, StepKind, Tail};
 use crate::storage::{self, Buffer, Gemm, Kernel, Matrix, StorageModule, Table};
 use crate::types::{BinOp, Combiner, Literal, ScalarType, UnOp};
@@ -120,6 +120,8 @@ impl Gen {
         let steps = (0..1 + self.rng.below(3)).map(|n| match n {
             0 => LayoutStep::Split { dim: 0, factor: 4, outer: self.name(), inner: self.name() },
             1 => LayoutStep::Fuse { first: 1, count: 2, name: self.name() },
+            _ if self.rng.chance(30) => LayoutStep::Align { dim: 0, multiple: 16, offset: self.rng.pick(&[0, 4]) },
+            _ if self.rng.chance(30) => LayoutStep::Double,
             _ => LayoutStep::Reorder { order: vec![1, 0, 2] },
         });
         steps.collect()
@@ -232,7 +234,12 @@ impl Gen {
             let var = self.bind();
             let body = (0..self.rng.below(3)).map(|_| self.loop_stmt(depth - 1)).collect();
             let kind = self.rng.pick(&LoopKind::ALL);
-            Stmt::For(For { var, stage, extent, kind, init: self.rng.chance(20), body })
+            let mut prefetch = Vec::new();
+            if self.rng.chance(20) {
+                let (stage, tensor) = (self.rng.pick(&self.tensors), self.rng.pick(&self.tensors));
+                prefetch.push(Prefetch { stage, tensor, distance: 2, locality: 3 });
+            }
+            Stmt::For(For { var, stage, extent, kind, prefetch, init: self.rng.chance(20), body })
         } else {
             let iters = (0..self.rng.below(3)).map(|_| {
                 let kind = self.rng.pick(&[IterKind::Spatial, IterKind::Reduce]);
@@ -307,6 +314,9 @@ impl Gen {
                     row: self.expr(2, true),
                     column: self.expr(1, true),
                 });
+                if self.rng.chance(30) {
+                    return storage::Stmt::Prefetch { tensor: c.tensor, index: c.offset, locality: 2 };
+                }
                 storage::Stmt::Gemm(Box::new(Gemm { sizes, c, a, b, accumulate: self.rng.chance(50) }))
             }
             3 => {
@@ -346,7 +356,7 @@ impl Gen {
         }
         for _ in 0..self.rng.below(3) {
             let name = self.name();
-            let kinds: Vec<StepKind> = (0..26).map(|i| self.step(i)).collect();
+            let kinds: Vec<StepKind> = (0..29).map(|i| self.step(i)).collect();
             let steps = kinds.into_iter().map(|kind| Step { kind, span: Span::default() }).collect();
             g.schedules.push(Schedule { name, steps });
         }
@@ -423,7 +433,13 @@ impl Gen {
                 names: vec![name, at.stage],
             },
             24 => StepKind::Relax { target: at, zero: self.rng.below(2) == 0 },
-            _ => StepKind::Offload { target: at },
+            25 => StepKind::Offload { target: at },
+            26 => {
+                let locality = self.rng.pick(&[0, 3]);
+                StepKind::Prefetch { stage, tensor: name, at, distance: multiple, locality }
+            }
+            27 => StepKind::DoubleBuffer { stage },
+            _ => StepKind::StorageAlign { tensor: stage, dim: name, multiple, offset: self.rng.pick(&[0, 3]) },
         }
     }
 }

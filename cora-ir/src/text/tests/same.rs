@@ -177,9 +177,16 @@ fn storage_bodies(s: &mut Same<'_>, a: &[storage::Stmt], b: &[storage::Stmt]) {
                 s.var(*v, *var);
                 s.expr(*e, *value);
             }
+            (Stmt::Prefetch { tensor: t, index: i, locality: l }, Stmt::Prefetch { tensor, index, locality }) => {
+                assert_eq!(l, locality);
+                s.tensor(*t, *tensor);
+                s.expr(*i, *index);
+            }
             (Stmt::Gemm(x), Stmt::Gemm(y)) => {
                 assert_eq!(x.accumulate, y.accumulate);
-                [(&x.c, &y.c), (&x.a, &y.a), (&x.b, &y.b)].map(|(x, y)| s.tensor(x.tensor, y.tensor));
+                for (x, y) in [(&x.c, &y.c), (&x.a, &y.a), (&x.b, &y.b)] {
+                    s.tensor(x.tensor, y.tensor);
+                }
                 s.exprs(&x.exprs(), &y.exprs());
             }
             (Stmt::Store { tensor: t, index: i, value: v, mask: m }, Stmt::Store { tensor, index, value, mask }) => {

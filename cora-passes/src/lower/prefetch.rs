@@ -1,0 +1,162 @@
+//! What a loop asks the caches for, as statements at the beginning of its body.
+//!
+//! ```text
+//! for %k in 0..K prefetch @S @A 2 { .. @A[%k, %j] .. for %j in 0..64 .. }
+//!   =>  for %k in 0..K { if %k + 2 < K { for %l in 0..4 { prefetch @A[(%k + 2) * 64 + %l * 16] } } .. }
+//! ```
+//!
+//! The address is that of the read with the loop's variable moved on; the condition makes every function in it be called
+//! where it is defined. Loops inside that the index uses are run again, the one with the smallest stride once a cache line.
+
+use super::to_storage::Lowering;
+use crate::schedule::prefetch::{Read, readers, reads};
+use cora_ir::affine::{normalize, poly};
+use cora_ir::loops::{Block, For, LoopKind, Prefetch};
+use cora_ir::storage::Stmt;
+use cora_ir::{ExprId, VarId};
+use rustc_hash::FxHashMap;
+
+/// Bytes of a cache line on every processor that there is code for.
+const LINE: i64 = 64;
+
+/// Loops of at most so many iterations are unrolled.
+const UNROLL: i64 = 8;
+
+impl Lowering<'_> {
+    /// The prefetches at the beginning of an iteration of `l`, which is the innermost of the loops around.
+    pub(super) fn prefetches(&mut self, l: &For, extent: ExprId, out: &mut Vec<Stmt>) {
+        let mut seen = Vec::new();
+        for p in &l.prefetch {
+            for (block, loops) in readers(l, p.stage) {
+                for read in reads(&self.env.pool, block, p.tensor) {
+                    let stmts = self.ahead((l, extent), p, (block, &loops), &read, &mut seen);
+                    out.extend(stmts);
+                }
+            }
+        }
+    }
+
+    fn ahead(
+        &mut self,
+        (l, extent): (&For, ExprId),
+        p: &Prefetch,
+        (block, loops): (&Block, &[&For]),
+        (index, guard): &Read,
+        seen: &mut Vec<(Prefetch, Vec<ExprId>)>,
+    ) -> Option<Stmt> {
+        let bound: FxHashMap<VarId, ExprId> = block.iters.iter().map(|i| (i.var, i.binding)).collect();
+        let index: Vec<ExprId> = index.iter().map(|&e| self.env.pool.substitute(e, &bound)).collect();
+        let key = (p.clone(), index.clone());
+        if seen.contains(&key) {
+            return None;
+        }
+        seen.push(key);
+        let used = self.used(&index, loops);
+        // A name for the iteration that is asked for, whose range is that of the loop.
+        let then = self.env.new_var(self.env.vars[l.var].name.clone());
+        let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
+        map.insert(l.var, self.env.pool.var(then));
+        let outer = self.loops.len();
+        self.loops.push((then, extent));
+        let mut inner: Vec<(VarId, ExprId)> = Vec::new();
+        for l in used.iter().filter_map(|&v| loops.iter().find(|l| l.var == v)) {
+            let e = self.env.pool.substitute(l.extent, &map);
+            let e = self.value(e, &mut FxHashMap::default());
+            let e = self.simplifier.simplify(&mut self.env, &self.loops, e);
+            let var = self.env.new_var(self.env.vars[l.var].name.clone());
+            map.insert(l.var, self.env.pool.var(var));
+            inner.push((var, e));
+            self.loops.push((var, e));
+        }
+        let conds = self.conditions(block, *guard, (&bound, &map), loops, &used);
+        let index: Vec<ExprId> = index.iter().map(|&e| self.env.pool.substitute(e, &map)).collect();
+        let index: Vec<ExprId> = index.into_iter().map(|e| self.value(e, &mut FxHashMap::default())).collect();
+        let at = self.flat(p.tensor, &index);
+        self.loops.truncate(outer);
+        let at = self.by_lines(p, at, &mut inner);
+        let mut stmt = Stmt::Prefetch { tensor: p.tensor, index: at, locality: p.locality };
+        if !conds.is_empty() {
+            stmt = Stmt::If { cond: self.env.pool.all(conds), then: vec![stmt], other: Vec::new() };
+        }
+        for (var, extent) in inner.into_iter().rev() {
+            let few = self.env.pool.constant_bound(extent).is_some_and(|n| n <= UNROLL);
+            let kind = if few { LoopKind::Unroll } else { LoopKind::Serial };
+            stmt = Stmt::For { var, extent, kind, body: vec![stmt] };
+        }
+        Some(self.moved(stmt, (l.var, then), p.distance, extent))
+    }
+
+    /// The loops that the index depends on, outermost first.
+    fn used(&self, index: &[ExprId], loops: &[&For]) -> Vec<VarId> {
+        let mut used: Vec<VarId> = Vec::new();
+        for (n, l) in loops.iter().enumerate().rev() {
+            let inside = loops[n + 1..].iter().filter(|x| used.contains(&x.var)).map(|x| x.extent);
+            if index.iter().copied().chain(inside).any(|e| self.env.pool.uses_var(e, l.var)) {
+                used.insert(0, l.var);
+            }
+        }
+        used
+    }
+
+    /// The conditions of block and read that are about loops which are run again.
+    fn conditions(
+        &mut self,
+        block: &Block,
+        guard: Option<ExprId>,
+        (bound, map): (&FxHashMap<VarId, ExprId>, &FxHashMap<VarId, ExprId>),
+        loops: &[&For],
+        used: &[VarId],
+    ) -> Vec<ExprId> {
+        let guard = guard.map(|g| self.env.pool.substitute(g, bound));
+        let mut conds = Vec::new();
+        for c in block.predicate.iter().copied().chain(guard) {
+            if loops.iter().any(|l| !used.contains(&l.var) && self.env.pool.uses_var(c, l.var)) {
+                continue;
+            }
+            let c = self.env.pool.substitute(c, map);
+            let c = self.value(c, &mut FxHashMap::default());
+            let c = self.simplifier.simplify(&mut self.env, &self.loops, c);
+            if self.env.pool.as_bool(c) != Some(true) {
+                conds.push(c);
+            }
+        }
+        conds
+    }
+
+    /// The loop of the smallest stride below a cache line takes a line an iteration.
+    fn by_lines(&mut self, p: &Prefetch, at: ExprId, inner: &mut [(VarId, ExprId)]) -> ExprId {
+        let bytes = self.env.tensors[p.tensor].ty.bytes().max(1) as i64;
+        let mut finest: Option<(usize, i64)> = None;
+        let terms = poly(&mut self.env.pool, at).terms;
+        for (n, &(var, _)) in inner.iter().enumerate() {
+            let v = self.env.pool.var(var);
+            let elsewhere = terms.keys().any(|m| m != &vec![v] && m.iter().any(|&a| self.env.pool.uses_var(a, var)));
+            let steers = inner.iter().any(|&(_, e)| self.env.pool.uses_var(e, var));
+            let Some(&stride) = terms.get(&vec![v]).filter(|_| !elsewhere && !steers) else { continue };
+            let step = if stride > 0 { LINE / bytes / stride } else { 0 };
+            if step > 1 && finest.is_none_or(|f| step > f.1) {
+                finest = Some((n, step));
+            }
+        }
+        let Some((n, step)) = finest else { return at };
+        let (var, extent) = inner[n];
+        let pool = &mut self.env.pool;
+        let lines = pool.ceil_div(extent, step);
+        inner[n].1 = normalize(pool, lines);
+        let (v, s) = (pool.var(var), pool.int(step));
+        let first = pool.mul(v, s);
+        let at = pool.substitute(at, &[(var, first)].into_iter().collect());
+        normalize(pool, at)
+    }
+
+    /// The statement for the iteration `distance` later, if there is one.
+    fn moved(&mut self, stmt: Stmt, (here, then): (VarId, VarId), distance: i64, extent: ExprId) -> Stmt {
+        let pool = &mut self.env.pool;
+        let (v, d) = (pool.var(here), pool.int(distance));
+        let later = pool.add(v, d);
+        let cond = pool.lt(later, extent);
+        let map: FxHashMap<VarId, ExprId> = [(then, later)].into_iter().collect();
+        let then = vec![super::vectorize::substitute(&mut self.env, &stmt, &map)];
+        Stmt::If { cond, then, other: Vec::new() }
+    }
+}

@@ -1,0 +1,55 @@
+//! `double_buffer Tl`: a buffer that is filled and used in each iteration of a loop gets two slots, and the next
+//! iteration's contents are made before this iteration's are used.
+//!
+//! ```text
+//! for k { for .. { Tl = T[k, ..] }  S += Tl }
+//!   =>  if 0 < K { Tl[0] = T[0, ..] }  for k { if k + 1 < K { Tl[(k+1) % 2] = T[k+1, ..] }  S += Tl[k % 2] }
+//! ```
+//!
+//! So that loads are under way while the last ones are computed with; in a grid no barrier has to stand between the copy
+//! ahead and the use of the other slot.
+//! The step marks the tensor's layout; `double-buffer` moves the statements once offsets are flat. The loop is the
+//! innermost around all uses of the buffer. Any trip count is fine: of none nothing is made, of one nothing ahead.
+//!
+//! Requires: a local or shared buffer, its producer before its readers in a serial loop, reading nothing that the loop
+//! writes. Ensures: the same values. That it holds is checked by lowering the nest as it is now, and again when the whole
+//! program is lowered.
+
+use super::tree::{find_stage, writes_below, written_by};
+use crate::lower::double_buffer::{REFUSAL, double_buffer as two_slots};
+use crate::lower::to_storage::lower_to_storage;
+use crate::standard::StandardSimplifier;
+use cora_ir::layout::LayoutStep;
+use cora_ir::loops::LoopModule;
+use cora_ir::{Diagnostic, Scope};
+
+/// Gives the buffer of `stage` two slots.
+///
+/// # Errors
+/// `E0401` unknown stage, `E0459` a stage without a buffer in a loop, one in registers, or whose next contents cannot be
+/// made ahead.
+pub fn double_buffer(m: &mut LoopModule, stage: &str) -> Result<(), Diagnostic> {
+    let t = find_stage(m, stage)?;
+    let t = written_by(m, t);
+    let tensor = &m.env.tensors[t];
+    let refuse = |fact: &str, hint: &str| {
+        Err(Diagnostic::new(REFUSAL, format!("`{stage}` cannot have two slots: {fact}")).hint(hint))
+    };
+    match tensor.scope {
+        Scope::Local | Scope::Shared => {}
+        Scope::Global => return refuse("it is not a buffer inside a loop", "cache_read or compute_at first"),
+        Scope::Reg => return refuse("registers cannot be chosen by a variable", "use scope `local` or `shared`"),
+    }
+    if tensor.layout.contains(&LayoutStep::Double) {
+        return refuse("it has two slots already", "leave out the step");
+    }
+    let nests = m.body.iter().filter(|s| writes_below(std::slice::from_ref(*s)).contains(&t)).cloned().collect();
+    let mut alone = LoopModule { name: m.name.clone(), env: m.env.clone(), body: nests };
+    alone.env.tensors[t].layout.push(LayoutStep::Double);
+    // What has no storage yet may get it by later steps.
+    if let Ok(mut s) = lower_to_storage(&alone, &mut StandardSimplifier::new()) {
+        two_slots(&mut s)?;
+    }
+    m.env.tensors[t].layout.push(LayoutStep::Double);
+    Ok(())
+}
