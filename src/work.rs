@@ -9,7 +9,6 @@ use crate::eval::{Evaluator, Vars};
 use cora_ir::interp::Batch;
 use cora_ir::loops::{BlockRole, LoopKind, LoopModule, Stmt};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, TensorId, VarId};
-use cora_passes::schedule::annotate::constant_bound;
 use cora_passes::schedule::tree::writes_below;
 
 /// `(useful, issued)` floating-point operations (two for a multiply-add) of each kernel, that is of
@@ -57,7 +56,7 @@ type Nest = Vec<(VarId, ExprId, Option<i64>)>;
 fn issued(eval: &Evaluator, m: &LoopModule, s: &Stmt, nest: &mut Nest) -> f64 {
     match s {
         Stmt::For(l) => {
-            let lanes = if l.kind == LoopKind::Vector { constant_bound(&m.env.pool, l.extent) } else { None };
+            let lanes = if l.kind == LoopKind::Vector { m.env.pool.constant_bound(l.extent) } else { None };
             nest.push((l.var, l.extent, lanes));
             let sum = l.body.iter().map(|s| issued(eval, m, s, nest)).sum();
             nest.pop();

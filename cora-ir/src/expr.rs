@@ -7,6 +7,8 @@
 use crate::ids::{EntityId, ExprId, ParamId, TensorId, UfId, VarId};
 use crate::types::{BinOp, Combiner, Literal, ScalarType, Type, UnOp};
 use rustc_hash::FxHashMap;
+use std::collections::HashMap;
+use std::hash::BuildHasher;
 use smallvec::SmallVec;
 
 /// Operands of a call or a load.
@@ -81,6 +83,11 @@ pub struct ExprPool {
     index: FxHashMap<Expr, ExprId>,
 }
 
+/// Values nested deeper than this are refused, so that no stage can run out of stack.
+pub const MAX_VALUE_DEPTH: u32 = 1000;
+/// And so are values that would fill more than this many nodes when written out as a tree.
+pub const MAX_VALUE_SIZE: u64 = 100_000;
+
 impl ExprPool {
     /// The constant that `e` never exceeds, from its form.
     pub fn constant_bound(&self, e: ExprId) -> Option<i64> {
@@ -98,6 +105,31 @@ impl ExprPool {
             Expr::Bin(BinOp::Max, a, b) => Some(self.constant_bound(a)?.max(self.constant_bound(b)?)),
             _ => None,
         }
+    }
+
+    /// Depth of `e`, and the number of its nodes when written out as a tree.
+    pub fn measure(&self, e: ExprId) -> (u32, u64) {
+        self.measure_memo(e, &mut FxHashMap::default())
+    }
+
+    /// [`ExprPool::measure`] with a memo that the caller keeps.
+    pub fn measure_memo<S: BuildHasher>(
+        &self,
+        e: ExprId,
+        memo: &mut HashMap<ExprId, (u32, u64), S>,
+    ) -> (u32, u64) {
+        if let Some(&m) = memo.get(&e) {
+            return m;
+        }
+        let (mut depth, mut size) = (0, 0_u64);
+        for k in self.children(e) {
+            let (d, s) = self.measure_memo(k, memo);
+            depth = depth.max(d);
+            size = size.saturating_add(s);
+        }
+        let m = (depth + 1, size.saturating_add(1));
+        memo.insert(e, m);
+        m
     }
 
     /// The node behind an id.

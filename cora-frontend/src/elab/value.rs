@@ -3,6 +3,7 @@
 use super::{Elab, Entity, Mode, State};
 use crate::ast::{Expr, ExprKind, Ident, ReduceOp};
 use crate::names::suggest;
+use cora_ir::expr::{MAX_VALUE_DEPTH, MAX_VALUE_SIZE};
 use cora_ir::schedule::Span;
 use cora_ir::{BinOp, Combiner, Diagnostic, DimId, ExprId, Literal, ScalarType, TensorId, UnOp};
 use std::rc::Rc;
@@ -50,10 +51,6 @@ pub(super) enum OpenKind {
     Un(UnOp, Val),
 }
 
-/// Values nested deeper than this after inlining are refused, so that no later stage can run out of stack.
-const MAX_VALUE_DEPTH: u32 = 1000;
-/// And so are values that would fill more than this many nodes when written out.
-const MAX_VALUE_SIZE: u64 = 100_000;
 const MAX_OPEN_SIZE: u64 = 1000;
 
 impl Elab<'_> {
@@ -120,30 +117,14 @@ impl Elab<'_> {
 
     /// Keeps values small enough for every later stage to walk and print.
     fn check_depth(&mut self, e: ExprId, span: Span) -> Option<()> {
-        let (depth, size) = self.measure(e);
+        // Operands were measured when they were made, so this does not recurse far.
+        let (depth, size) = self.graph.env.pool.measure_memo(e, &mut self.measures);
         if depth > MAX_VALUE_DEPTH || size > MAX_VALUE_SIZE {
             let what = if depth > MAX_VALUE_DEPTH { "deep" } else { "large" };
             let d = Diagnostic::new("E0225", format!("after inlining, this expression is too {what}"));
             return self.error(span, d.hint("define a part of it as an operator of its own"));
         }
         Some(())
-    }
-
-    /// Depth of `e` and the number of its nodes when written out as a tree.
-    fn measure(&mut self, e: ExprId) -> (u32, u64) {
-        if let Some(&m) = self.measures.get(&e) {
-            return m;
-        }
-        // Operands were measured when they were made, so this does not recurse far.
-        let (mut depth, mut size) = (0, 0_u64);
-        for k in self.graph.env.pool.children(e) {
-            let (d, s) = self.measure(k);
-            depth = depth.max(d);
-            size = size.saturating_add(s);
-        }
-        let m = (depth + 1, size.saturating_add(1));
-        self.measures.insert(e, m);
-        m
     }
 
     /// An untyped value that is not just a number.

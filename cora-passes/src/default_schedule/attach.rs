@@ -8,10 +8,11 @@ use super::contraction::{Contraction, factors, neighbours};
 use super::nest::Nest;
 use super::step;
 use crate::schedule::compute_at::reads_box;
+use crate::schedule::readers::element_reads;
 use crate::schedule::tree::is_reduction_var;
 use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, StepKind};
-use cora_ir::{Expr, ExprId, Role, TensorId, VarId};
+use cora_ir::{ExprId, Role, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// A read of the stage: the loops around it, and its index over their variables.
@@ -98,18 +99,9 @@ fn readers(m: &mut LoopModule, stage: TensorId) -> Vec<Reader> {
     go(&m.body, &mut Vec::new(), &mut blocks);
     let mut out = Vec::new();
     for (loops, block) in blocks {
-        let mut found: Vec<Vec<ExprId>> = Vec::new();
-        for &e in std::iter::once(&block.value).chain(&block.index) {
-            m.env.pool.walk(e, &mut |_, n| {
-                if let Expr::Load { tensor, index, .. } = n
-                    && *tensor == stage
-                {
-                    found.push(index.to_vec());
-                }
-            });
-        }
+        let found = element_reads(&m.env.pool, &block, stage);
         let map: FxHashMap<VarId, ExprId> = block.iters.iter().map(|i| (i.var, i.binding)).collect();
-        for index in found {
+        for (index, _) in found {
             let pool = &mut m.env.pool;
             let over = |e: &ExprId| {
                 let e = pool.substitute(*e, &map);

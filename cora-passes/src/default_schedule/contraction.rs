@@ -6,7 +6,6 @@
 
 use super::nest::{Loop, Nest, moves_by_one};
 use super::{LANES, attempt, step};
-use crate::schedule::annotate::constant_bound;
 use crate::schedule::tree::{enclosing, loop_at, stage_loops};
 use cora_ir::loops::{Block, BlockRole, IterKind, LoopModule};
 use cora_ir::schedule::{Formula, LayoutDim, LoopRef, StepKind, Tail};
@@ -175,7 +174,7 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     let mut order = batch.clone();
     let bound = |m: &LoopModule, l: &str| {
         let path = stage_loops(m, stage).into_iter().find(|p| m.env.vars[loop_at(&m.body, p).var].name == l)?;
-        constant_bound(&m.env.pool, loop_at(&m.body, &path).extent)
+        m.env.pool.constant_bound(loop_at(&m.body, &path).extent)
     };
     if bound(m, &row).is_none_or(|b| b > tile.task) {
         split(m, nest, &row, tile.task, "task", "near")?;
@@ -250,7 +249,7 @@ pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     for l in nest.loops.iter().filter(|l| l.var != inner.var) {
         if l.reduced { reduced.push(l.name.clone()) } else { order.push(l.name.clone()) }
     }
-    let bound = constant_bound(&m.env.pool, inner.extent);
+    let bound = m.env.pool.constant_bound(inner.extent);
     let mut lanes = inner.name.clone();
     if bound.is_none_or(|b| b > WIDE) {
         split(m, &nest, &inner.name, WIDE, "co", "ci")?;

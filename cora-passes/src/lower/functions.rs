@@ -11,9 +11,9 @@
 //! tables; tables are in the order in which they must be built. Runs after `to_storage`.
 
 use super::Simplifier;
+use super::declared::bounds_of;
 use super::layout::{Layout, sizes};
 use super::sign::inside;
-use crate::schedule::annotate::constant_bound;
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule, Table};
 use cora_ir::{Env, Expr, ExprId, Literal, Role, ScalarType, Scope, Tensor, TensorDim, TensorId, UfDef, UfId, VarId};
@@ -76,7 +76,7 @@ impl Functions<'_> {
                 Stmt::For { var, extent, kind, body } => {
                     // Copies of an unrolled loop become conditions, which reads may be hoisted out of.
                     let range = match kind {
-                        LoopKind::Unroll | LoopKind::Vector => constant_bound(&self.env.pool, *extent),
+                        LoopKind::Unroll | LoopKind::Vector => self.env.pool.constant_bound(*extent),
                         _ => None,
                     };
                     let range = range.map_or(*extent, |bound| self.env.pool.int(bound));
@@ -167,6 +167,9 @@ impl Functions<'_> {
         if self.in_domain(sum, &first) && self.inside(position, total) {
             return self.env.pool.search(table, base, len, value);
         }
+        // A search that is moved out of the loop in which its position exists: before the first row is
+        // the first row. (Beyond the last one is the last.)
+        let value = self.env.pool.max(value, zero);
         // Where there is no row: an empty one at the beginning of the table, and its index is 0.
         let exists = self.exists(sum, outer);
         len = self.env.pool.select(exists, len, zero);
@@ -268,7 +271,7 @@ impl Functions<'_> {
         let entries = self.lower(entries);
         let domain = uf.domain.iter().enumerate().map(|(j, &e)| self.lower_over(&uf.domain[..j], e)).collect();
         let body = uf.def.body().map(|b| self.lower_over(&uf.domain, b));
-        let ty = if fits_i32(&mut self.env, f) { ScalarType::I32 } else { ScalarType::I64 };
+        let ty = if fits_i32(&self.env, f) { ScalarType::I32 } else { ScalarType::I64 };
         let name = self.env.fresh_tensor_name(&uf.name);
         let dims = vec![TensorDim { name: "entry".to_owned(), extent: entries, storage: entries }];
         let tensor = self.env.tensors.push(Tensor {
@@ -286,71 +289,8 @@ impl Functions<'_> {
 }
 
 /// Whether every value of the function provably fits 32 bits, from declared ranges alone.
-fn fits_i32(env: &mut Env, f: UfId) -> bool {
-    greatest_of(env, f).is_some_and(|v| v <= i64::from(i32::MAX)) && least_of(env, f)
-}
-
-fn least_of(env: &Env, f: UfId) -> bool {
-    match env.ufs[f].def {
-        UfDef::Extent { lo, .. } => env.pool.as_int(lo).is_some_and(|v| v >= i64::from(i32::MIN)),
-        _ => true,
-    }
-}
-
-fn greatest_of(env: &mut Env, f: UfId) -> Option<i64> {
-    let uf = env.ufs[f].clone();
-    match uf.def {
-        UfDef::Extent { hi, .. } => greatest(env, hi, &[]),
-        UfDef::PrefixSum { body } => {
-            let n = domain_bounds(env, &uf.domain)?;
-            let b = greatest(env, body, &n)?;
-            n.last()?.checked_mul(b.max(0))
-        }
-        UfDef::Max { body } | UfDef::Map { body } => {
-            let n = domain_bounds(env, &uf.domain)?;
-            Some(greatest(env, body, &n)?.max(0))
-        }
-        UfDef::SortDesc { .. } | UfDef::Search { .. } => domain_bounds(env, &uf.domain)?.first().copied(),
-    }
-}
-
-fn domain_bounds(env: &mut Env, domain: &[ExprId]) -> Option<Vec<i64>> {
-    let mut out: Vec<i64> = Vec::new();
-    for &d in domain {
-        let b = greatest(env, d, &out)?.max(0);
-        out.push(b);
-    }
-    Some(out)
-}
-
-/// The greatest value of `e`, from declared ranges, where argument j is below `args[j]`.
-fn greatest(env: &mut Env, e: ExprId, args: &[i64]) -> Option<i64> {
-    use cora_ir::BinOp;
-    match env.pool.get(e).clone() {
-        Expr::Int(v) => Some(v),
-        Expr::Param(p) => Some(env.params[p].hi),
-        Expr::Arg(n) => args.get(n as usize).map(|&b| (b - 1).max(0)),
-        Expr::Call(f, _) => greatest_of(env, f),
-        Expr::Bin(BinOp::Add, a, b) => greatest(env, a, args)?.checked_add(greatest(env, b, args)?),
-        Expr::Bin(BinOp::Mul, a, b) => greatest(env, a, args)?.max(0).checked_mul(greatest(env, b, args)?.max(0)),
-        Expr::Bin(BinOp::Sub, a, b) => {
-            let c = env.pool.as_int(b).unwrap_or(0);
-            greatest(env, a, args)?.checked_sub(c)
-        }
-        Expr::Bin(BinOp::FloorDiv, a, b) => {
-            let c = env.pool.as_int(b).filter(|&c| c > 0).unwrap_or(1);
-            Some(cora_ir::expr::floor_div(greatest(env, a, args)?, c))
-        }
-        Expr::Bin(BinOp::Min, a, b) => match (greatest(env, a, args), greatest(env, b, args)) {
-            (Some(x), Some(y)) => Some(x.min(y)),
-            (x, y) => x.or(y),
-        },
-        Expr::Bin(BinOp::Max, a, b) | Expr::Select(_, a, b) => {
-            Some(greatest(env, a, args)?.max(greatest(env, b, args)?))
-        }
-        Expr::Bin(BinOp::Mod, a, b) => {
-            env.pool.as_int(b).filter(|&c| c > 0).map(|c| c - 1).or_else(|| greatest(env, a, args))
-        }
-        _ => None,
-    }
+fn fits_i32(env: &Env, f: UfId) -> bool {
+    let values = bounds_of(env, f);
+    let fits = |v: Option<i64>| v.is_some_and(|v| i32::try_from(v).is_ok());
+    fits(values.lo) && fits(values.hi)
 }

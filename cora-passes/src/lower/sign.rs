@@ -80,7 +80,7 @@ fn prove(env: &mut Env, ranges: &[Range], e: ExprId, steps: usize) -> bool {
         let mut holds = sides.into_iter().map(|s| prove(env, ranges, s, steps / 2));
         return if all { holds.all(|h| h) } else { holds.any(|h| h) };
     }
-    match below_search(env, ranges, &p).or_else(|| below_index(env, ranges, &p)).or_else(|| below_quotient(env, &p)) {
+    match below_search(env, ranges, &p).or_else(|| below_rows(env, &p)).or_else(|| below_index(env, ranges, &p)).or_else(|| below_quotient(env, &p)) {
         Some(lower) => prove(env, ranges, lower, steps - 1),
         None => false,
     }
@@ -154,19 +154,26 @@ fn below_search(env: &mut Env, ranges: &[Range], p: &Poly) -> Option<ExprId> {
         let lower = p.clone().checked_add_scaled(&inside, c)?.checked_add_scaled(&last, c.checked_neg()?)?;
         return Some(build(&mut env.pool, &lower));
     }
-    // The row itself is one of the rows.
-    let (m, search, at) = p.terms.iter().find_map(|(m, &c)| match m.as_slice() {
+    None
+}
+
+/// `.. - c * f(..)` where f gives a row: a search, or a sorted order. It is one of the rows.
+fn below_rows(env: &mut Env, p: &Poly) -> Option<ExprId> {
+    let (m, rows, outer) = p.terms.iter().find_map(|(m, &c)| match m.as_slice() {
         [a] if c < 0 => match env.pool.get(*a) {
-            Expr::Call(f, args) if matches!(env.ufs[*f].def, UfDef::Search { .. }) => {
-                Some((m.clone(), *f, args.clone()))
+            Expr::Call(f, args) => {
+                let rows = match env.ufs[*f].def {
+                    UfDef::Search { sum } => *env.ufs[sum].domain.last()?,
+                    UfDef::SortDesc { .. } => *env.ufs[*f].domain.last()?,
+                    _ => return None,
+                };
+                Some((m.clone(), rows, args[..args.len() - 1].to_vec()))
             }
             _ => None,
         },
         _ => None,
     })?;
-    let UfDef::Search { sum } = env.ufs[search].def else { return None };
-    let rows = *env.ufs[sum].domain.last()?;
-    let rows = env.pool.instantiate(rows, &at[..at.len() - 1]);
+    let rows = env.pool.instantiate(rows, &outer);
     let one = env.pool.int(1);
     let last = env.pool.sub(rows, one);
     let last = poly(&mut env.pool, last);

@@ -13,7 +13,6 @@
 //! hoisting, so that what is uniform over the lanes is hoisted once.
 
 use super::sign::never_negative;
-use crate::schedule::annotate::constant_bound;
 use cora_ir::affine::{build, poly};
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
@@ -95,7 +94,7 @@ fn shares_reads(pool: &ExprPool, s: &Stmt, lane: VarId) -> bool {
 }
 
 fn unroll(env: &mut Env, var: VarId, extent: ExprId, body: Vec<Stmt>, around: &mut Around, out: &mut Vec<Stmt>) {
-    let Some(count) = constant_bound(&env.pool, extent) else {
+    let Some(count) = env.pool.constant_bound(extent) else {
         let body = lower_inside(env, var, extent, body, around);
         out.push(Stmt::For { var, extent, kind: LoopKind::Serial, body });
         return;
@@ -172,7 +171,7 @@ struct Lanes {
 }
 
 fn lanes_of(env: &mut Env, var: VarId, extent: ExprId, body: &[Stmt]) -> Option<Vec<Stmt>> {
-    let count = constant_bound(&env.pool, extent)?;
+    let count = env.pool.constant_bound(extent)?;
     if count < 1 {
         return Some(Vec::new());
     }

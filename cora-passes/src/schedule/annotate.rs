@@ -4,18 +4,15 @@
 //! first).
 
 use super::split::split;
-use super::tree::{enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
+use super::tree::{Path, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
 use cora_ir::loops::{Block, For, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Tail};
-use cora_ir::{Diagnostic, ExprPool, Scope};
+use cora_ir::{Diagnostic, Scope};
 
 /// Greatest trip count that may be unrolled or become lanes.
 const MAX_COPIES: i64 = 1024;
-
-/// The constant that the extent never exceeds, from its form.
-pub fn constant_bound(pool: &ExprPool, extent: cora_ir::ExprId) -> Option<i64> {
-    pool.constant_bound(extent)
-}
+/// Greatest number of copies of one statement, over all unrolled loops around it.
+const MAX_PRODUCT: i64 = 4096;
 
 fn serial_loop<'a>(m: &'a LoopModule, path: &[usize], r: &LoopRef) -> Result<&'a For, Diagnostic> {
     let l = loop_at(&m.body, path);
@@ -53,7 +50,7 @@ pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Re
         )
         .hint("reorder it to the innermost place first"));
     }
-    let bound = constant_bound(&m.env.pool, l.extent);
+    let bound = m.env.pool.constant_bound(l.extent);
     let stage = l.stage;
     match (width, bound) {
         (Some(w), _) if !(1..=MAX_COPIES).contains(&w) => {
@@ -81,13 +78,15 @@ pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Re
 /// Replicates a loop's body for each iteration.
 ///
 /// # Errors
-/// `E0442` no constant bound on the extent, or one above 1024.
+/// `E0442` no constant bound on the extent, one above 1024, or too many copies with the loops around
+/// and inside.
 pub fn unroll(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
     let l = serial_loop(m, &path, target)?;
     let stage = l.stage;
-    match constant_bound(&m.env.pool, l.extent) {
+    match m.env.pool.constant_bound(l.extent) {
         Some(b) if b <= MAX_COPIES => {
+            check_copies(m, &path, target, b)?;
             loop_at_mut(&mut m.body, &path).kind = LoopKind::Unroll;
             place_init(m, stage);
             Ok(())
@@ -101,6 +100,34 @@ pub fn unroll(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
         )
         .hint("split it by a constant and unroll the inner loop")),
     }
+}
+
+/// Copies multiply along a nest.
+fn check_copies(m: &LoopModule, path: &Path, target: &LoopRef, own: i64) -> Result<(), Diagnostic> {
+    let of = |l: &For| match l.kind {
+        LoopKind::Unroll => m.env.pool.constant_bound(l.extent).unwrap_or(1).max(1),
+        _ => 1,
+    };
+    let around: i64 = enclosing(&m.body, path).into_iter().map(of).fold(1, i64::saturating_mul);
+    let all = around.saturating_mul(own.max(1)).saturating_mul(copies(&loop_at(&m.body, path).body, &of));
+    if all <= MAX_PRODUCT {
+        return Ok(());
+    }
+    Err(Diagnostic::new(
+        "E0442",
+        format!("with `{}.{}` unrolled, the body of the nest would be copied {all} times", target.stage, target.name),
+    )
+    .note(format!("unrolled loops inside one another multiply; at most {MAX_PRODUCT} copies are made"))
+    .hint("unroll fewer of the loops, or split one by a smaller constant and unroll the inner loop"))
+}
+
+/// The greatest number of copies of a statement below.
+fn copies(stmts: &[Stmt], of: &impl Fn(&For) -> i64) -> i64 {
+    let inside = |s: &Stmt| match s {
+        Stmt::For(l) => of(l).saturating_mul(copies(&l.body, of)),
+        Stmt::Block(_) => 1,
+    };
+    stmts.iter().map(inside).max().unwrap_or(1)
 }
 
 /// Spreads a loop's iterations over the workers.
@@ -139,7 +166,7 @@ pub fn parallel(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> 
         }
         let distinguishes =
             b.iters.iter().any(|i| i.kind == IterKind::Spatial && m.env.pool.uses_var(i.binding, l.var));
-        if !distinguishes && constant_bound(&m.env.pool, l.extent).is_none_or(|e| e > 1) {
+        if !distinguishes && m.env.pool.constant_bound(l.extent).is_none_or(|e| e > 1) {
             return Err(Diagnostic::new(
                 "E0444",
                 format!(

@@ -13,7 +13,7 @@
 //!
 //! Requires: a serial loop. Ensures: only its kind changes.
 
-use super::annotate::{constant_bound, unroll};
+use super::annotate::unroll;
 use super::tree::{enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
 use cora_ir::loops::{Axis, Block, For, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{Binding, LoopRef};
@@ -84,7 +84,7 @@ fn check_blocks(m: &LoopModule, outer: &[&For], target: &LoopRef) -> Result<(), 
 }
 
 fn check_threads(m: &LoopModule, l: &For, target: &LoopRef) -> Result<(), Diagnostic> {
-    let bound = constant_bound(&m.env.pool, l.extent);
+    let bound = m.env.pool.constant_bound(l.extent);
     if bound.is_some_and(|b| b <= MAX_THREADS) {
         return Ok(());
     }
@@ -117,7 +117,7 @@ fn check_independent(m: &LoopModule, l: &For, target: &LoopRef) -> Result<(), Di
         let distinguishes =
             b.iters.iter().any(|i| i.kind == IterKind::Spatial && m.env.pool.uses_var(i.binding, l.var));
         let reduced = is_reduction_var(&m.env.pool, b, l.var);
-        let single = constant_bound(&m.env.pool, l.extent).is_some_and(|e| e <= 1);
+        let single = m.env.pool.constant_bound(l.extent).is_some_and(|e| e <= 1);
         if reduced || (!distinguishes && !single) {
             let why = if reduced { "it is reduced over into" } else { "all its iterations write the same elements of" };
             return Err(Diagnostic::new(

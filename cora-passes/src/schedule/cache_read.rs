@@ -14,9 +14,10 @@
 //! Requires: `S` reads `T` (inside the loop); the layout keeps a dimension inside those its extent
 //! depends on; for `setup` a const input of constant shape. Ensures: the same values.
 
+use super::MAX_PADDING;
 use super::compute_at::compute_at;
 use super::pad::calls_with_arg;
-use super::tree::{find_loop, find_stage, loop_at_mut, reads_below};
+use super::tree::{find_loop, find_stage, loop_at_mut, reads_below, writes_below};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LayoutDim, LoopRef, Part};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, Tensor, TensorDim, TensorId, VarId};
@@ -98,7 +99,7 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
 
 fn check_loop(m: &LoopModule, source: TensorId, path: &[usize], tensor: &str, at: &LoopRef) -> Result<(), Diagnostic> {
     let inside = super::tree::loop_at(&m.body, path);
-    if m.env.tensors[source].role == Role::Temp && inside.body.iter().any(|s| writes(s, source)) {
+    if m.env.tensors[source].role == Role::Temp && writes_below(&inside.body).contains(&source) {
         return Err(Diagnostic::new(
             "E0466",
             format!("`{tensor}` is computed inside loop `{}.{}`, so it cannot be copied there", at.stage, at.name),
@@ -204,12 +205,6 @@ fn redirect(
     redirected
 }
 
-fn writes(s: &Stmt, t: TensorId) -> bool {
-    let mut found = false;
-    s.walk(&mut |s| found |= matches!(s, Stmt::Block(b) if b.tensor == t));
-    found
-}
-
 /// Each dimension once: whole, or as blocks and, further in, positions in blocks of the same size; or not at all where
 /// the position is constant.
 fn is_cover(layout: &[LayoutDim], fixed: &[Option<i64>]) -> bool {
@@ -218,7 +213,7 @@ fn is_cover(layout: &[LayoutDim], fixed: &[Option<i64>]) -> bool {
         && (0..fixed.len()).all(|d| match parts(d)[..] {
             [] => fixed[d].is_some(),
             [Part::Whole] => true,
-            [Part::Div(a), Part::Mod(b)] => a == b && a > 0,
+            [Part::Div(a), Part::Mod(b)] => a == b && (1..=MAX_PADDING).contains(&a),
             _ => false,
         })
 }

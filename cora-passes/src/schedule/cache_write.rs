@@ -108,7 +108,7 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
     compute.continues = false;
     compute.tensor = new;
     compute.iters.splice(0..0, parts);
-    compute.index = slots(m, &mut compute.iters, &spatial, new, |v| v);
+    compute.index = slots(m, &mut compute.iters, &spatial, new);
     retarget(&mut loop_at_mut(&mut m.body, &path).body, old, new, &compute);
     let body = &mut loop_at_mut(&mut m.body, &path).body;
     let after = block_path[path.len()] + 1;
@@ -175,14 +175,13 @@ fn slots(
     iters: &mut Vec<Iter>,
     spatial: &[For],
     tensor: TensorId,
-    loop_var: impl Fn(VarId) -> VarId,
 ) -> Vec<ExprId> {
     let mut index = Vec::new();
     for (n, l) in spatial.iter().enumerate() {
         let name = m.env.vars[l.var].name.clone();
         let extent = m.env.tensors[tensor].dims[n].extent;
         let var = m.env.new_var(name);
-        let binding = m.env.pool.var(loop_var(l.var));
+        let binding = m.env.pool.var(l.var);
         let at = iters.iter().position(|i| i.kind == IterKind::Reduce).unwrap_or(iters.len());
         iters.insert(at, Iter { var, kind: IterKind::Spatial, extent, binding });
         index.push(m.env.pool.var(var));
@@ -207,7 +206,7 @@ fn copy_nest(m: &mut LoopModule, block: &Block, inner: &[For], spatial: &[For], 
     }
     copy.iters.retain(|i| i.kind == IterKind::Spatial || (partial && m.env.pool.as_int(i.binding).is_none()));
     own_iters(&mut m.env, &mut copy);
-    let index = slots(m, &mut copy.iters, spatial, new, |v| v);
+    let index = slots(m, &mut copy.iters, spatial, new);
     copy.value = m.env.load(new, index);
     let header = |l: &For| For { stage: block.stage, kind: LoopKind::Serial, init: false, ..l.clone() };
     let loops: Vec<For> = spatial.iter().map(header).collect();

@@ -11,9 +11,12 @@
 //! Ensures: the same values; the tensor's scope is `local`; its loops can be scheduled afterwards.
 
 use super::defined::is_defined;
-use super::readers::{Access, Reader, collect_readers, mark_conditional, shared_mask};
+use super::readers::{Access, Reader, collect_readers, mark_conditional, reads_attached, shared_mask};
 use super::region::{bound_above, range_over};
-use super::tree::{Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below};
+use super::tree::{
+    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below,
+    steered_by,
+};
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, interval};
 use cora_ir::affine::normalize;
@@ -107,14 +110,14 @@ fn naive_nest(m: &LoopModule, stage: TensorId) -> Option<(usize, Block)> {
 
 fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: &LoopRef) -> Result<(), Diagnostic> {
     fn go(m: &LoopModule, body: &[Stmt], tensor: TensorId, here: &mut Path, path: &Path) -> Option<TensorId> {
+        let reads = |s: Stmt| reads_below(&m.env.pool, &[s]).contains(&tensor);
         for (i, s) in body.iter().enumerate() {
             here.push(i);
             let outside = match s {
+                Stmt::For(l) if reads(Stmt::For(For { body: Vec::new(), ..l.clone() })) => Some(l.stage),
                 _ if here == path => None,
                 Stmt::For(l) => go(m, &l.body, tensor, here, path),
-                Stmt::Block(b) => {
-                    reads_below(&m.env.pool, std::slice::from_ref(s)).contains(&tensor).then_some(b.stage)
-                }
+                Stmt::Block(b) => reads(s.clone()).then_some(b.stage),
             };
             here.pop();
             if outside.is_some() {
@@ -123,11 +126,21 @@ fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: 
         }
         None
     }
-    match go(m, &m.body, tensor, &mut Vec::new(), path) {
-        None => Ok(()),
-        Some(reader) => Err(Diagnostic::new(
+    let name_of = |t: TensorId| &m.env.tensors[t].name;
+    let inside = &loop_at(&m.body, path).body;
+    match (go(m, &m.body, tensor, &mut Vec::new(), path), steered_by(&m.env.pool, inside, tensor)) {
+        (None, None) => Ok(()),
+        (None, Some(reader)) => Err(Diagnostic::new(
             "E0452",
-            format!("stage `{}` reads `{name}` outside loop `{}.{}`", m.env.tensors[reader].name, at.stage, at.name),
+            format!(
+                "which elements of `{}` are computed in loop `{}.{}` depends on values of `{name}`, so `{name}` must be there before",
+                name_of(reader), at.stage, at.name
+            ),
+        )
+        .hint(format!("attach `{name}` before the step that computes `{}` there, or inline it", name_of(reader)))),
+        (Some(reader), _) => Err(Diagnostic::new(
+            "E0452",
+            format!("stage `{}` reads `{name}` outside loop `{}.{}`", name_of(reader), at.stage, at.name),
         )
         .hint("attach that stage in the same loop first, or inline it")),
     }
@@ -167,10 +180,7 @@ impl Range {
 /// stage is not, nor one without a value in iterations that do not read.
 fn known_range(env: &mut Env, r: &Reader, access: &Access, d: usize, held: &[ExprId]) -> Option<Range> {
     let (lo, hi) = range_over(env, access.index[d], &r.loops, r.outer)?;
-    let attached = |e| {
-        env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if env.tensors[*tensor].scope != Scope::Global))
-    };
-    if attached(lo) || attached(hi) {
+    if reads_attached(env, lo) || reads_attached(env, hi) {
         return None;
     }
     if !r.certain || access.guard.is_some() {
@@ -310,6 +320,9 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader
     let indexed: Vec<VarId> = access.iter().flat_map(|&e| env.pool.vars_of(e)).collect();
     let relevant = |p: &ExprId| env.pool.vars_of(*p).iter().any(|v| indexed.contains(v));
     let masks: Vec<ExprId> = masks.chain(r.accesses[0].guard).filter(relevant).collect();
+    if masks.iter().any(|&c| reads_attached(env, c)) {
+        return None;
+    }
     let mut used: Vec<VarId> = Vec::new();
     for &(v, extent) in r.loops[r.outer..].iter().rev() {
         if access.iter().chain(&masks).any(|&e| env.pool.uses_var(e, v)) || used.contains(&v) {

@@ -3,8 +3,8 @@
 //! Requires: an elementwise stage (no reduction) that is not an output and not attached. Ensures:
 //! the same values; a guarded read guards what it becomes.
 
-use super::tree::find_stage;
-use cora_ir::expr::ExprPool;
+use super::tree::{find_stage, is_condition};
+use cora_ir::expr::{ExprPool, MAX_VALUE_DEPTH, MAX_VALUE_SIZE};
 use cora_ir::loops::{BlockRole, LoopModule, Stmt};
 use cora_ir::{Diagnostic, Expr, ExprId, Role, VarId};
 use rustc_hash::FxHashMap;
@@ -12,7 +12,8 @@ use rustc_hash::FxHashMap;
 /// Replaces stage `name` by its expression.
 ///
 /// # Errors
-/// `E0401` unknown stage, `E0454` an output, a reduction, or a stage that is attached or predicated.
+/// `E0401` unknown stage, `E0454` an output, a reduction, a stage that is attached or
+/// predicated, or an expression that would be too large.
 pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> {
     let stage = find_stage(m, name)?;
     if m.env.tensors[stage].role != Role::Temp {
@@ -39,7 +40,14 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
         )
         .hint("inline it before compute_at or cache steps"));
     };
-    if block.role != BlockRole::Compute || !block.predicate.is_empty() {
+    if !block.predicate.is_empty() {
+        return Err(Diagnostic::new(
+            "E0454",
+            format!("stage `{name}` has a mask, which its loops were given; it cannot be inlined"),
+        )
+        .hint("inline it before its own loops are scheduled"));
+    }
+    if block.role != BlockRole::Compute {
         return Err(Diagnostic::new("E0454", format!("stage `{name}` is a reduction; it cannot be inlined"))
             .hint("compute it at a loop of its consumer instead"));
     }
@@ -48,16 +56,46 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
         return Err(Diagnostic::new("E0454", format!("stage `{name}` is cached; it cannot be inlined"))
             .hint("inline it before cache steps"));
     };
-    m.body.remove(at);
-    let pool = &mut m.env.pool;
-    for s in &mut m.body {
-        s.blocks_mut(&mut |b| {
-            for e in std::iter::once(&mut b.value).chain(&mut b.index) {
-                *e = inline_reads(pool, *e, stage, &formals, block.value);
-            }
-        });
+    let mut body = m.body.clone();
+    body.remove(at);
+    let (mut large, mut condition) = (false, false);
+    inline_below(&mut body, &mut |e, is_extent| {
+        let new = inline_reads(&mut m.env.pool, e, stage, &formals, block.value);
+        let (depth, size) = m.env.pool.measure(new);
+        large |= new != e && (depth > MAX_VALUE_DEPTH || size > MAX_VALUE_SIZE);
+        condition |= is_extent && is_condition(&m.env.pool, new) && !is_condition(&m.env.pool, e);
+        new
+    });
+    if large {
+        return Err(Diagnostic::new("E0454", format!("with `{name}` inlined, an expression would be too large"))
+            .note(format!("at most {MAX_VALUE_SIZE} operations, {MAX_VALUE_DEPTH} inside one another"))
+            .hint("inline fewer stages; compute this one at a loop of its consumer"));
     }
+    if condition {
+        return Err(Diagnostic::new("E0454", format!("a choice in `{name}` would become the extent of a loop"))
+            .hint("compute it at a loop of its consumer, before the steps that attach what it indexes"));
+    }
+    m.body = body;
     Ok(())
+}
+
+/// Rewrites every expression of `stmts`, also where they decide which elements there are; tells whether
+/// it is an extent of a loop.
+fn inline_below(stmts: &mut [Stmt], inlined: &mut impl FnMut(ExprId, bool) -> ExprId) {
+    for s in stmts {
+        match s {
+            Stmt::For(l) => {
+                l.extent = inlined(l.extent, true);
+                inline_below(&mut l.body, inlined);
+            }
+            Stmt::Block(b) => {
+                let mut change = |e: &mut ExprId| *e = inlined(*e, false);
+                b.iters.iter_mut().flat_map(|i| [&mut i.extent, &mut i.binding]).for_each(&mut change);
+                b.predicate.iter_mut().chain(&mut b.index).for_each(&mut change);
+                change(&mut b.value);
+            }
+        }
+    }
 }
 
 fn inline_reads(pool: &mut ExprPool, e: ExprId, tensor: cora_ir::TensorId, formals: &[VarId], value: ExprId) -> ExprId {

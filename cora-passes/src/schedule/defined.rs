@@ -5,7 +5,7 @@
 //! have a value there.
 
 use crate::simplify::{Facts, Prover};
-use cora_ir::{Env, Expr, ExprId, UfDef};
+use cora_ir::{Env, Expr, ExprId, UfDef, UfId};
 
 /// Whether `e` plainly has a value wherever `facts` hold. Conditions inside `e` are not taken into account.
 pub(super) fn is_defined(env: &mut Env, prover: &mut Prover, facts: &Facts, e: ExprId) -> bool {
@@ -14,19 +14,34 @@ pub(super) fn is_defined(env: &mut Env, prover: &mut Prover, facts: &Facts, e: E
     goals.into_iter().all(|g| prover.prove(env, facts, g).is_proved())
 }
 
+/// The first argument of `f` that is not proved to be in the function's domain.
+pub(super) fn first_outside(
+    env: &mut Env,
+    prover: &mut Prover,
+    facts: &Facts,
+    f: UfId,
+    args: &[ExprId],
+) -> Option<usize> {
+    (0..args.len()).find(|&n| in_domain(env, f, args, n).into_iter().any(|g| !prover.prove(env, facts, g).is_proved()))
+}
+
+/// That argument `n` of `f` is in the function's domain.
+fn in_domain(env: &mut Env, f: UfId, args: &[ExprId], n: usize) -> [ExprId; 2] {
+    let extent = env.ufs[f].domain[n];
+    let extent = env.pool.instantiate(extent, args);
+    let to_end = matches!(env.ufs[f].def, UfDef::PrefixSum { .. }) && n + 1 == args.len();
+    let below = if to_end { env.pool.le(args[n], extent) } else { env.pool.lt(args[n], extent) };
+    let zero = env.pool.int(0);
+    [env.pool.le(zero, args[n]), below]
+}
+
 /// The conditions under which `e` has a value.
 fn collect(env: &mut Env, e: ExprId, goals: &mut Vec<ExprId>) {
     match env.pool.get(e).clone() {
         Expr::Call(f, args) => {
-            let sums = matches!(env.ufs[f].def, UfDef::PrefixSum { .. });
-            // The prelude computes a maximum from the whole domain.
-            let domain = if args.is_empty() { Vec::new() } else { env.ufs[f].domain.clone() };
-            for (n, (&a, extent)) in args.iter().zip(domain).enumerate() {
-                let extent = env.pool.instantiate(extent, &args);
-                let to_end = sums && n + 1 == args.len();
-                let below = if to_end { env.pool.le(a, extent) } else { env.pool.lt(a, extent) };
-                let zero = env.pool.int(0);
-                goals.extend([env.pool.le(zero, a), below]);
+            // The prelude computes a maximum from the whole domain, whatever the arguments.
+            for n in 0..args.len() {
+                goals.extend(in_domain(env, f, &args, n));
             }
         }
         Expr::Load { tensor, index, .. } => {

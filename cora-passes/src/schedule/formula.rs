@@ -1,27 +1,52 @@
 //! Formulas of steps as index expressions at a loop.
 
-use super::tree::{Path, enclosing, loop_at};
+use super::defined::first_outside;
+use super::tree::{Path, enclosing, is_condition, loop_at, runs};
+use crate::lower::declared::{Indices, bounds};
+use crate::simplify::{Facts, Prover};
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::Formula;
-use cora_ir::{Diagnostic, ExprId, UfDef};
+use cora_ir::{Diagnostic, ExprId, UfDef, UfId, VarId};
+
+/// Greatest number in a formula: with a few of them multiplied, indices still fit 64 bits.
+const MAX_LITERAL: i64 = 1 << 31;
+/// Greatest magnitude of a formula's value.
+const MAX_VALUE: i64 = 1 << 61;
+
+fn too_large(message: &str) -> Diagnostic {
+    Diagnostic::new("E0484", message).hint("use smaller numbers")
+}
+
+/// The loops around, and with `own` the one at `path`: variables and extents, outermost first.
+fn ranges(m: &LoopModule, path: &Path, own: bool) -> Vec<(VarId, ExprId)> {
+    visible(m, path, own).into_iter().rev().map(|l| (l.1, l.2)).collect()
+}
 
 /// The value of `f` outside the loop at `path`: names are parameters and the loops around, and with
 /// `own` that loop's iteration too; `size` of the loop itself is its extent.
 ///
 /// # Errors
-/// `E0484` a name that means nothing there, or a call that is none.
+/// `E0484` a name that means nothing there, a call that is none or of a function that may have no value
+/// there, or numbers that may not fit 64 bits.
 pub(super) fn value(m: &mut LoopModule, path: &Path, f: &Formula, own: bool) -> Result<ExprId, Diagnostic> {
     match f {
+        Formula::Int(n) if !(-MAX_LITERAL..=MAX_LITERAL).contains(n) => {
+            Err(too_large(&format!("{n} is too large a number for a formula")))
+        }
         Formula::Int(n) => Ok(m.env.pool.int(*n)),
         Formula::Name(n) => name(m, path, n, own),
         Formula::Call(n, args) => call(m, path, n, args, own),
         Formula::Bin(op, a, b) => {
             let (a, b) = (value(m, path, a, own)?, value(m, path, b, own)?);
-            Ok(match op {
+            let e = match op {
                 '+' => m.env.pool.add(a, b),
                 '-' => m.env.pool.sub(a, b),
                 _ => m.env.pool.mul(a, b),
-            })
+            };
+            let loops = ranges(m, path, own);
+            let values = bounds(&m.env, e, Indices { args: &[], loops: &loops });
+            let fits = |v: Option<i64>| v.is_some_and(|v| (-MAX_VALUE..=MAX_VALUE).contains(&v));
+            if fits(values.lo) && fits(values.hi) { Ok(e) } else { Err(too_large(&format!("`{f}` may not fit 64 bits"))) }
         }
     }
 }
@@ -83,7 +108,10 @@ fn call(m: &mut LoopModule, path: &Path, n: &str, args: &[Formula], own: bool) -
     }
     let found = m.env.ufs.iter().find(|(_, u)| u.name == n && matches!(u.def, UfDef::Extent { .. }));
     match found.map(|(id, u)| (id, u.domain.len())) {
-        Some((id, arity)) if arity == values.len() => Ok(m.env.pool.call(id, values)),
+        Some((id, arity)) if arity == values.len() => {
+            check_defined(m, path, (n, id, args), &values, own)?;
+            Ok(m.env.pool.call(id, values))
+        }
         Some((_, arity)) => {
             Err(Diagnostic::new("E0484", format!("`{n}` takes {arity} arguments, not {}", values.len()))
                 .hint("give one index for each dimension that the function is declared over"))
@@ -91,4 +119,28 @@ fn call(m: &mut LoopModule, path: &Path, n: &str, args: &[Formula], own: bool) -
         None => Err(Diagnostic::new("E0484", format!("there is no function `{n}` of {} arguments", values.len()))
             .hint("use floordiv, ceildiv, min, max, size of a loop, or an extent function of the program")),
     }
+}
+
+/// A function has values at its declared indices only: each argument must be proved to be one.
+fn check_defined(
+    m: &mut LoopModule,
+    path: &Path,
+    (n, f, args): (&str, UfId, &[Formula]),
+    values: &[ExprId],
+    own: bool,
+) -> Result<(), Diagnostic> {
+    let loops = ranges(m, path, own);
+    let mut facts = Facts::in_loops(loops.iter().copied());
+    for (_, extent) in loops {
+        if is_condition(&m.env.pool, extent) {
+            let runs = runs(&mut m.env, extent);
+            facts.push_assumption(runs);
+        }
+    }
+    let mut prover = Prover::new();
+    let Some(outside) = first_outside(&mut m.env, &mut prover, &facts, f, values) else { return Ok(()) };
+    let arg = &args[outside];
+    Err(Diagnostic::new("E0484", format!("`{n}` may have no value there: `{arg}` is not proved to be an index of it"))
+        .note("loops that were padded, fused or split count further than the function's own index does")
+        .hint("call it at the index of a loop over that dimension, before the loop is changed"))
 }

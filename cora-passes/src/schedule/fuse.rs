@@ -12,8 +12,9 @@
 
 use super::tree::{
     Path, add_predicate, check_fresh_loop, clamp_surplus, enclosing, find_loop, is_condition, loop_at, loop_at_mut,
-    place_init, remove_inits, substitute,
+    place_init, remove_inits, runs, substitute,
 };
+use super::MAX_PADDING;
 use crate::lower::layout::{Layout, sizes};
 use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
@@ -24,15 +25,15 @@ use rustc_hash::FxHashMap;
 ///
 /// # Errors
 /// `E0402` no such loop, `E0420` loops that are not perfectly nested in that order, `E0411` a loop
-/// that is not serial, `E0421` a reduced loop fused with a spatial one, `E0422` `pad` below 1,
+/// that is not serial, `E0421` a reduced loop fused with a spatial one, `E0422` `pad` below 1 or too large,
 /// `E0423` a loop that runs the others only under a condition.
 pub fn fuse(m: &mut LoopModule, loops: &[LoopRef], name: &str, pad: i64) -> Result<(), Diagnostic> {
     let Some(first) = loops.first() else {
         return Err(Diagnostic::new("E0420", "fuse needs at least one loop").hint("name the loops outermost first"));
     };
-    if pad < 1 {
+    if !(1..=MAX_PADDING).contains(&pad) {
         return Err(Diagnostic::new("E0422", format!("bulk padding to a multiple of {pad} is not possible"))
-            .hint("pad to a positive multiple"));
+            .hint(format!("pad to a positive multiple, at most {MAX_PADDING}: the surplus iterations run too")));
     }
     let top = find_loop(m, first)?;
     let stage = loop_at(&m.body, &top).stage;
@@ -210,14 +211,7 @@ fn enclosing_condition(env: &mut Env, enclosing: &[(VarId, ExprId)], nest: &[For
     if nest.len() < 2 || !nest.iter().any(|l| calls(l.extent)) {
         return None;
     }
-    let zero = env.pool.int(0);
     let conditions: Vec<ExprId> = enclosing.iter().map(|l| l.1).filter(|&e| is_condition(&env.pool, e)).collect();
-    let runs: Vec<ExprId> = conditions
-        .into_iter()
-        .map(|e| match *env.pool.get(e) {
-            cora_ir::Expr::Select(c, a, b) if env.pool.as_int(a) == Some(1) && env.pool.as_int(b) == Some(0) => c,
-            _ => env.pool.lt(zero, e),
-        })
-        .collect();
+    let runs: Vec<ExprId> = conditions.into_iter().map(|e| runs(env, e)).collect();
     (!runs.is_empty()).then(|| env.pool.all(runs))
 }

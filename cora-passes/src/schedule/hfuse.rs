@@ -75,7 +75,8 @@ fn fuse(m: &mut LoopModule, refs: &[LoopRef], name: &str) -> Result<(), Diagnost
     }
     let joined = join(m, stage, fused, name);
     body_at_mut(&mut m.body, outer)[start] = Stmt::For(joined);
-    inside.dedup();
+    let mut seen = rustc_hash::FxHashSet::default();
+    inside.retain(|s| seen.insert(*s));
     for s in inside {
         place_init(m, s);
     }

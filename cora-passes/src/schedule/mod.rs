@@ -17,7 +17,7 @@ pub mod op_split;
 pub mod pad;
 mod parts;
 pub mod peel;
-mod readers;
+pub(crate) mod readers;
 pub mod region;
 pub mod relax;
 mod relax_reduced;
@@ -33,6 +33,11 @@ pub mod tree;
 use cora_ir::Diagnostic;
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::{Schedule, Step, StepKind};
+
+/// Greatest factor and number of pieces that loops are divided by.
+pub const MAX_FACTOR: i64 = 1 << 31;
+/// Greatest multiple that loops and dimensions are padded to: the surplus runs, or is stored.
+pub const MAX_PADDING: i64 = 1 << 16;
 
 /// Applies one step. On an error the module is unchanged.
 ///

@@ -4,6 +4,7 @@
 //! padded extent; a padded reduced loop masks its surplus. Ensures: surplus iterations write
 //! storage padding only; their reads are guarded, so padding is never observed.
 
+use super::MAX_PADDING;
 use super::compute_inline::zero_of;
 use super::split::divisible;
 use super::tree::{add_predicate, clamp_surplus, find_loop, find_stage, loop_at, loop_at_mut, place_init, written_by};
@@ -23,10 +24,7 @@ pub fn pad_dim(m: &mut LoopModule, tensor: &str, dim: &str, multiple: i64) -> Re
         return Err(Diagnostic::new("E0463", format!("there is no tensor `{tensor}`"))
             .hint("name a tensor of the program or of an earlier step"));
     };
-    if multiple < 1 {
-        return Err(Diagnostic::new("E0471", format!("cannot pad to a multiple of {multiple}"))
-            .hint("pad to a positive multiple"));
-    }
+    check_multiple(multiple)?;
     if !m.env.tensors[t].layout.is_empty() {
         return Err(Diagnostic::new("E0479", format!("the layout of `{tensor}` has changed already"))
             .hint("pad_dim comes before split_dim, fuse_dims and reorder_dims; a split pads by itself"));
@@ -51,6 +49,14 @@ pub fn pad_dim(m: &mut LoopModule, tensor: &str, dim: &str, multiple: i64) -> Re
     Ok(())
 }
 
+fn check_multiple(multiple: i64) -> Result<(), Diagnostic> {
+    if (1..=MAX_PADDING).contains(&multiple) {
+        return Ok(());
+    }
+    Err(Diagnostic::new("E0471", format!("cannot pad to a multiple of {multiple}"))
+        .hint(format!("pad to a positive multiple, at most {MAX_PADDING}")))
+}
+
 /// Rounds a loop's extent up to a multiple.
 ///
 /// # Errors
@@ -61,10 +67,7 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     let stage = find_stage(m, &target.stage)?;
     let l = loop_at(&m.body, &path);
     let (var, extent) = (l.var, l.extent);
-    if multiple < 1 {
-        return Err(Diagnostic::new("E0471", format!("cannot pad to a multiple of {multiple}"))
-            .hint("pad to a positive multiple"));
-    }
+    check_multiple(multiple)?;
     if l.kind != LoopKind::Serial {
         return Err(Diagnostic::new(
             "E0411",

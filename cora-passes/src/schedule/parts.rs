@@ -69,7 +69,7 @@ impl Part {
 /// `E0460` a name that is taken; tensors may have been added by then.
 pub(super) fn declare(m: &mut LoopModule, stmts: &[Stmt], name: &str) -> Result<Part, Diagnostic> {
     let mut part = Part::default();
-    let (outside_reads, outside_writes) = (all_reads(&m.env, &m.body), writes_below(&m.body));
+    let (outside_reads, outside_writes) = (reads_below(&m.env.pool, &m.body), writes_below(&m.body));
     for t in writes_below(stmts) {
         let private = m.env.tensors[t].scope != Scope::Global;
         if private && !outside_reads.contains(&t) && !outside_writes.contains(&t) {
@@ -91,33 +91,12 @@ pub(super) fn declare(m: &mut LoopModule, stmts: &[Stmt], name: &str) -> Result<
     Ok(part)
 }
 
-/// Every tensor that is read below, by extents, bindings and predicates too.
-fn all_reads(env: &Env, stmts: &[Stmt]) -> Vec<TensorId> {
-    let mut out = reads_below(&env.pool, stmts);
-    let mut add = |e: ExprId| {
-        env.pool.walk(e, &mut |_, n| {
-            if let Expr::Load { tensor, .. } = n {
-                out.push(*tensor);
-            }
-        });
-    };
-    for s in stmts {
-        s.walk(&mut |s| match s {
-            Stmt::For(l) => add(l.extent),
-            Stmt::Block(b) => {
-                b.iters.iter().flat_map(|i| [i.extent, i.binding]).chain(b.predicate.clone()).for_each(&mut add)
-            }
-        });
-    }
-    out
-}
-
 /// A new tensor. The name may be that of a stage which is all inside `stmts`: that one becomes a part
 /// of a part.
 fn enter(m: &mut LoopModule, stmts: &[Stmt], tensor: Tensor) -> Result<TensorId, Diagnostic> {
     let Some(there) = m.env.tensor_named(&tensor.name) else { return Ok(m.env.tensors.push(tensor)) };
     let used =
-        [stmts, &m.body].iter().any(|b| all_reads(&m.env, b).contains(&there) || writes_below(b).contains(&there));
+        [stmts, &m.body].iter().any(|b| reads_below(&m.env.pool, b).contains(&there) || writes_below(b).contains(&there));
     if used || m.env.tensors[there].role != Role::Temp || stages_of(&m.body).contains(&there) {
         return Err(Diagnostic::new("E0460", format!("there already is a tensor or stage `{}`", tensor.name))
             .note("the parts of a stage are called after it, `.main` and `.tail`")

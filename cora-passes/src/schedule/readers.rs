@@ -4,8 +4,8 @@ use super::defined::is_defined;
 use super::tree::{Path, enclosing, loop_at, stmt_at};
 use crate::lower::sign::{inside, never_negative};
 use crate::simplify::{Facts, Prover};
-use cora_ir::loops::{LoopModule, Stmt};
-use cora_ir::{Env, Expr, ExprId, TensorId, VarId};
+use cora_ir::loops::{Block, LoopModule, Stmt};
+use cora_ir::{Env, Expr, ExprId, ExprPool, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// A block that reads the tensor: the loops between the attach loop and it, and the indices read.
@@ -35,6 +35,26 @@ pub(super) struct Access {
     pub guard: Option<ExprId>,
 }
 
+/// The distinct reads of `tensor` for an element of the block: index and guard over its iterators.
+pub(crate) fn element_reads(pool: &ExprPool, b: &Block, tensor: TensorId) -> Vec<(Vec<ExprId>, Option<ExprId>)> {
+    let mut out = Vec::new();
+    for &e in std::iter::once(&b.value).chain(&b.index) {
+        pool.walk(e, &mut |_, n| {
+            if let Expr::Load { tensor: t, index, guard } = n
+                && *t == tensor
+            {
+                let read = (index.to_vec(), guard.map(|g| g.0));
+                if !out.contains(&read) {
+                    out.push(read);
+                }
+            }
+        });
+    }
+    out
+}
+
+/// The blocks below the loop at `path` that read `tensor` for their elements. What reads it to know
+/// which elements there are is not among them.
 pub(super) fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path) -> Vec<Reader> {
     fn go(body: &[Stmt], here: &mut Path, out: &mut Vec<Path>) {
         for (i, s) in body.iter().enumerate() {
@@ -51,19 +71,7 @@ pub(super) fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path)
     let mut readers = Vec::new();
     for p in blocks {
         let Some(Stmt::Block(b)) = stmt_at(&m.body, &p) else { continue };
-        let mut raw: Vec<(Vec<ExprId>, Option<ExprId>)> = Vec::new();
-        for &e in std::iter::once(&b.value).chain(&b.index) {
-            m.env.pool.walk(e, &mut |_, n| {
-                if let Expr::Load { tensor: t, index, guard } = n
-                    && *t == tensor
-                {
-                    let read = (index.to_vec(), guard.map(|g| g.0));
-                    if !raw.contains(&read) {
-                        raw.push(read);
-                    }
-                }
-            });
-        }
+        let raw = element_reads(&m.env.pool, b, tensor);
         if raw.is_empty() {
             continue;
         }
@@ -99,8 +107,13 @@ pub(super) fn shared_mask(m: &mut LoopModule, path: &Path, readers: &[Reader]) -
             }
         }
     }
-    mask.retain(|&c| m.env.pool.vars_of(c).iter().all(|v| outer.contains(v)));
+    mask.retain(|&c| m.env.pool.vars_of(c).iter().all(|v| outer.contains(v)) && !reads_attached(&m.env, c));
     mask
+}
+
+/// Whether `e` reads a tensor that is attached in a loop: its values may not be there yet.
+pub(super) fn reads_attached(env: &Env, e: ExprId) -> bool {
+    env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if env.tensors[*tensor].scope != Scope::Global))
 }
 
 impl Reader {

@@ -12,8 +12,10 @@
 //! Requires: a loop that is not vector or unrolled and that nothing is reduced over. Ensures: the same
 //! iterations, each once; every element is computed as before, so results are the same bits.
 
-use super::formula;
-use super::tree::{Path, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init, substitute};
+use super::{MAX_FACTOR, formula};
+use super::tree::{
+    Path, enclosing, find_loop, is_condition, is_reduction_var, loop_at, loop_at_mut, place_init, runs, substitute,
+};
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, Verdict};
 use cora_ir::affine::normalize;
@@ -52,9 +54,9 @@ pub fn remap(m: &mut LoopModule, target: &LoopRef, policy: &Remap) -> Result<(),
             sorted(m, &path, &shown, descending)?
         }
         Remap::RoundRobin(n) => {
-            if *n < 1 {
+            if !(1..=MAX_FACTOR).contains(n) {
                 return Err(Diagnostic::new("E0435", format!("`{shown}` cannot be dealt to {n} pieces"))
-                    .hint("give a positive number of pieces"));
+                    .hint(format!("give a positive number of pieces, at most {MAX_FACTOR}")));
             }
             dealt(m, loop_at(&m.body, &path).extent, place, *n)
         }
@@ -111,9 +113,18 @@ fn work(env: &mut Env, stmts: &[Stmt]) -> ExprId {
                 let zero = env.pool.int(0);
                 let middle = env.pool.max(middle, zero);
                 let inside = work(env, &l.body);
+                // Where the loop does not run, functions that are called inside it may have no value.
+                let calls = env.pool.any(inside, &mut |n| matches!(n, Expr::Call(..)));
+                let steered = calls && (is_condition(&env.pool, l.extent) || env.pool.uses_var(inside, l.var));
                 let map: FxHashMap<VarId, ExprId> = [(l.var, middle)].into_iter().collect();
                 let inside = env.pool.substitute(inside, &map);
-                env.pool.mul(size, inside)
+                let product = env.pool.mul(size, inside);
+                if steered {
+                    let runs = runs(env, l.extent);
+                    env.pool.select(runs, product, zero)
+                } else {
+                    product
+                }
             }
         };
         sum = env.pool.add(sum, part);

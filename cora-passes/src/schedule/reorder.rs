@@ -124,7 +124,8 @@ fn check_conditions(m: &LoopModule, stage: &str, old: &[For], new: &[For]) -> Re
             return Err(Diagnostic::new(
                 "E0433",
                 format!("loop `{stage}.{inner}` cannot move outside `{stage}.{outer}`, which is a condition for it"),
-            ));
+            )
+            .hint(format!("keep `{inner}` inside `{outer}`, or reorder before the step that made the condition")));
         }
     }
     Ok(())

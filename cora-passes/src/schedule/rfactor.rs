@@ -123,7 +123,9 @@ fn dims(m: &mut LoopModule, nest: &Nest, at: usize, shown: &str) -> Result<Vec<T
     if !alone || is_condition(&m.env.pool, extent) {
         return Err(not_of_element(shown));
     }
+    // Not its padding: the new extent calls functions, which have no value there.
     let mut dims = m.env.tensors[nest.block.tensor].dims.clone();
+    dims.iter_mut().for_each(|d| d.storage = d.extent);
     let name = m.env.vars[nest.loops[at].var].name.clone();
     dims.push(TensorDim { name, extent: over_element, storage: over_element });
     Ok(dims)

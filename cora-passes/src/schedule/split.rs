@@ -11,6 +11,7 @@
 use super::tree::{
     add_predicate, check_fresh_loop, clamp_surplus, find_loop, loop_at, loop_at_mut, place_init, substitute,
 };
+use super::{MAX_FACTOR, MAX_PADDING};
 use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Tail};
 use cora_ir::{Diagnostic, ExprId};
@@ -47,7 +48,7 @@ pub fn split_step(
 /// Splits `target` by `factor`; `names` are the outer and the inner loop's.
 ///
 /// # Errors
-/// `E0402` no such loop, `E0403` a name is taken, `E0410` a factor that is not positive,
+/// `E0402` no such loop, `E0403` a name is taken, `E0410` a factor that is not positive or too large,
 /// `E0411` a loop that is already parallel, vector or unrolled.
 pub fn split(
     m: &mut LoopModule,
@@ -62,6 +63,11 @@ pub fn split(
     if factor < 1 {
         return Err(Diagnostic::new("E0410", format!("split factor {factor} is not positive"))
             .hint("tiles have at least one iteration"));
+    }
+    let most = if tail == Tail::Mask { MAX_PADDING } else { MAX_FACTOR };
+    if factor > most {
+        return Err(Diagnostic::new("E0410", format!("split factor {factor} is too large"))
+            .hint(format!("at most {MAX_FACTOR}, and {MAX_PADDING} with a mask: masked iterations run too")));
     }
     if kind != LoopKind::Serial {
         return Err(Diagnostic::new(

@@ -8,6 +8,7 @@
 //! dimension whose size is a function of this index (it has no value in the padding of the last
 //! block). Ensures: the same values; loops and accesses stay, storage lowering changes the offsets.
 
+use super::MAX_PADDING;
 use super::layout_dims::Target;
 use super::pad::calls_with_arg;
 use super::split::divisible;
@@ -19,7 +20,7 @@ use cora_ir::loops::LoopModule;
 ///
 /// # Errors
 /// `E0463` unknown tensor, `E0475` input or output, `E0470` unknown dimension, `E0410` a factor
-/// below 1, `E0478` a name that is taken, `E0474` padding of a dimension that steers another one.
+/// below 1 or too large, `E0478` a name that is taken, `E0474` padding of a dimension that steers another one.
 pub fn split_dim(
     m: &mut LoopModule,
     tensor: &str,
@@ -29,8 +30,9 @@ pub fn split_dim(
 ) -> Result<(), Diagnostic> {
     let target = Target::find(m, tensor)?;
     let d = target.position(m, dim)?;
-    if factor < 1 {
-        return Err(Diagnostic::new("E0410", format!("cannot split by {factor}")).hint("split by a positive number"));
+    if !(1..=MAX_PADDING).contains(&factor) {
+        return Err(Diagnostic::new("E0410", format!("cannot split by {factor}"))
+            .hint(format!("split by a positive number, at most {MAX_PADDING}: the last block is stored whole")));
     }
     target.fresh(m, outer, &[d])?;
     target.fresh(m, inner, &[d])?;

@@ -225,6 +225,15 @@ pub fn is_condition(pool: &ExprPool, extent: ExprId) -> bool {
     pool.any(extent, &mut |n| matches!(n, cora_ir::Expr::Select(..)))
 }
 
+/// The condition under which a loop of this extent runs at all.
+pub fn runs(env: &mut Env, extent: ExprId) -> ExprId {
+    let zero = env.pool.int(0);
+    match *env.pool.get(extent) {
+        cora_ir::Expr::Select(c, a, b) if env.pool.as_int(a) == Some(1) && env.pool.as_int(b) == Some(0) => c,
+        _ => env.pool.lt(zero, extent),
+    }
+}
+
 /// Removes the `init` block of `stage` and its loops, wherever they are.
 pub fn remove_init(body: &mut Vec<Stmt>, stage: TensorId) {
     body.retain_mut(|s| match s {
@@ -405,23 +414,58 @@ pub fn writes_below(stmts: &[Stmt]) -> Vec<TensorId> {
     out
 }
 
-/// Every tensor that the statements below read.
+/// Every tensor that the statements below read: in values and indices, and where they decide which
+/// elements there are, in extents, bindings and predicates.
 pub fn reads_below(pool: &ExprPool, stmts: &[Stmt]) -> Vec<TensorId> {
     let mut out = Vec::new();
     for s in stmts {
         s.walk(&mut |s| {
-            if let Stmt::Block(b) = s {
-                for &e in std::iter::once(&b.value).chain(&b.index) {
-                    pool.walk(e, &mut |_, n| {
-                        if let cora_ir::Expr::Load { tensor, .. } = n
-                            && !out.contains(tensor)
-                        {
-                            out.push(*tensor);
-                        }
-                    });
-                }
+            let own = match s {
+                Stmt::For(_) => Vec::new(),
+                Stmt::Block(b) => vec![b.value].into_iter().chain(b.index.iter().copied()).collect(),
+            };
+            for e in own.into_iter().chain(steering(s)) {
+                add_reads(pool, e, &mut out);
             }
         });
     }
     out
+}
+
+/// The first stage below with a loop, a binding or a predicate that reads `tensor`: its iterations
+/// depend on the tensor's values.
+pub fn steered_by(pool: &ExprPool, stmts: &[Stmt], tensor: TensorId) -> Option<TensorId> {
+    let mut found = None;
+    for s in stmts {
+        s.walk(&mut |s| {
+            let mut read = Vec::new();
+            steering(s).into_iter().for_each(|e| add_reads(pool, e, &mut read));
+            let stage = match s {
+                Stmt::For(l) => l.stage,
+                Stmt::Block(b) => b.stage,
+            };
+            found = found.or(read.contains(&tensor).then_some(stage));
+        });
+    }
+    found
+}
+
+/// The expressions of one statement that decide which elements there are.
+fn steering(s: &Stmt) -> Vec<ExprId> {
+    match s {
+        Stmt::For(l) => vec![l.extent],
+        Stmt::Block(b) => {
+            b.iters.iter().flat_map(|i| [i.extent, i.binding]).chain(b.predicate.iter().copied()).collect()
+        }
+    }
+}
+
+fn add_reads(pool: &ExprPool, e: ExprId, out: &mut Vec<TensorId>) {
+    pool.walk(e, &mut |_, n| {
+        if let cora_ir::Expr::Load { tensor, .. } = n
+            && !out.contains(tensor)
+        {
+            out.push(*tensor);
+        }
+    });
 }

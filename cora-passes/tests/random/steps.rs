@@ -231,7 +231,7 @@ impl<'r> Proposer<'r> {
         }
         let (stage, loops) = self.nest(m, stages)?;
         let path = loops.choose(self.rng)?;
-        let bound = cora_passes::schedule::annotate::constant_bound(&m.env.pool, loop_at(&m.body, path).extent);
+        let bound = m.env.pool.constant_bound(loop_at(&m.body, path).extent);
         if bound.is_some_and(|b| b > 8) {
             return None;
         }
