@@ -11,4 +11,5 @@ mod lengths;
 mod passes;
 mod refusals;
 mod run;
+mod schedules;
 mod tool;

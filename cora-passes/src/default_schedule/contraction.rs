@@ -103,7 +103,7 @@ impl Contraction {
 
     /// The tile that suits the columns.
     fn tile(&self, m: &LoopModule) -> Tile {
-        let many = constant_bound(&m.env.pool, self.inner.extent).is_some_and(|n| n >= BROAD.columns);
+        let many = m.env.pool.constant_bound(self.inner.extent).is_some_and(|n| n >= BROAD.columns);
         if many && moves_by_one(m, &self.b.1, self.column) { BROAD } else { NARROW }
     }
 

@@ -41,9 +41,15 @@ impl Hoist<'_> {
         }
         let mut lets = Vec::new();
         let mut map: FxHashMap<ExprId, ExprId> = FxHashMap::default();
+        let mut memo = FxHashMap::default();
         for e in found {
             let var = self.env.new_var("t");
-            lets.push(Stmt::Let { var, value: e });
+            // Searches in it stand before it and have names already.
+            let kids = self.env.pool.children(e);
+            let kids: Vec<ExprId> = kids.iter().map(|&k| replace_expr(self.env, k, &map, &mut memo)).collect();
+            let value = self.env.pool.with_children(e, &kids);
+            memo.clear();
+            lets.push(Stmt::Let { var, value });
             let v = self.env.pool.var(var);
             map.insert(e, v);
             self.bound.push(var);
@@ -84,7 +90,8 @@ impl Hoist<'_> {
         lets
     }
 
-    /// The greatest subexpressions below `s` that read a table and whose variables are all bound here.
+    /// The greatest subexpressions below `s` that read a table and whose variables are all bound here, and
+    /// before each the searches in it: others may share them.
     fn collect(&self, s: &Stmt, out: &mut Vec<ExprId>, seen: &mut FxHashSet<ExprId>) {
         match s {
             Stmt::For { extent, body, .. } => {
@@ -92,8 +99,7 @@ impl Hoist<'_> {
                 body.iter().for_each(|s| self.collect(s, out, seen));
             }
             Stmt::If { cond, .. } => {
-                // What a condition keeps from running may read outside its table where it fails, so
-                // its reads stay inside.
+                // Only what every iteration needs: what a condition keeps from running is computed inside.
                 self.collect_expr(*cond, out, seen);
             }
             Stmt::Let { value, .. } => self.collect_expr(*value, out, seen),
@@ -115,7 +121,11 @@ impl Hoist<'_> {
         }
         if self.reads_table(e) {
             if self.hoistable(e) {
-                out.push(e);
+                self.env.pool.walk(e, &mut |id, n| {
+                    if (id == e || matches!(n, Expr::Search { .. })) && !out.contains(&id) {
+                        out.push(id);
+                    }
+                });
                 return;
             }
             for k in self.env.pool.children(e) {

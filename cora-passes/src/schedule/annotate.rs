@@ -141,6 +141,8 @@ pub fn parallel(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> 
     let outer = enclosing(&m.body, &path);
     if !outer.is_empty() {
         let names: Vec<&str> = outer.iter().map(|o| m.env.vars[o.var].name.as_str()).collect();
+        let around = |o: &&For| format!("{}.{}", m.env.tensors[o.stage].name, m.env.vars[o.var].name);
+        let around: Vec<String> = outer.iter().map(around).collect();
         return Err(Diagnostic::new(
             "E0443",
             format!(
@@ -150,7 +152,13 @@ pub fn parallel(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> 
                 names.join(", ")
             ),
         )
-        .hint("reorder it outermost, or fuse it with the loops around it"));
+        .hint(format!(
+            "reorder it outermost, or fuse it with the loops around it: `fuse {} {}.{} -> {}`",
+            around.join(" "),
+            target.stage,
+            target.name,
+            target.name
+        )));
     }
     for b in blocks_below(l) {
         if m.env.tensors[b.tensor].scope != Scope::Global {

@@ -36,6 +36,8 @@ use cora_ir::schedule::{Schedule, Step, StepKind};
 
 /// Greatest factor and number of pieces that loops are divided by.
 pub const MAX_FACTOR: i64 = 1 << 31;
+/// Greatest number of nodes of an extent, binding or predicate, written out as a tree.
+const MAX_INDEX_SIZE: u64 = 10_000;
 /// Greatest multiple that loops and dimensions are padded to: the surplus runs, or is stored.
 pub const MAX_PADDING: i64 = 1 << 16;
 
@@ -44,17 +46,38 @@ pub const MAX_PADDING: i64 = 1 << 16;
 /// # Errors
 /// The primitive's own, with the step's span.
 pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
-    let Some(copies) = parts::for_each_part(m, &step.kind).map_err(|d| d.at(step.span))? else {
-        return apply_kind(m, &step.kind).map_err(|d| d.at(step.span));
-    };
+    let copies = parts::for_each_part(m, &step.kind).map_err(|d| d.at(step.span))?;
+    let kinds = copies.unwrap_or_else(|| vec![step.kind.clone()]);
     let saved = (m.body.clone(), m.env.tensors.clone());
-    for kind in &copies {
-        if let Err(d) = apply_kind(m, kind) {
+    for kind in &kinds {
+        if let Err(d) = apply_kind(m, kind).and_then(|()| check_sizes(m)) {
             (m.body, m.env.tensors) = saved;
             return Err(d.at(step.span));
         }
     }
     Ok(())
+}
+
+/// Every extent, binding and predicate is small enough to be walked, proved about and written out.
+///
+/// # Errors
+/// `E0412` one is not.
+fn check_sizes(m: &LoopModule) -> Result<(), Diagnostic> {
+    let mut memo = rustc_hash::FxHashMap::default();
+    let mut most = 0;
+    for s in &m.body {
+        s.walk(&mut |s| {
+            for e in tree::steering(s) {
+                most = most.max(m.env.pool.measure_memo(e, &mut memo).1);
+            }
+        });
+    }
+    if most <= MAX_INDEX_SIZE {
+        return Ok(());
+    }
+    Err(Diagnostic::new("E0412", format!("after this step an index would take {most} operations"))
+        .note(format!("at most {MAX_INDEX_SIZE}; each change of order or fusion of loops that were changed before puts one expression into another"))
+        .hint("change the order of a loop once, and fuse fewer loops that are themselves fused"))
 }
 
 fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
@@ -122,7 +145,7 @@ pub fn set_scope(m: &mut LoopModule, stage: &str, scope: cora_ir::Scope) -> Resu
             "E0481",
             format!("the scope of `{stage}` can change only once it is attached in a loop"),
         )
-        .hint("compute_at or cache_write first; then choose `local` or `reg`"));
+        .hint("compute_at or cache_write first; then choose `local`, `shared` or `reg`"));
     }
     m.env.tensors[t].scope = scope;
     Ok(())

@@ -21,13 +21,17 @@ use super::region::range_over;
 use super::relax::tile_of;
 use super::tree::{
     Path, body_at_mut, enclosing, find_loop, is_reduction_var, loop_at, place_init, remove_init, stages_of, substitute,
+    writes_below,
 };
 use crate::lower::sign::{as_size, never_negative};
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::{build, normalize, poly};
 use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, VarId};
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, TensorId, VarId};
+
+/// Greatest number of parts of a stage.
+const MAX_PARTS: usize = 32;
 
 /// Peels one loop.
 ///
@@ -310,10 +314,28 @@ pub(super) fn go_on(env: &Env, stmts: &mut [Stmt], vars: &[VarId]) {
     }
 }
 
+/// Splitting every part that there is doubles them.
+fn check_number(m: &LoopModule, whole: &Stmt) -> Result<(), Diagnostic> {
+    for t in writes_below(std::slice::from_ref(whole)) {
+        let mut stages: Vec<TensorId> =
+            m.blocks().into_iter().filter(|b| b.tensor == t && b.role != BlockRole::Init).map(|b| b.stage).collect();
+        stages.sort_unstable();
+        stages.dedup();
+        if stages.len() >= MAX_PARTS {
+            return Err(Diagnostic::new("E0413", format!("`{}` is in {} parts already", m.env.tensors[t].name, stages.len()))
+                .note(format!("at most {MAX_PARTS}; with each point, every part that there is by then becomes two"))
+                .hint("split at fewer points"));
+        }
+    }
+    Ok(())
+}
+
 /// Puts the parts in the place of the statement at `path`.
 pub(super) fn replace(m: &mut LoopModule, path: &Path, parts: [Vec<Stmt>; 2]) -> Result<(), Diagnostic> {
     let (&at, outer) = path.split_last().expect("a loop's path is not empty");
-    let whole = body_at_mut(&mut m.body, outer).remove(at);
+    let whole = body_at_mut(&mut m.body, outer)[at].clone();
+    check_number(m, &whole)?;
+    body_at_mut(&mut m.body, outer).remove(at);
     let whole = std::slice::from_ref(&whole);
     let mut made: Vec<Part> = Vec::new();
     let mut out = Vec::new();

@@ -451,7 +451,7 @@ pub fn steered_by(pool: &ExprPool, stmts: &[Stmt], tensor: TensorId) -> Option<T
 }
 
 /// The expressions of one statement that decide which elements there are.
-fn steering(s: &Stmt) -> Vec<ExprId> {
+pub(super) fn steering(s: &Stmt) -> Vec<ExprId> {
     match s {
         Stmt::For(l) => vec![l.extent],
         Stmt::Block(b) => {
