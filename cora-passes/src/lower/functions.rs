@@ -13,7 +13,7 @@
 use super::Simplifier;
 use super::declared::bounds_of;
 use super::layout::{Layout, sizes};
-use super::sign::inside;
+use super::sign::{inside, never_negative};
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule, Table};
 use cora_ir::{Env, Expr, ExprId, Literal, Role, ScalarType, Scope, Tensor, TensorDim, TensorId, UfDef, UfId, VarId};
@@ -155,7 +155,7 @@ impl Functions<'_> {
     fn search(&mut self, sum: UfId, args: &[ExprId]) -> ExprId {
         let table = self.table(sum);
         let (&position, outer) = args.split_last().expect("a search has at least one argument");
-        let value = self.lower(position);
+        let mut value = self.lower(position);
         let extent = *self.env.ufs[sum].domain.last().expect("a prefix sum has at least one argument");
         let extent = self.env.pool.instantiate(extent, outer);
         let mut len = self.lower(extent);
@@ -169,7 +169,10 @@ impl Functions<'_> {
         }
         // A search that is moved out of the loop in which its position exists: before the first row is
         // the first row. (Beyond the last one is the last.)
-        let value = self.env.pool.max(value, zero);
+        let ranges = self.ranges(position);
+        if !never_negative(&mut self.env, &ranges, position) {
+            value = self.env.pool.max(value, zero);
+        }
         // Where there is no row: an empty one at the beginning of the table, and its index is 0.
         let exists = self.exists(sum, outer);
         len = self.env.pool.select(exists, len, zero);
@@ -198,15 +201,25 @@ impl Functions<'_> {
         })
     }
 
-    /// Whether `0 <= a < size` wherever the loops that bind the variables of `a` run.
-    fn inside(&mut self, a: ExprId, size: ExprId) -> bool {
+    /// The loops that bind the variables of `a`, and those around them.
+    fn loops_of(&self, a: ExprId) -> Vec<(VarId, ExprId)> {
         let used = self.env.pool.vars_of(a);
         let depth = self.loops.iter().rposition(|l| used.contains(&l.0)).map_or(0, |n| n + 1);
-        let loops = self.loops[..depth].to_vec();
-        let formals = self.formals.clone();
+        self.loops[..depth].to_vec()
+    }
+
+    /// What the formal arguments and these loops count.
+    fn ranges(&mut self, a: ExprId) -> Vec<(ExprId, ExprId)> {
+        let (formals, loops) = (self.formals.clone(), self.loops_of(a));
         let mut ranges: Vec<(ExprId, ExprId)> =
             formals.into_iter().enumerate().map(|(n, e)| (self.env.pool.arg(n as u32), e)).collect();
         ranges.extend(loops.iter().map(|&(v, e)| (self.env.pool.var(v), e)));
+        ranges
+    }
+
+    /// Whether `0 <= a < size` wherever the loops that bind the variables of `a` run.
+    fn inside(&mut self, a: ExprId, size: ExprId) -> bool {
+        let (loops, ranges) = (self.loops_of(a), self.ranges(a));
         if inside(&mut self.env, &ranges, a, size) {
             return true;
         }
