@@ -72,7 +72,7 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
             .hint("inline fewer stages; compute this one at a loop of its consumer"));
     }
     if condition {
-        return Err(Diagnostic::new("E0454", format!("a choice in `{name}` would become the extent of a loop"))
+        return Err(Diagnostic::new("E0454", format!("inlined, `{name}` would make the extent of a loop a choice"))
             .hint("compute it at a loop of its consumer, before the steps that attach what it indexes"));
     }
     m.body = body;

@@ -3,7 +3,6 @@
 
 pub mod check;
 pub mod graphs;
-mod indices;
 pub mod report;
 pub mod shapes;
 pub mod steps;

@@ -55,8 +55,7 @@ impl<'r> Proposer<'r> {
     pub fn propose(&mut self, m: &LoopModule) -> Option<StepKind> {
         let stages = stages(m);
         match self.rng.random_range(0..100) {
-            0..16 => self.split(m, &stages),
-            16..18 => self.parts(m, &stages),
+            0..18 => self.split(m, &stages),
             18..31 => self.fuse(m, &stages),
             31..41 => self.reorder(m, &stages),
             41..49 => self.vectorize(m, &stages),
