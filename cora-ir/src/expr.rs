@@ -7,9 +7,9 @@
 use crate::ids::{EntityId, ExprId, ParamId, TensorId, UfId, VarId};
 use crate::types::{BinOp, Combiner, Literal, ScalarType, Type, UnOp};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use smallvec::SmallVec;
 
 /// Operands of a call or a load.
 pub type Args = SmallVec<[ExprId; 4]>;
@@ -113,11 +113,7 @@ impl ExprPool {
     }
 
     /// [`ExprPool::measure`] with a memo that the caller keeps.
-    pub fn measure_memo<S: BuildHasher>(
-        &self,
-        e: ExprId,
-        memo: &mut HashMap<ExprId, (u32, u64), S>,
-    ) -> (u32, u64) {
+    pub fn measure_memo<S: BuildHasher>(&self, e: ExprId, memo: &mut HashMap<ExprId, (u32, u64), S>) -> (u32, u64) {
         if let Some(&m) = memo.get(&e) {
             return m;
         }

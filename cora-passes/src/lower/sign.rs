@@ -80,7 +80,11 @@ fn prove(env: &mut Env, ranges: &[Range], e: ExprId, steps: usize) -> bool {
         let mut holds = sides.into_iter().map(|s| prove(env, ranges, s, steps / 2));
         return if all { holds.all(|h| h) } else { holds.any(|h| h) };
     }
-    match below_search(env, ranges, &p).or_else(|| below_rows(env, &p)).or_else(|| below_index(env, ranges, &p)).or_else(|| below_quotient(env, &p)) {
+    match below_search(env, ranges, &p)
+        .or_else(|| below_rows(env, &p))
+        .or_else(|| below_index(env, ranges, &p))
+        .or_else(|| below_quotient(env, &p))
+    {
         Some(lower) => prove(env, ranges, lower, steps - 1),
         None => false,
     }

@@ -170,12 +170,7 @@ fn find_main(body: &[Stmt], stage: TensorId, under: &Path) -> Option<(Path, Bloc
 }
 
 /// Adds an iterator for each spatial loop and gives the index made of them.
-fn slots(
-    m: &mut LoopModule,
-    iters: &mut Vec<Iter>,
-    spatial: &[For],
-    tensor: TensorId,
-) -> Vec<ExprId> {
+fn slots(m: &mut LoopModule, iters: &mut Vec<Iter>, spatial: &[For], tensor: TensorId) -> Vec<ExprId> {
     let mut index = Vec::new();
     for (n, l) in spatial.iter().enumerate() {
         let name = m.env.vars[l.var].name.clone();

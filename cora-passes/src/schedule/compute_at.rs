@@ -14,8 +14,7 @@ use super::defined::is_defined;
 use super::readers::{Access, Reader, collect_readers, mark_conditional, reads_attached, shared_mask};
 use super::region::{bound_above, range_over};
 use super::tree::{
-    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below,
-    steered_by,
+    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below, steered_by,
 };
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, interval};

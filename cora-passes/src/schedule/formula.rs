@@ -46,7 +46,11 @@ pub(super) fn value(m: &mut LoopModule, path: &Path, f: &Formula, own: bool) -> 
             let loops = ranges(m, path, own);
             let values = bounds(&m.env, e, Indices { args: &[], loops: &loops });
             let fits = |v: Option<i64>| v.is_some_and(|v| (-MAX_VALUE..=MAX_VALUE).contains(&v));
-            if fits(values.lo) && fits(values.hi) { Ok(e) } else { Err(too_large(&format!("`{f}` may not fit 64 bits"))) }
+            if fits(values.lo) && fits(values.hi) {
+                Ok(e)
+            } else {
+                Err(too_large(&format!("`{f}` may not fit 64 bits")))
+            }
         }
     }
 }

@@ -10,11 +10,11 @@
 //! Requires: serial loops, each the only statement of the one before. Ensures: the same iterations
 //! in the same order. With bulk padding the surplus iterations are masked by a predicate.
 
+use super::MAX_PADDING;
 use super::tree::{
     Path, add_predicate, check_fresh_loop, clamp_surplus, enclosing, find_loop, is_condition, loop_at, loop_at_mut,
     place_init, remove_inits, runs, substitute,
 };
-use super::MAX_PADDING;
 use crate::lower::layout::{Layout, sizes};
 use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;

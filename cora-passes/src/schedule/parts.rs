@@ -95,8 +95,9 @@ pub(super) fn declare(m: &mut LoopModule, stmts: &[Stmt], name: &str) -> Result<
 /// of a part.
 fn enter(m: &mut LoopModule, stmts: &[Stmt], tensor: Tensor) -> Result<TensorId, Diagnostic> {
     let Some(there) = m.env.tensor_named(&tensor.name) else { return Ok(m.env.tensors.push(tensor)) };
-    let used =
-        [stmts, &m.body].iter().any(|b| reads_below(&m.env.pool, b).contains(&there) || writes_below(b).contains(&there));
+    let used = [stmts, &m.body]
+        .iter()
+        .any(|b| reads_below(&m.env.pool, b).contains(&there) || writes_below(b).contains(&there));
     if used || m.env.tensors[there].role != Role::Temp || stages_of(&m.body).contains(&there) {
         return Err(Diagnostic::new("E0460", format!("there already is a tensor or stage `{}`", tensor.name))
             .note("the parts of a stage are called after it, `.main` and `.tail`")

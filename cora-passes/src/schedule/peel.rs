@@ -322,9 +322,12 @@ fn check_number(m: &LoopModule, whole: &Stmt) -> Result<(), Diagnostic> {
         stages.sort_unstable();
         stages.dedup();
         if stages.len() >= MAX_PARTS {
-            return Err(Diagnostic::new("E0413", format!("`{}` is in {} parts already", m.env.tensors[t].name, stages.len()))
-                .note(format!("at most {MAX_PARTS}; with each point, every part that there is by then becomes two"))
-                .hint("split at fewer points"));
+            return Err(Diagnostic::new(
+                "E0413",
+                format!("`{}` is in {} parts already", m.env.tensors[t].name, stages.len()),
+            )
+            .note(format!("at most {MAX_PARTS}; with each point, every part that there is by then becomes two"))
+            .hint("split at fewer points"));
         }
     }
     Ok(())

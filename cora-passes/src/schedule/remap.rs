@@ -12,10 +12,10 @@
 //! Requires: a loop that is not vector or unrolled and that nothing is reduced over. Ensures: the same
 //! iterations, each once; every element is computed as before, so results are the same bits.
 
-use super::{MAX_FACTOR, formula};
 use super::tree::{
     Path, enclosing, find_loop, is_condition, is_reduction_var, loop_at, loop_at_mut, place_init, runs, substitute,
 };
+use super::{MAX_FACTOR, formula};
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, Verdict};
 use cora_ir::affine::normalize;
