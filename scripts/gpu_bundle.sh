@@ -10,15 +10,16 @@ cd "$(dirname "$0")/.."
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 profile=${CORA_PROFILE:-release}
+target=${CARGO_TARGET_DIR:-target}
 cargo build --quiet --profile "${profile/debug/dev}" --bin cora
 cargo build --quiet --profile "${profile/debug/dev}" -p cora-runtime --bin cora-exec
-cp "target/$profile/cora-exec" "$out/"
+cp "$target/$profile/cora-exec" "$out/"
 for program in examples/*.cora; do
     name=$(basename "$program" .cora)
     for schedule in cuda default; do
         [[ $schedule == cuda ]] && ! grep -q '^schedule cuda' "$program" && continue
         # The emulation is the reference's own time again; a program that takes too long is left out, and said so.
-        timeout 300 "target/$profile/cora" run "$program" --target "cuda:$arch" --schedule "$schedule" --emulate \
+        timeout 300 "$target/$profile/cora" run "$program" --target "cuda:$arch" --schedule "$schedule" --emulate \
             --artifact "$out/$name-$schedule.artifact" >/dev/null 2>&1 || echo "SKIP $name ($schedule)"
     done
 done

@@ -3,6 +3,7 @@
 //! A one-operator program is compiled as any other for the CPU asked for, and run on consecutive bit patterns. The
 //! bounds that it finds are those of `docs/bench.md`, and the code generator's tests hold them on samples.
 
+use crate::console::Console;
 use crate::measure::{Form, Ready};
 use crate::workload::{self, Values};
 use clap::builder::PossibleValuesParser;
@@ -66,24 +67,23 @@ pub struct Worst {
     pub got: f32,
 }
 
-/// Measures and prints.
+/// Measures; a result for each function.
 ///
 /// # Errors
 /// A CPU that LLVM does not know; whatever [`Ready::new`] says.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
     let target = TargetSpec::new(&args.target_cpu).map_err(|e| Failure::User(format!("error[E0605]: {e}")))?;
     for (name, truth) in FUNCTIONS.iter().filter(|f| args.function.is_empty() || args.function.iter().any(|n| n == f.0))
     {
         let (count, worst) = sweep(name, *truth, &target, args.stride)?;
-        if args.json {
-            println!(
-                "{}",
-                json!({ "function": name, "target_cpu": target.cpu(), "arguments": count, "max_ulps": worst.ulps,
-                    "at": worst.at, "got": worst.got })
-            );
+        let text = if args.json {
+            json!({ "function": name, "target_cpu": target.cpu(), "arguments": count, "max_ulps": worst.ulps,
+                "at": worst.at, "got": worst.got })
+            .to_string()
         } else {
-            println!("{name:<6} {:>8.4} ulp at {:e} -> {:e}   ({count} arguments)", worst.ulps, worst.at, worst.got);
-        }
+            format!("{name:<6} {:>8.4} ulp at {:e} -> {:e}   ({count} arguments)", worst.ulps, worst.at, worst.got)
+        };
+        console.result(&text);
     }
     Ok(())
 }

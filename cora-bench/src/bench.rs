@@ -1,6 +1,7 @@
 //! `cora-bench bench`: one workload on one batch, in turn with its peers, beside the machine's measured peak.
 
 use crate::case::{Case, CaseArgs};
+use crate::console::Console;
 use crate::measure::{Form, Ready, Times, ms};
 use crate::peak::Meter;
 use crate::peers::{self, Folder, Peer, Started};
@@ -55,18 +56,24 @@ fn positive(text: &str) -> Result<f64, String> {
 /// Timed runs of a turn, at most.
 const TURN_RUNS: usize = 1000;
 
-/// Measures and prints.
+/// Measures; one result, and a note for each peer that is not here.
 ///
 /// # Errors
 /// Unknown peers, length files that are not there; whatever [`Ready::new`] says; a peer whose result differs.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
     let record = measure(args)?;
+    note_skipped(&record, console);
     if args.json {
-        println!("{}", serde_json::to_string(&record).map_err(|e| Failure::Bug(e.to_string()))?);
+        console.result(&serde_json::to_string(&record).map_err(|e| Failure::Bug(e.to_string()))?);
     } else {
-        print!("{}", record.markdown());
+        console.result(&record.markdown());
     }
     verdict(&record)
+}
+
+/// Notes the peers that are not here.
+pub fn note_skipped(record: &Record, console: &mut dyn Console) {
+    record.skipped.iter().for_each(|s| console.note(&format!("{} skipped: {}", s.name, s.why)));
 }
 
 /// A mismatch if some peer's result is not ours.
@@ -260,7 +267,6 @@ impl Bench<'_> {
             match Peer::start(name, message.clone(), folder)? {
                 Started::Ready(p) => others.push(Other::Process(p)),
                 Started::Skipped(why) => {
-                    eprintln!("{name} skipped: {why}");
                     samples.skipped.push(Skipped { name: name.clone(), why });
                 }
             }

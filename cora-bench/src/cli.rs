@@ -1,5 +1,6 @@
 //! The `cora-bench` command: `paper` and `bench`.
 
+use crate::console::Terminal;
 use crate::{accuracy, bench, paper, report, suite};
 use clap::{Parser, Subcommand};
 use cora::driver::Failure;
@@ -24,6 +25,10 @@ enum Command {
     /// Figures and tables of such results.
     Report(report::Args),
     /// Time a workload, beside its peers in the same run.
+    #[command(
+        after_help = "Also: `bench suite`, the paper's experiments into a file of results; `bench report`, figures and \
+        tables of such results; `bench accuracy`, the errors of the math functions. Each has its own --help."
+    )]
     Bench(bench::Args),
 }
 
@@ -37,12 +42,13 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
         }
     };
+    let mut console = Terminal;
     let result = match cli.command {
-        Command::Paper(a) => paper::run(&a),
-        Command::Accuracy(a) => accuracy::run(&a),
-        Command::Suite(a) => suite::run(&a),
-        Command::Report(a) => report::run(&a),
-        Command::Bench(a) => bench::run(&a),
+        Command::Paper(a) => paper::run(&a, &mut console),
+        Command::Accuracy(a) => accuracy::run(&a, &mut console),
+        Command::Suite(a) => suite::run(&a, &mut console),
+        Command::Report(a) => report::run(&a, &mut console),
+        Command::Bench(a) => bench::run(&a, &mut console),
     };
     let (code, text) = match result {
         Ok(()) => return ExitCode::SUCCESS,

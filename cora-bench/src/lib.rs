@@ -3,13 +3,15 @@
 //! [`datasets`] reads length files and cuts them into batches, [`analytic`] holds the paper's formulas,
 //! [`tables`] the sizes of the tables that the compiler really builds; [`workload`] and [`measure`] time
 //! example programs, [`peers`] other libraries on the same batch, [`peak`] the machine; [`suite`] is the paper's
-//! experiments, [`report`] their figures and tables. [`cli`] is the command, with a module for each subcommand.
+//! experiments, [`report`] their figures and tables. [`cli`] is the command, with a module for each subcommand;
+//! what they say goes to a [`console`].
 
 pub mod accuracy;
 pub mod analytic;
 pub mod bench;
 pub mod case;
 pub mod cli;
+pub mod console;
 pub mod csf;
 pub mod datasets;
 pub mod layer_work;

@@ -1,7 +1,7 @@
 //! Compiles a program, binds a batch and times it.
 
 use crate::workload::Values;
-use cora::codegen_llvm::compile::{CompileOptions, compile};
+use cora::codegen_llvm::compile::{CompileOptions, check_host, compile};
 use cora::codegen_llvm::describe::program_desc;
 use cora::codegen_llvm::llvm::TargetSpec;
 use cora::driver::{self, Failure, Source};
@@ -76,6 +76,7 @@ impl Ready {
     /// The program's mistakes, a batch that it does not admit; a failure of code generation is a bug.
     pub fn new(source: &Source, values: &Values, form: &Form, pool: Arc<Pool>) -> Result<Self, Failure> {
         let bug = |e: &dyn std::fmt::Display| Failure::Bug(e.to_string());
+        check_host(&form.target)?;
         let start = Instant::now();
         let schedule = if form.schedule == "cpu" { None } else { Some(form.schedule.as_str()) };
         let lowered = driver::lower(source, source.schedule(schedule, "cpu")?, form.padded, &mut |_| {})?;

@@ -1,6 +1,7 @@
 //! `cora-bench paper`: datasets, work, prelude memory and activation memory, by formula and by our compiler.
 
 use crate::analytic::{self, geomean, mean};
+use crate::console::Console;
 use crate::csf::CsfTables;
 use crate::datasets::{self, Dataset};
 use crate::layer_work::LayerWork;
@@ -68,11 +69,11 @@ struct Row {
     ours: f64,
 }
 
-/// Computes and prints.
+/// Computes; a result for each row, or one table.
 ///
 /// # Errors
 /// Length files that are not there or too short.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
     let dir = datasets::folder(args.lengths_dir.as_deref())?;
     let names: Vec<&str> = if args.dataset.is_empty() {
         datasets::NAMES.to_vec()
@@ -97,17 +98,17 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         for &size in &args.batch {
             let batches = d.batches(size, args.batches)?;
             if batches.len() < args.batches && !args.json {
-                eprintln!("note: `{}` holds only {} batches of {size}", d.name, batches.len());
+                console.note(&format!("note: `{}` holds only {} batches of {size}", d.name, batches.len()));
             }
             rows.push(row(args.topic, ours.as_ref(), work.as_ref(), args.time, d, size, &batches)?);
         }
     }
     if args.json {
         for r in rows {
-            println!("{}", Value::Object(r.json));
+            console.result(&Value::Object(r.json).to_string());
         }
     } else {
-        print!("{}", render(args, &rows));
+        console.result(&render(args, &rows));
     }
     Ok(())
 }

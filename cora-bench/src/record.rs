@@ -106,11 +106,12 @@ impl Record {
         };
         let _ = writeln!(
             t,
-            "### {}: {}, {} threads\n\n{} turns each; FMA peak {:.1} GFLOP/s (median {:.1}); {}\n",
+            "### {}: {}, {} threads\n\n{} {} each; FMA peak {:.1} GFLOP/s (median {:.1}); {}\n",
             self.workload,
             self.label(),
             self.threads,
             self.repeat,
+            if self.repeat == 1 { "turn" } else { "turns" },
             self.peak_gflops,
             self.peak.median_gflops,
             self.machine

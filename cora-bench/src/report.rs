@@ -1,6 +1,7 @@
 //! `cora-bench report`: figures (SVG) and tables (markdown) from the results of a suite.
 
 use crate::analytic::geomean;
+use crate::console::Console;
 use crate::record::Record;
 use crate::suite::{self, Line, PARTS};
 use crate::svg::{Chart, Series};
@@ -20,11 +21,11 @@ pub struct Args {
     pub out: Option<PathBuf>,
 }
 
-/// Writes `report.md` and a figure for each part and dataset or batch.
+/// Writes `report.md` and a figure for each part and dataset or batch; a result for each file.
 ///
 /// # Errors
 /// `E0608` no results, or a line that is not one; `E0600` a folder that cannot be written.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
     let lines = suite::read(&args.dir)?;
     if lines.is_empty() {
         return Err(Failure::User(format!(
@@ -53,7 +54,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let path = out.join(name);
         let written = std::fs::create_dir_all(out).and_then(|()| std::fs::write(&path, text));
         written.map_err(|e| Failure::User(format!("error[E0600]: cannot write `{}`: {e}", path.display())))?;
-        println!("{}", path.display());
+        console.result(&path.display().to_string());
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 
 use crate::bench;
 use crate::case::CaseArgs;
+use crate::console::Console;
 use crate::datasets::{BATCH_SIZES, NAMES};
 use crate::preludes::{self, PreludeRecord};
 use crate::record::Record;
@@ -99,16 +100,16 @@ pub fn read(dir: &Path) -> Result<Vec<Line>, Failure> {
     text.lines().enumerate().filter(|l| !l.1.trim().is_empty()).map(parse).collect()
 }
 
-/// Takes the measurements that are not there yet.
+/// Takes the measurements that are not there yet, with a note for each; or lists them all as results.
 ///
 /// # Errors
 /// Length files that are not there, a folder that cannot be written; whatever [`bench::measure`] says.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
     let done: Vec<String> = read(&args.dir)?.into_iter().map(|l| l.key).collect();
     let jobs = jobs(args);
     if args.list {
         for (part, key, _) in &jobs {
-            println!("{} {part}: {key}", if done.contains(key) { "done" } else { "    " });
+            console.result(&format!("{} {part}: {key}", if done.contains(key) { "done" } else { "    " }));
         }
         return Ok(());
     }
@@ -120,13 +121,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let count = todo.len();
     let mut wrong = Vec::new();
     for (n, (part, key, job)) in todo.into_iter().enumerate() {
-        eprintln!("[{}/{count}] {part}: {key}", n + 1);
+        console.note(&format!("[{}/{count}] {part}: {key}", n + 1));
         let (mut bench, mut prelude) = (None, None);
         match job {
             Job::Bench(a) => {
                 let record = bench::measure(&a)?;
+                bench::note_skipped(&record, console);
                 if let Err(Failure::Mismatch(text)) = bench::verdict(&record) {
-                    eprintln!("{text}");
+                    console.note(&text);
                     wrong.push(key.clone());
                 }
                 bench = Some(record);

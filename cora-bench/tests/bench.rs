@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use cora::driver::Failure;
+use cora_bench::console::Kept;
 use cora_bench::peers;
 use cora_bench::record::Record;
 use cora_bench::suite::Line;
@@ -93,7 +94,9 @@ fn a_report_has_a_figure_and_a_table_for_each_part() {
             })
             .collect();
     std::fs::write(dir.join("results.jsonl"), lines.join("\n")).expect("it can be written");
-    report::run(&report::Args { dir: dir.clone(), out: None }).unwrap_or_else(|e| panic!("{e:?}"));
+    let mut console = Kept::default();
+    report::run(&report::Args { dir: dir.clone(), out: None }, &mut console).unwrap_or_else(|e| panic!("{e:?}"));
+    assert!(console.results.iter().any(|r| r.ends_with("report.md")), "{console:?}");
     let text = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
     let md = text("report.md");
     for name in ["operators-equal5-2.svg", "trmm.svg"] {
@@ -101,6 +104,23 @@ fn a_report_has_a_figure_and_a_table_for_each_part() {
     }
     assert!(md.contains("| softmax equal=5, batch 2,") && md.contains("| trmm n = 32,"), "{md}");
     std::fs::remove_dir_all(&dir).expect("it can be removed");
-    let nothing = report::run(&report::Args { dir: PathBuf::from("no/such/folder"), out: None });
+    let nothing = report::run(&report::Args { dir: PathBuf::from("no/such/folder"), out: None }, &mut Kept::default());
     assert!(matches!(nothing, Err(Failure::User(t)) if t.contains("E0608")));
+}
+
+/// The command as a process: help names all of it, a CPU that this machine is not is refused before its code runs.
+#[test]
+fn the_command() {
+    let run = |args: &[&str]| std::process::Command::new(env!("CARGO_BIN_EXE_cora-bench")).args(args).output().unwrap();
+    let help = String::from_utf8(run(&["bench", "--help"]).stdout).unwrap();
+    for word in ["bench suite", "bench report", "bench accuracy"] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+    let other = run(&["accuracy", "--function", "exp", "--stride", "65536", "--target-cpu", "neoverse-n1"]);
+    let text = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert!(cfg!(target_arch = "aarch64") || other.status.code() == Some(1) && text.contains("E0334"), "{text}");
+    let threads = run(&["bench", "trmul", "--size", "8", "--repeat", "1", "--turn-ms", "1", "--threads", "1000000"]);
+    assert!(String::from_utf8_lossy(&threads.stderr).contains("error[E0331]"), "{threads:?}");
+    let one = run(&["bench", "trmul", "--size", "8", "--repeat", "1", "--turn-ms", "1", "--threads", "1"]);
+    assert!(String::from_utf8_lossy(&one.stdout).contains("1 turn each"), "{one:?}");
 }

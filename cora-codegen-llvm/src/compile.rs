@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use cora_ir::storage::StorageModule;
 use cora_runtime::abi::{KernelFn, ProgramDesc};
+use cora_runtime::artifact::Machine;
 use cora_runtime::exec::KernelSource;
+use cora_runtime::library::check_machine;
 
 use crate::describe::{self, DescribeError};
 use crate::llvm::{self, CPU_PIPELINE, CodegenError, Jit, LlvmModule, MlirModule, TargetSpec};
@@ -30,6 +32,9 @@ pub enum CompileError {
     /// MLIR, LLVM or the linker failed.
     #[error(transparent)]
     Codegen(#[from] CodegenError),
+    /// This machine may not run the code, or lacks a library that it calls.
+    #[error(transparent)]
+    Runtime(#[from] cora_runtime::Error),
 }
 
 /// How to compile.
@@ -59,8 +64,6 @@ pub struct Phase {
 /// A program for one target.
 #[derive(Clone, Debug)]
 pub struct CompiledProgram {
-    /// The MLIR text as emitted, before any pass.
-    pub mlir: String,
     /// The relocatable object file.
     pub object: Vec<u8>,
     /// What the runtime needs to know.
@@ -69,7 +72,6 @@ pub struct CompiledProgram {
     pub phases: Vec<Phase>,
     /// The machine that the object is for.
     pub target: TargetSpec,
-    llvm_pipeline: String,
 }
 
 /// Compiles a verified, legalised module; the same module, target and options give the same bytes.
@@ -85,53 +87,77 @@ pub fn compile(
     let mut clock = Clock::new();
     let desc = describe::program_desc(module)?;
     clock.lap("describe");
-    let emit = options.emit.unwrap_or_else(|| EmitOptions::for_target(target));
-    let mlir = mlir::emit(module, &emit)?;
-    clock.lap("emit");
-    let llvm = lower(&mlir, target, &options.llvm_pipeline, &mut clock)?;
+    let llvm = optimized(module, target, options, &mut clock)?;
     let object = llvm.emit_object()?;
     clock.lap("object");
-    let (phases, target, llvm_pipeline) = (clock.phases, target.clone(), options.llvm_pipeline.clone());
-    Ok(CompiledProgram { mlir, object, desc, phases, target, llvm_pipeline })
+    Ok(CompiledProgram { object, desc, phases: clock.phases, target: target.clone() })
 }
 
-/// MLIR text to optimised LLVM IR.
-fn lower(mlir: &str, target: &TargetSpec, pipeline: &str, clock: &mut Clock) -> Result<LlvmModule, CodegenError> {
-    let mut module = MlirModule::parse(mlir)?;
+/// The MLIR text as emitted, before any pass.
+///
+/// # Errors
+///
+/// [`CompileError::Emit`].
+pub fn to_mlir(module: &StorageModule, target: &TargetSpec, options: &CompileOptions) -> Result<String, CompileError> {
+    let emit = options.emit.unwrap_or_else(|| EmitOptions::for_target(target));
+    Ok(mlir::emit(module, &emit)?)
+}
+
+/// The optimised LLVM IR, from which text and assembly come; and what took how long.
+///
+/// # Errors
+///
+/// As [`compile`].
+pub fn to_llvm(
+    module: &StorageModule,
+    target: &TargetSpec,
+    options: &CompileOptions,
+) -> Result<(LlvmModule, Vec<Phase>), CompileError> {
+    let mut clock = Clock::new();
+    let llvm = optimized(module, target, options, &mut clock)?;
+    Ok((llvm, clock.phases))
+}
+
+/// What code for `target` needs to run.
+pub fn machine(target: &TargetSpec) -> Machine {
+    Machine::Cpu {
+        arch: target.arch().to_owned(),
+        cpu: target.cpu().to_owned(),
+        features: target.code_features().map(str::to_owned).collect(),
+    }
+}
+
+/// Whether this process may run code for `target`.
+///
+/// # Errors
+///
+/// [`cora_runtime::Error::Machine`] names an extension that the code may use and this machine lacks.
+pub fn check_host(target: &TargetSpec) -> Result<(), cora_runtime::Error> {
+    // LLVM asked the processor and the system about the host.
+    if *target == TargetSpec::host() { Ok(()) } else { check_machine(&machine(target)) }
+}
+
+fn optimized(
+    module: &StorageModule,
+    target: &TargetSpec,
+    options: &CompileOptions,
+    clock: &mut Clock,
+) -> Result<LlvmModule, CompileError> {
+    let text = to_mlir(module, target, options)?;
+    clock.lap("emit");
+    let mut mlir = MlirModule::parse(&text)?;
     clock.lap("parse");
-    module.run_pipeline(CPU_PIPELINE)?;
+    mlir.run_pipeline(CPU_PIPELINE)?;
     clock.lap("lower");
-    let mut llvm = LlvmModule::from_mlir(&module, target)?;
+    let mut llvm = LlvmModule::from_mlir(&mlir, target)?;
     clock.lap("translate");
-    llvm.optimize(pipeline)?;
+    llvm.optimize(&options.llvm_pipeline)?;
     llvm.keep_masks();
     clock.lap("optimize");
     Ok(llvm)
 }
 
 impl CompiledProgram {
-    /// The optimised LLVM IR as text. Compiles again: LLVM's modules are tied to one thread, and few callers want this.
-    ///
-    /// # Errors
-    ///
-    /// None that compilation did not have.
-    pub fn llvm_ir(&self) -> Result<String, CodegenError> {
-        Ok(self.again()?.to_ir_string())
-    }
-
-    /// The assembly as text. Compiles again, as [`CompiledProgram::llvm_ir`] does.
-    ///
-    /// # Errors
-    ///
-    /// None that compilation did not have.
-    pub fn asm(&self) -> Result<String, CodegenError> {
-        self.again()?.emit_asm()
-    }
-
-    fn again(&self) -> Result<LlvmModule, CodegenError> {
-        lower(&self.mlir, &self.target, &self.llvm_pipeline, &mut Clock::new())
-    }
-
     /// The object as a shared library, for an artifact.
     ///
     /// # Errors
@@ -145,11 +171,12 @@ impl CompiledProgram {
     ///
     /// # Errors
     ///
-    /// [`CodegenError::Import`] where a library that the program calls is not found; others where the object is for
-    /// another machine or needs functions that this process lacks.
-    pub fn jit(&self) -> Result<JitKernels, CodegenError> {
+    /// [`CompileError::Runtime`] where this machine may not run the code or lacks a library that it calls;
+    /// [`CompileError::Codegen`] where it needs functions that this process lacks.
+    pub fn jit(&self) -> Result<JitKernels, CompileError> {
+        check_host(&self.target)?;
         let found: Result<Vec<_>, _> = self.desc.imports.iter().map(|i| Ok((i, i.resolve()?))).collect();
-        let found = found.map_err(CodegenError::Import)?;
+        let found = found.map_err(CompileError::Runtime)?;
         let jit = Jit::load(&self.object)?;
         for (import, function) in found {
             let variable = jit.lookup(import.symbol())?.cast_mut().cast::<*const ()>();

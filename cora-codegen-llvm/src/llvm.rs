@@ -42,6 +42,7 @@
 mod cpus;
 mod error;
 mod fatal;
+mod features;
 mod ffi;
 mod jit;
 mod link;

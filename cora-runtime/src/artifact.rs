@@ -32,7 +32,7 @@ pub enum Machine {
         arch: String,
         /// LLVM's name of the processor it was tuned for.
         cpu: String,
-        /// Instruction set extensions that the code uses, by the names of Rust's feature detection.
+        /// Every instruction set extension that the code may use, by LLVM's names.
         features: Vec<String>,
     },
     /// PTX for an NVIDIA GPU.

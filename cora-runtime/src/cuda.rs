@@ -9,10 +9,11 @@
 
 mod driver;
 
-use crate::abi::{BufferKind, GridArg, GridDesc, GridLaunch, KernelDesc, ProgramDesc, Role};
+use crate::abi::{BufferDesc, BufferKind, GridArg, GridDesc, GridLaunch, KernelDesc, ProgramDesc, Role};
 use crate::array::{AlignedBytes, Fill, RaggedArray, TensorLayout};
 use crate::error::{Error, Result};
 use crate::eval::eval;
+use crate::exec::Given;
 use crate::limits::Limits;
 use crate::plan::{Request, place};
 use crate::prelude::{Batch, Prelude, PreludeCache, Tables};
@@ -45,8 +46,11 @@ pub struct Device {
     places: Vec<Option<u64>>,
     sizes: Vec<u64>,
     table_offsets: Vec<u64>,
-    is_set: Vec<bool>,
-    setup_done: bool,
+    given: Given,
+    /// Whether each buffer's contents outlive a batch.
+    lasts: Vec<bool>,
+    /// Whether each buffer's memory is that of `sizes`.
+    sized: bool,
     bound: bool,
     ran: bool,
 }
@@ -54,10 +58,14 @@ pub struct Device {
 impl Device {
     /// Compiles a program's PTX for the first device of this machine.
     ///
+    /// # Safety
+    /// The kernels of `ptx` must keep to `desc` and `grid`, as a compiler wrote all three: touch nothing but the buffers
+    /// and tables that they are given, and only inside them, for any batch within the declared ranges.
+    ///
     /// # Errors
     /// [`Error::Cuda`] where there is no driver, no device, one too old, or code that the driver refuses, with its log;
     /// [`Error::Desc`], [`Error::Decode`], [`Error::Kernel`].
-    pub fn new(desc: Arc<ProgramDesc>, grid: GridDesc, ptx: &str) -> Result<Device> {
+    pub unsafe fn new(desc: Arc<ProgramDesc>, grid: GridDesc, ptx: &str) -> Result<Device> {
         let cache = PreludeCache::new(Arc::new(Prelude::new(desc.clone())?));
         grid.validate(&desc)?;
         let context = Context::new()?;
@@ -81,8 +89,9 @@ impl Device {
             places: vec![None; n],
             sizes: vec![0; n],
             table_offsets: Vec::new(),
-            is_set: vec![false; desc.tensors.len()],
-            setup_done: false,
+            given: Given::new(&desc),
+            lasts: lasting(&desc),
+            sized: false,
             bound: false,
             ran: false,
             desc,
@@ -101,7 +110,8 @@ impl Device {
     }
 
     /// Binds a batch: checks it, builds and copies its tables, sizes memory. True where it was bound already; then
-    /// nothing is copied and inputs stay.
+    /// nothing is copied and inputs stay. Otherwise inputs are to be set again; const inputs only where the batch
+    /// changes a size that they or their setup depend on.
     ///
     /// # Errors
     /// As [`Prelude::build`], for sizes beyond the limits, and [`Error::Cuda`] where the device has too little memory.
@@ -112,12 +122,16 @@ impl Device {
             return Ok(true);
         }
         self.ran = false;
-        self.is_set.fill(false);
-        self.setup_done = false;
+        // Forget first: should sizing fail, nothing of the last batch may be taken for set.
+        self.given.next_batch(&self.desc, batch);
         let tables = self.cache.tables().ok_or(Error::Unbound)?;
-        self.sizes = sizes(&self.desc, tables, &self.limits)?;
-        let kept = |b: usize| self.desc.setup_kernels.iter().any(|k| k.writes.contains(&(b as u32)));
-        let (requests, temps) = temporaries(&self.desc, &self.sizes, kept);
+        let sizes = sizes(&self.desc, tables, &self.limits)?;
+        let same = |b: usize| !self.lasts[b] || self.sizes[b] == sizes[b];
+        if !std::mem::replace(&mut self.sized, false) || !(0..sizes.len()).all(same) {
+            self.given.forget_all();
+        }
+        self.sizes = sizes;
+        let (requests, temps) = temporaries(&self.desc, &self.sizes, &self.lasts);
         let beyond = || Error::Memory { at: "temporaries".to_owned(), need: u64::MAX, limit: self.limits.buffer_bytes };
         let (offsets, total) = place(&requests, ALIGN).ok_or_else(beyond)?;
         self.context.reserve(&mut self.arena, total)?;
@@ -130,6 +144,7 @@ impl Device {
                 self.context.reserve(&mut self.buffers[b], self.sizes[b])?;
             }
         }
+        self.sized = true;
         self.copy_tables()?;
         self.bound = true;
         Ok(false)
@@ -174,10 +189,10 @@ impl Device {
         let b = desc.buffer as usize;
         let mut storage = AlignedBytes::zeroed(self.sizes[b] as usize)?;
         layout.pack(env, array.bytes(), storage.as_mut_slice(), Fill::Zero, &self.limits)?;
-        self.context.upload(&self.buffers[b], storage.as_slice())?;
-        self.is_set[tensor] = true;
-        self.setup_done &= desc.role != Role::ConstInput;
+        self.given.take(tensor, desc.role == Role::ConstInput);
         self.ran = false;
+        self.context.upload(&self.buffers[b], storage.as_slice())?;
+        self.given.set(tensor);
         Ok(())
     }
 
@@ -201,14 +216,11 @@ impl Device {
         if !self.bound {
             return Err(Error::Unbound);
         }
-        let tensors = self.desc.tensors.iter().zip(&self.is_set);
-        if let Some((t, _)) = tensors.into_iter().find(|(t, set)| t.role != Role::Output && !**set) {
-            return Err(Error::InputMissing { tensor: t.name.clone() });
-        }
+        self.given.complete(&self.desc)?;
         let desc = self.desc.clone();
-        if !self.setup_done {
+        if !self.given.setup_done {
             desc.setup_kernels.iter().try_for_each(|k| self.launch(k))?;
-            self.setup_done = true;
+            self.given.setup_done = true;
         }
         let mut marks = Vec::new();
         if timed {
@@ -270,6 +282,15 @@ impl Device {
     }
 }
 
+/// Whether each buffer's contents outlive a batch: const inputs, and what setup writes.
+fn lasting(desc: &ProgramDesc) -> Vec<bool> {
+    let is_const = |t: u32| desc.tensors[t as usize].role == Role::ConstInput;
+    let of = |b: &BufferDesc| matches!(b.kind, BufferKind::Input(t) if is_const(t));
+    let mut lasts: Vec<bool> = desc.buffers.iter().map(of).collect();
+    desc.setup_kernels.iter().flat_map(|k| &k.writes).for_each(|&b| lasts[b as usize] = true);
+    lasts
+}
+
 /// Bytes of each buffer for a batch.
 fn sizes(desc: &ProgramDesc, tables: &Tables, limits: &Limits) -> Result<Vec<u64>> {
     let mut left = limits.buffer_bytes;
@@ -287,11 +308,11 @@ fn sizes(desc: &ProgramDesc, tables: &Tables, limits: &Limits) -> Result<Vec<u64
 }
 
 /// The temporaries that share the arena, and when each is live.
-fn temporaries(desc: &ProgramDesc, sizes: &[u64], kept: impl Fn(usize) -> bool) -> (Vec<Request>, Vec<usize>) {
+fn temporaries(desc: &ProgramDesc, sizes: &[u64], kept: &[bool]) -> (Vec<Request>, Vec<usize>) {
     let (mut requests, mut temps) = (Vec::new(), Vec::new());
     let end = desc.kernels.len().saturating_sub(1);
     for (b, buffer) in desc.buffers.iter().enumerate() {
-        if !matches!(buffer.kind, BufferKind::Temp | BufferKind::PerWorker) || kept(b) {
+        if !matches!(buffer.kind, BufferKind::Temp | BufferKind::PerWorker) || kept[b] {
             continue;
         }
         let uses = |k: &KernelDesc| k.reads.contains(&(b as u32)) || k.writes.contains(&(b as u32));

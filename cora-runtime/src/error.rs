@@ -78,8 +78,10 @@ pub enum Error {
     Io { path: String, source: std::io::Error },
     #[error("not an artifact that can be used: {0}")]
     Artifact(String),
-    #[error("the artifact is for {wanted}, and {why}")]
+    #[error("code for {wanted} does not run here: {why}")]
     Machine { wanted: String, why: String },
+    #[error("the stored batch cannot be used: {0}")]
+    Sample(&'static str),
     #[error("the artifact's code cannot be loaded: {0}")]
     Library(String),
     #[error("{0}")]
@@ -88,6 +90,8 @@ pub enum Error {
     Blas(String),
     #[error("worker threads cannot be started: {0}")]
     Threads(std::io::Error),
+    #[error("{want} worker threads are more than {limit}")]
+    ManyThreads { want: usize, limit: usize },
 }
 
 fn list(index: &[i64]) -> String {
@@ -130,8 +134,9 @@ impl Error {
             Error::LengthNegative { .. } => "E0328",
             Error::LengthsTooFew { .. } => "E0329",
             Error::Io { .. } => "E0330",
-            Error::Threads(_) => "E0331",
+            Error::Threads(_) | Error::ManyThreads { .. } => "E0331",
             Error::Artifact(_) => "E0337",
+            Error::Sample(_) => "E0339",
             Error::Machine { .. } => "E0334",
             Error::Library(_) => "E0335",
             Error::Cuda(_) => "E0336",
@@ -181,9 +186,10 @@ impl Error {
             Error::LengthNegative { .. } => "lengths count elements; 0 is allowed",
             Error::LengthsTooFew { .. } => "use a smaller batch, skip fewer, or give a longer file",
             Error::Io { .. } => "check the path and its permissions",
-            Error::Threads(_) => "ask for fewer threads",
+            Error::Threads(_) | Error::ManyThreads { .. } => "ask for fewer threads",
             Error::Artifact(_) => "compile it again with this version, and copy the file whole",
-            Error::Machine { .. } => "compile it for this machine",
+            Error::Sample(_) => "write an artifact with a sample with `cora run PROGRAM ... --artifact FILE`",
+            Error::Machine { .. } => "compile it for this machine, with --target-cpu host on it",
             Error::Library(_) => "the folder for temporary files must be writable and allow execution",
             Error::Blas(_) => "install OpenBLAS or MKL, or name its library: CORA_BLAS=/path/to/libopenblas.so.0",
             Error::Cuda(_) => {

@@ -8,7 +8,8 @@
 //! - [`mod@array`]: arrays in row-major ragged order, and their packing into storage layouts;
 //! - [`exec`]: memory, setup, kernels and outputs; [`pool`]: the threads they run on;
 //! - [`blas`]: the library that multiplies matrices for programs that offload them;
-//! - [`artifact`]: compiled programs as files, [`library`] loads the code of a processor, [`cuda`] runs that of a GPU;
+//! - [`artifact`]: compiled programs as files, [`library`] loads the code of a processor that [`cpu`] says
+//!   it runs on, [`cuda`] runs that of a GPU;
 //!   the binary `cora-exec` does all three;
 //! - [`npy`] and [`lengths`]: the files that tensors and lengths come in.
 //!
@@ -22,6 +23,7 @@ pub mod abi;
 pub mod array;
 pub mod artifact;
 pub mod blas;
+pub mod cpu;
 pub mod cuda;
 mod domain;
 mod error;

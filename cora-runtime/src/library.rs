@@ -2,11 +2,14 @@
 
 use crate::abi::{KernelFn, ProgramDesc};
 use crate::artifact::Machine;
+use crate::cpu;
 use crate::error::{Error, Result};
 use crate::exec::KernelSource;
 use libloading::Library;
 use std::collections::HashMap;
-use std::io::Write;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
 
 /// Kernels of a shared library.
 pub struct LoadedKernels {
@@ -27,43 +30,28 @@ impl KernelSource for LoadedKernels {
 /// [`Error::Machine`].
 pub fn check_machine(machine: &Machine) -> Result<()> {
     let Machine::Cpu { arch, features, .. } = machine else {
-        return Err(Error::Machine { wanted: machine.to_string(), why: "it is for a GPU".to_owned() });
+        return Err(Error::Machine { wanted: machine.to_string(), why: "this is a processor".to_owned() });
     };
     let fail = |why: String| Err(Error::Machine { wanted: machine.to_string(), why });
     if arch != std::env::consts::ARCH {
         return fail(format!("this is a {}", std::env::consts::ARCH));
     }
-    match features.iter().find(|f| !has(f)) {
-        Some(f) => fail(format!("this processor has no {f}")),
+    match features.iter().find(|f| !cpu::has(f)) {
+        Some(f) => fail(format!("it uses {f}, which this processor or its system lacks")),
         None => Ok(()),
     }
 }
 
-/// Instruction set extensions that an artifact names if its code may use them.
-pub const FEATURES: [&str; 10] =
-    ["avx", "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "avx512vnni", "avx512bf16"];
-
-#[cfg(target_arch = "x86_64")]
-fn has(feature: &str) -> bool {
-    match feature {
-        "avx" => is_x86_feature_detected!("avx"),
-        "avx2" => is_x86_feature_detected!("avx2"),
-        "fma" => is_x86_feature_detected!("fma"),
-        "avx512f" => is_x86_feature_detected!("avx512f"),
-        "avx512bw" => is_x86_feature_detected!("avx512bw"),
-        "avx512dq" => is_x86_feature_detected!("avx512dq"),
-        "avx512vl" => is_x86_feature_detected!("avx512vl"),
-        "avx512cd" => is_x86_feature_detected!("avx512cd"),
-        "avx512vnni" => is_x86_feature_detected!("avx512vnni"),
-        "avx512bf16" => is_x86_feature_detected!("avx512bf16"),
-        // A name that this version does not know may be anything.
-        _ => false,
+/// A new file in the folder for temporary files. One that is there already belongs to somebody else, and stays.
+fn temporary_file() -> std::io::Result<(PathBuf, File)> {
+    let mut n = 0;
+    loop {
+        let path = std::env::temp_dir().join(format!("cora-{}-{n}.so", std::process::id()));
+        match File::create_new(&path) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists && n < 1 << 16 => n += 1,
+            opened => return opened.map(|file| (path, file)),
+        }
     }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has(feature: &str) -> bool {
-    feature == "neon"
 }
 
 /// Loads the kernels of `desc` from a shared library's bytes.
@@ -76,11 +64,12 @@ fn has(feature: &str) -> bool {
 pub unsafe fn load(machine: &Machine, desc: &ProgramDesc, code: &[u8]) -> Result<LoadedKernels> {
     check_machine(machine)?;
     let fail = |e: &dyn std::fmt::Display| Error::Library(e.to_string());
-    // The loader wants a file; it may go as soon as it is mapped.
-    let path = std::env::temp_dir().join(format!("cora-{}-{:x}.so", std::process::id(), code.as_ptr() as usize));
-    let written = std::fs::File::create_new(&path).and_then(|mut f| f.write_all(code));
+    let (path, mut file) = temporary_file().map_err(|e| fail(&e))?;
+    let written = file.write_all(code).map_err(|e| fail(&e));
+    drop(file);
     // SAFETY: the caller vouches for the library, initialisers included.
-    let library = written.map_err(|e| fail(&e)).and_then(|()| unsafe { Library::new(&path) }.map_err(|e| fail(&e)));
+    let library = written.and_then(|()| unsafe { Library::new(&path) }.map_err(|e| fail(&e)));
+    // The loader wants a file; it may go as soon as it is mapped.
     // What cannot be removed stays in the folder for temporary files.
     let _ = std::fs::remove_file(&path);
     let library = library?;
@@ -102,4 +91,19 @@ pub unsafe fn load(machine: &Machine, desc: &ProgramDesc, code: &[u8]) -> Result
         kernels.insert(k.symbol.clone(), *f);
     }
     Ok(LoadedKernels { kernels, _library: library })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::temporary_file;
+
+    #[test]
+    fn files_of_others_stay() {
+        let (first, file) = temporary_file().unwrap();
+        let (second, _) = temporary_file().unwrap();
+        assert_ne!(first, second);
+        assert!(first.exists());
+        drop(file);
+        [first, second].iter().for_each(|p| std::fs::remove_file(p).unwrap());
+    }
 }

@@ -15,6 +15,9 @@ use std::thread::JoinHandle;
 /// The body of a loop: `(worker, lo, hi)`.
 type Body<'a> = dyn Fn(usize, i64, i64) + Sync + 'a;
 
+/// Most workers of a pool.
+pub const MAX_THREADS: usize = 1024;
+
 /// Turns of a waiting loop before the thread sleeps: some tens of microseconds.
 const SPINS: u32 = 4000;
 
@@ -72,7 +75,7 @@ impl Pool {
     /// A pool of `threads` workers, at least one, the caller included.
     ///
     /// # Errors
-    /// [`Error::Threads`].
+    /// [`Error::ManyThreads`] more than [`MAX_THREADS`], [`Error::Threads`] the system's refusal.
     pub fn new(threads: usize) -> Result<Pool> {
         Pool::with_pinning(threads, false)
     }
@@ -80,8 +83,11 @@ impl Pool {
     /// As [`Pool::new`]; with `pin`, worker `i` other than the caller stays on the `i`-th core (on Linux).
     ///
     /// # Errors
-    /// [`Error::Threads`].
+    /// As [`Pool::new`].
     pub fn with_pinning(threads: usize, pin: bool) -> Result<Pool> {
+        if threads > MAX_THREADS {
+            return Err(Error::ManyThreads { want: threads, limit: MAX_THREADS });
+        }
         let nothing: &'static Body<'static> = &|_, _, _| {};
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
@@ -386,5 +392,12 @@ mod tests {
         });
         assert_eq!(n.load(SeqCst), i64::MAX);
         assert_eq!(Pool::with_pinning(2, true).unwrap().threads(), 2);
+    }
+
+    #[test]
+    fn absurd_numbers_of_threads_are_refused() {
+        for threads in [MAX_THREADS + 1, usize::MAX] {
+            assert!(matches!(Pool::new(threads), Err(Error::ManyThreads { .. })));
+        }
     }
 }

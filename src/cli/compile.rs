@@ -4,16 +4,18 @@ use super::{PATHS, write_out};
 use crate::driver::{Failure, Source, lower_for, lower_verified};
 use clap::ValueEnum;
 use cora_codegen_cuda::{ARCHITECTURES, GpuTarget, GridProgram};
-use cora_codegen_llvm::compile::{CompileOptions, CompiledProgram, compile as compile_native};
+use cora_codegen_llvm::compile::{
+    CompileError, CompileOptions, CompiledProgram, Phase, compile as compile_native, machine, to_llvm, to_mlir,
+};
 use cora_codegen_llvm::describe::{DescribeError, DescribeFault, program_desc};
 use cora_codegen_llvm::llvm::{CodegenError, TargetSpec};
 use cora_frontend::ConstValue;
+use cora_ir::storage::StorageModule;
 use cora_ir::{Diagnostic, text};
 use cora_passes::manager::Report;
 use cora_passes::program::Program;
 use cora_runtime::abi::{DescFault, ProgramDesc};
 use cora_runtime::artifact::{Artifact, Machine, Manifest};
-use cora_runtime::library::FEATURES;
 use std::path::PathBuf;
 
 /// What to print.
@@ -159,15 +161,25 @@ pub fn target_spec(target: &str, cpu: &str) -> Result<TargetSpec, Failure> {
 ///
 /// # Errors
 /// `E0611` what the target lacks.
-pub fn for_gpu(storage: &cora_ir::storage::StorageModule, target: &GpuTarget) -> Result<GridProgram, Failure> {
-    use cora_codegen_cuda::CompileError;
-    use cora_codegen_llvm::mlir::EmitFault;
+pub fn for_gpu(storage: &StorageModule, target: &GpuTarget) -> Result<GridProgram, Failure> {
+    check_grid(storage)?;
+    cora_codegen_cuda::compile(storage, target).map_err(|e| grid_failure(storage, &e))
+}
+
+/// Whether a schedule is for GPUs.
+fn check_grid(storage: &StorageModule) -> Result<(), Failure> {
     if storage.kernels.iter().any(|k| k.body.iter().any(is_parallel)) {
         return Err(Diagnostic::new("E0610", "the schedule makes a loop parallel over CPU workers")
             .hint("bind loops to blocks and threads for a GPU, or give --schedule default")
             .into());
     }
-    cora_codegen_cuda::compile(storage, target).map_err(|e| match &e {
+    Ok(())
+}
+
+fn grid_failure(storage: &StorageModule, e: &cora_codegen_cuda::CompileError) -> Failure {
+    use cora_codegen_cuda::CompileError;
+    use cora_codegen_llvm::mlir::EmitFault;
+    match e {
         CompileError::Shared { .. } => {
             Diagnostic::new("E0611", e.to_string()).hint("attach smaller tiles, or keep them in global memory").into()
         }
@@ -186,7 +198,7 @@ pub fn for_gpu(storage: &cora_ir::storage::StorageModule, target: &GpuTarget) ->
             let path = crate::driver::reproducer(storage);
             Failure::Bug(format!("code generation failed: {e}\n  reproducer: {path}"))
         }
-    })
+    }
 }
 
 fn manifest(program: &str, machine: Machine) -> Manifest {
@@ -214,15 +226,8 @@ pub fn gpu_artifact(program: &GridProgram) -> Artifact {
 /// # Errors
 /// The linker's.
 pub fn cpu_artifact(program: &CompiledProgram) -> Result<Artifact, Failure> {
-    let target = &program.target;
-    let features = FEATURES.iter().filter(|f| target.has_feature(f)).map(|f| (*f).to_owned());
-    let machine = Machine::Cpu {
-        arch: target.triple().split('-').next().unwrap_or_default().to_owned(),
-        cpu: target.cpu().to_owned(),
-        features: features.collect(),
-    };
     Ok(Artifact {
-        manifest: manifest(&program.desc.name, machine),
+        manifest: manifest(&program.desc.name, machine(&program.target)),
         desc: program.desc.clone(),
         grid: None,
         code: program.shared_library().map_err(|e| Failure::Bug(e.to_string()))?,
@@ -238,7 +243,7 @@ fn is_parallel(s: &cora_ir::storage::Stmt) -> bool {
 ///
 /// # Errors
 /// `E0612` more than the runtime takes.
-pub fn describe(storage: &cora_ir::storage::StorageModule) -> Result<ProgramDesc, Failure> {
+pub fn describe(storage: &StorageModule) -> Result<ProgramDesc, Failure> {
     program_desc(storage).map_err(|e| too_large(&e).map_or_else(|| Failure::Bug(e.to_string()), Failure::from))
 }
 
@@ -253,30 +258,39 @@ fn too_large(e: &DescribeError) -> Option<Diagnostic> {
     Some(Diagnostic::new("E0612", e.to_string()).hint(hint))
 }
 
-/// Native code for a lowered program.
-///
-/// # Errors
-/// `E0610` a schedule for a GPU.
-pub fn native(storage: &cora_ir::storage::StorageModule, target: &TargetSpec) -> Result<CompiledProgram, Failure> {
+/// Whether a schedule is for processors.
+fn check_native(storage: &StorageModule) -> Result<(), Failure> {
     if storage.is_grid() {
         return Err(Diagnostic::new("E0610", "the schedule binds loops to the grid of a GPU")
             .hint("give --target cuda, or another --schedule")
             .into());
     }
-    compile_native(storage, target, &CompileOptions::default()).map_err(|e| {
-        if let cora_codegen_llvm::compile::CompileError::Describe(d) = &e
-            && let Some(refusal) = too_large(d)
-        {
-            return refusal.into();
-        }
-        let path = crate::driver::reproducer(storage);
-        Failure::Bug(format!("code generation failed: {e}\n  reproducer: {path}"))
-    })
+    Ok(())
+}
+
+/// Native code for a lowered program.
+///
+/// # Errors
+/// `E0610` a schedule for a GPU.
+pub fn native(storage: &StorageModule, target: &TargetSpec) -> Result<CompiledProgram, Failure> {
+    check_native(storage)?;
+    compile_native(storage, target, &CompileOptions::default()).map_err(|e| native_failure(storage, &e))
+}
+
+fn native_failure(storage: &StorageModule, e: &CompileError) -> Failure {
+    if let CompileError::Describe(d) = e
+        && let Some(refusal) = too_large(d)
+    {
+        return refusal.into();
+    }
+    let path = crate::driver::reproducer(storage);
+    Failure::Bug(format!("code generation failed: {e}\n  reproducer: {path}"))
 }
 
 /// Compiles and prints.
 pub fn compile(args: &Args) -> Result<(), Failure> {
     let target = Target::new(&args.target, &args.target_cpu)?;
+    check_emit(args.emit, &target)?;
     let source = Source::load(&args.program, &args.consts)?;
     let out = |bytes: &[u8]| write_out(args.output.as_deref(), bytes);
     let schedule = source.schedule(args.schedule.as_deref(), target.schedule())?;
@@ -335,38 +349,72 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
         }
         _ => {}
     }
-    let target = match target {
-        Target::Cpu(target) => target,
+    match &target {
+        Target::Cpu(target) => for_processor(args, &lowered.storage, target),
         Target::Gpu(target) => {
-            let program = for_gpu(&lowered.storage, &target)?;
-            return match args.emit {
-                Emit::Mlir => out(program.mlir.as_bytes()),
+            if args.emit == Emit::Mlir {
+                check_grid(&lowered.storage)?;
+                let (mlir, _) = cora_codegen_llvm::mlir::emit_grid(&lowered.storage)
+                    .map_err(|e| grid_failure(&lowered.storage, &e.into()))?;
+                return out(mlir.as_bytes());
+            }
+            let program = for_gpu(&lowered.storage, target)?;
+            match args.emit {
                 Emit::Llvm => out(program.llvm.as_bytes()),
-                Emit::Ptx | Emit::Asm => out(program.ptx.as_bytes()),
                 Emit::Artifact => out(&gpu_artifact(&program).to_bytes()?),
-                _ => {
-                    let d = Diagnostic::new("E0610", format!("{target} has no object files of ours"));
-                    Err(d.hint("use --emit ptx").into())
-                }
-            };
-        }
-    };
-    let program = native(&lowered.storage, &target)?;
-    if args.time_passes {
-        for p in &program.phases {
-            eprintln!("{:>10.3} ms  {}", p.time.as_secs_f64() * 1e3, p.name);
+                _ => out(program.ptx.as_bytes()),
+            }
         }
     }
-    let bug = |e: CodegenError| Failure::Bug(e.to_string());
+}
+
+/// Whether the target has what is to be printed.
+///
+/// # Errors
+/// `E0610` it does not.
+fn check_emit(emit: Emit, target: &Target) -> Result<(), Failure> {
+    match (emit, target) {
+        (Emit::Object, Target::Gpu(target)) => {
+            Err(Failure::User(format!("error[E0610]: {target} has no object files of ours\n  help: use --emit ptx")))
+        }
+        (Emit::Ptx, Target::Cpu(_)) => Err(Failure::User(
+            "error[E0610]: a processor has no PTX\n  help: use --emit asm, or --target cuda:sm_80".to_owned(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Prints a form of a program for a processor, going only as far as that form needs.
+fn for_processor(args: &Args, storage: &StorageModule, target: &TargetSpec) -> Result<(), Failure> {
+    let out = |bytes: &[u8]| write_out(args.output.as_deref(), bytes);
+    let times = |phases: &[Phase]| {
+        for p in phases.iter().filter(|_| args.time_passes) {
+            eprintln!("{:>10.3} ms  {}", p.time.as_secs_f64() * 1e3, p.name);
+        }
+    };
+    let (options, failed) = (CompileOptions::default(), |e: CompileError| native_failure(storage, &e));
     match args.emit {
-        Emit::Mlir => out(program.mlir.as_bytes()),
-        Emit::Llvm => out(program.llvm_ir().map_err(bug)?.as_bytes()),
-        Emit::Asm => out(program.asm().map_err(bug)?.as_bytes()),
-        Emit::Artifact => out(&cpu_artifact(&program)?.to_bytes()?),
-        Emit::Ptx => Err(Diagnostic::new("E0610", "a processor has no PTX")
-            .hint("use --emit asm, or --target cuda:sm_80")
-            .into()),
-        _ => out(&program.object),
+        Emit::Mlir | Emit::Llvm | Emit::Asm => check_native(storage)?,
+        _ => {}
+    }
+    match args.emit {
+        Emit::Mlir => out(to_mlir(storage, target, &options).map_err(failed)?.as_bytes()),
+        Emit::Llvm | Emit::Asm => {
+            let (llvm, phases) = to_llvm(storage, target, &options).map_err(failed)?;
+            times(&phases);
+            if args.emit == Emit::Llvm {
+                return out(llvm.to_ir_string().as_bytes());
+            }
+            out(llvm.emit_asm().map_err(|e| failed(e.into()))?.as_bytes())
+        }
+        _ => {
+            let program = native(storage, target)?;
+            times(&program.phases);
+            match args.emit {
+                Emit::Artifact => out(&cpu_artifact(&program)?.to_bytes()?),
+                _ => out(&program.object),
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use crate::check::{Comparison, compare, reconsider, tolerances};
 use crate::driver::{Failure, Lowered, Source, lower_for, lower_verified};
 use crate::inputs;
 use crate::report::{KernelRow, RunReport, SetupRow, TableRow};
+use cora_codegen_llvm::compile::{CompileError, check_host};
 use cora_frontend::ConstValue;
 use cora_ir::interp::{self, Data};
 use cora_ir::{Diagnostic, Graph, TensorId};
@@ -240,6 +241,9 @@ impl Compiled {
         let interpreted = args.target == "interp";
         let target = if interpreted { None } else { Some(Target::new(&args.target, &args.target_cpu)?) };
         let grid = target.as_ref().is_some_and(Target::is_gpu);
+        if let Some(Target::Cpu(target)) = &target {
+            check_host(target)?;
+        }
         let start = Instant::now();
         let schedule = source.schedule(args.schedule.as_deref(), target.as_ref().map_or("cpu", Target::schedule))?;
         let lowered = if args.verify_each {
@@ -260,7 +264,8 @@ impl Compiled {
             if !args.emulate {
                 let program = for_gpu(&lowered.storage, target)?;
                 compile_ms = start.elapsed().as_secs_f64() * 1e3;
-                device = Some(Device::new(Arc::new(program.desc), program.grid, &program.ptx)?);
+                // SAFETY: description, launches and code come from one compilation.
+                device = Some(unsafe { Device::new(Arc::new(program.desc), program.grid, &program.ptx) }?);
             }
         } else if let Some(Target::Cpu(target)) = target {
             let program = native(&lowered.storage, &target)?;
@@ -377,15 +382,15 @@ fn run_in_turn(
     forms.iter_mut().zip(times).map(|(form, times)| form.report(args, source, p, times)).collect()
 }
 
-/// An artifact with a sample, so that another machine can be checked.
 /// Why code cannot be loaded: a library that is not there is the user's affair.
-fn not_loaded(e: cora_codegen_llvm::llvm::CodegenError) -> Failure {
+fn not_loaded(e: CompileError) -> Failure {
     match e {
-        cora_codegen_llvm::llvm::CodegenError::Import(e) => e.into(),
+        CompileError::Runtime(e) => e.into(),
         e => Failure::Bug(e.to_string()),
     }
 }
 
+/// An artifact with a sample, so that another machine can be checked.
 fn write_artifact(
     path: &std::path::Path,
     args: &Args,

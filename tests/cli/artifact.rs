@@ -1,7 +1,7 @@
 //! Artifacts: written by `cora`, run by `cora-exec`, which has no compiler in its process.
 
 use crate::support::root;
-use crate::tool::{cora, refuses, scratch, succeeds};
+use crate::tool::{cora, file, refuses, scratch, succeeds};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -32,8 +32,8 @@ fn softmax(name: &str) -> String {
 fn artifacts_run_alone() {
     let path = softmax("softmax.cora-artifact");
     let out = run(&[&path]);
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success() && text.contains("ok:"), "{out:?}");
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && text.contains("ok:") && out.stdout.is_empty(), "{out:?}");
     assert!(String::from_utf8_lossy(&run(&[&path, "--info"]).stdout).contains("with a sample"));
     // The same library again, as `compile` writes it: no sample.
     let plain = scratch("plain.cora-artifact").to_str().expect("UTF-8").to_owned();
@@ -83,7 +83,7 @@ fn damaged_artifacts_are_refused() {
     let args = ["compile", "examples/listing1.cora", "--target-cpu", "neoverse-n1", "--emit", "artifact", "-o", &other];
     assert_eq!(cora(&args).code, Some(0));
     let out = run(&[&other, "--param", "M=1"]);
-    assert!(String::from_utf8_lossy(&out.stderr).starts_with("error["), "{out:?}");
+    assert!(String::from_utf8_lossy(&out.stderr).starts_with("error[E0334]: "), "{out:?}");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn offloaded_products() {
     let path = scratch("offload.cora-artifact").to_str().expect("UTF-8").to_owned();
     succeeds(&["run", &program, "--check", "--artifact", &path]);
     let out = run(&[&path]);
-    assert!(out.status.success() && String::from_utf8_lossy(&out.stdout).contains("ok:"), "{out:?}");
+    assert!(out.status.success() && String::from_utf8_lossy(&out.stderr).contains("ok:"), "{out:?}");
     // Without the library neither the program nor its artifact is loaded, and both say so.
     let nowhere = |command: &mut Command| command.env("CORA_BLAS", "/nowhere/libblas.so").output().expect("it starts");
     let runs = [
@@ -137,4 +137,87 @@ fn offloaded_products() {
     let text = std::fs::read_to_string(&program).expect("readable").replace("schedule cpu", "schedule gpu");
     std::fs::write(&program, text.replace("; parallel Z.t", "")).expect("writable");
     refuses(&ptx, "E0611", &["offload"]);
+}
+
+/// Reversed rows of bytes: AVX512-VBMI has an instruction for it.
+const BYTES: &str = "param M in 0..=64
+extent lens(batch) in 0..=100
+dim batch = M, len = lens(batch)
+input A[batch, len] : i8
+input C[batch, len] : i8
+B[batch, len] = A[batch, lens(batch) - 1 - len] * C[batch, len] + max(A[batch, len], C[batch, len])
+output B
+";
+
+/// On a machine that lacks something, the code must not be entered; where it lacks nothing, the results are right.
+#[test]
+fn code_for_other_processors_is_refused() {
+    let program = file("bytes.cora", BYTES);
+    let lengths = file("bytes.txt", "7 0 64 33");
+    let batch = ["--param", "M=4", "--lengths", &format!("lens={lengths}")];
+    for cpu in ["icelake-server", "sapphirerapids", "diamondrapids", "bdver1", "bdver4", "znver5", "neoverse-n1"] {
+        let path = scratch(&format!("bytes-{cpu}.art")).to_str().expect("UTF-8").to_owned();
+        succeeds(&["compile", &program, "--target-cpu", cpu, "--emit", "artifact", "-o", &path]);
+        let args = [&[path.as_str()], &batch[..]].concat();
+        let out = run(&args);
+        let why = String::from_utf8_lossy(&out.stderr).into_owned();
+        let refused = out.status.code() == Some(1) && why.starts_with("error[E0334]: ");
+        assert!(refused || out.status.success(), "{cpu}: {out:?}");
+        let ran = cora(&[&["run", &program, "--target-cpu", cpu, "--check"], &batch[..]].concat());
+        assert_eq!(ran.code, out.status.code(), "{cpu}: {}", ran.stderr);
+        assert_eq!(ran.stderr.starts_with("error[E0334]: "), refused, "{cpu}: {}", ran.stderr);
+    }
+    // The host's own code has every extension that it names.
+    let path = scratch("bytes-host.art").to_str().expect("UTF-8").to_owned();
+    succeeds(&["compile", &program, "--emit", "artifact", "-o", &path]);
+    let out = run(&[&[path.as_str()], &batch[..]].concat());
+    assert!(out.status.success(), "{out:?}");
+}
+
+/// Runs an artifact that is refused with this code; what is said about it.
+fn refused(args: &[&str], code: &str) -> String {
+    let out = run(args);
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(1), "{args:?}: {out:?}");
+    assert!(text.starts_with(&format!("error[{code}]: ")) && text.contains("help: "), "{args:?}: {text}");
+    assert!(out.stdout.is_empty(), "{args:?}");
+    text
+}
+
+#[test]
+fn the_command_line_is_checked() {
+    let path = softmax("checked.cora-artifact");
+    let plain = scratch("checked-plain.cora-artifact").to_str().expect("UTF-8").to_owned();
+    succeeds(&["compile", "examples/ragged_softmax.cora", "--emit", "artifact", "-o", &plain]);
+    for (option, name) in [("--output", "Z"), ("--input", "Q"), ("--lengths", "foo"), ("--param", "W")] {
+        let value = format!("{name}=1");
+        assert!(refused(&[&path, option, &value], "E0304").contains(name), "{option}");
+    }
+    // An output is no input.
+    let info = String::from_utf8_lossy(&run(&[&path, "--info"]).stdout).into_owned();
+    let output = info.split("Output ").nth(1).and_then(|t| t.split(' ').next()).expect("an output");
+    refused(&[&path, "--input", &format!("{output}=x.npy")], "E0304");
+    refused(&[&plain, "--sample"], "E0339");
+    refused(&[&plain, "--check"], "E0339");
+    refused(&[&path, "--threads", "1000000"], "E0331");
+    for wrong in [["--info=3"], ["--sample=x"], ["--json=1"], ["--repeat=x"], ["--fly"]] {
+        assert_eq!(run(&[&path, wrong[0]]).status.code(), Some(2), "{wrong:?}");
+    }
+    assert_eq!(run(&[&path, "--sample", "--param", "M=1"]).status.code(), Some(2));
+    for (flag, says) in [("--help", "usage: "), ("--version", "cora-exec ")] {
+        let out = run(&[flag]);
+        assert!(out.status.success() && out.stderr.is_empty(), "{flag}: {out:?}");
+        assert!(String::from_utf8_lossy(&out.stdout).starts_with(says), "{flag}: {out:?}");
+    }
+}
+
+#[test]
+fn json_is_one_object() {
+    let path = softmax("json.cora-artifact");
+    let out = run(&[&path, "--json", "--check", "--poison", "--repeat", "3"]);
+    assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(report["ok"], true);
+    assert!(report["checks"][0]["elements"].as_u64() > Some(0), "{report}");
+    assert!(report["kernels"][0]["ms"].is_number() && report["total_ms"].is_number(), "{report}");
 }

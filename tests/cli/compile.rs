@@ -117,3 +117,27 @@ fn files_that_cannot_be_used() {
     let text = refuses(&["compile", &several], "E0201", &["`N`", "`Q`", "several.cora:2:9"]);
     assert!(text.matches("error[").count() >= 2, "every mistake is reported: {text}");
 }
+
+/// What the target lacks is said before anything is lowered: the program has a mistake that lowering would find.
+#[test]
+fn forms_of_other_targets_are_refused_first() {
+    let program = file("late.cora", "param M in 0..=8\ndim i = M\ninput A[i] : f32\nB[i] = A[i + 1]\noutput B\n");
+    refuses(&["compile", &program, "--emit", "storage"], "E0243", &[]);
+    refuses(&["compile", &program, "--emit", "ptx"], "E0610", &["no PTX"]);
+    refuses(&["compile", &program, "--target", "cuda", "--emit", "object"], "E0610", &["--emit ptx"]);
+}
+
+/// MLIR is printed before it is lowered, so phases after its emission do not run.
+#[test]
+fn each_form_goes_only_as_far_as_it_needs() {
+    let phases = |emit: &str| {
+        let ran = cora(&["compile", "examples/listing1.cora", "--emit", emit, "--time-passes"]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        ["translate", "optimize", "object"]
+            .map(|p| ran.stderr.lines().filter(|l| l.ends_with(&format!(" {p}"))).count())
+    };
+    assert_eq!(phases("mlir"), [0, 0, 0]);
+    assert_eq!(phases("llvm"), [1, 1, 0]);
+    assert_eq!(phases("asm"), [1, 1, 0]);
+    assert_eq!(phases("object"), [1, 1, 1]);
+}

@@ -248,3 +248,37 @@ fn index_tensors_are_checked() {
     run(&ids(&[0, 10, 3]), &|args| drop(refuses(args, "E0318", &["ids", "element 1", "10"])));
     run(&ids(&[0, 9, -1]), &|args| drop(refuses(args, "E0318", &["ids", "element 2", "-1"])));
 }
+
+#[test]
+fn code_for_other_processors_is_refused() {
+    refuses(&["run", LISTING, "--target-cpu", "neoverse-n1"], "E0334", &["neoverse-n1"]);
+    if !std::arch::is_x86_feature_detected!("avx512fp16") {
+        refuses(&["run", LISTING, "--target-cpu", "sapphirerapids"], "E0334", &["sapphirerapids"]);
+    }
+}
+
+#[test]
+fn absurd_numbers_of_threads_are_refused() {
+    refuses(&["run", LISTING, "--threads", "1000000"], "E0331", &["1000000", "1024"]);
+}
+
+/// Just above a tie of both short types, by a bit that `f64` does not have.
+#[test]
+fn wide_integers_round_once() {
+    let text = "param M in 0..=8\ndim i = M\ninput A[i] : i64\nB[i] = f32(bf16(A[i]))\nD[i] = f32(A[i])\noutput B, D\n";
+    let program = file("wide.cora", text);
+    let tie = (1i64 << 62) + (1 << 54);
+    let values = [tie, tie + 1, -tie - 1, tie - 1, i64::MAX, i64::MIN, (1 << 62) + (1 << 38) + 1];
+    let a = array("wide.npy", DType::I64, vec![values.len() as u64], &values);
+    let b = scratch("wide-b.npy").to_str().expect("UTF-8").to_owned();
+    let d = scratch("wide-d.npy").to_str().expect("UTF-8").to_owned();
+    let param = format!("M={}", values.len());
+    let (outputs, input) = ([format!("B={b}"), format!("D={d}")], format!("A={a}"));
+    for target in ["cpu", "interp"] {
+        let args = ["run", &program, "--target", target, "--check", "--param", &param, "--input", &input];
+        succeeds(&[&args[..], &["--output", &outputs[0], "--output", &outputs[1]]].concat());
+        let high: Vec<u32> = read(&b).1.iter().map(|x| x.to_bits() >> 16).collect();
+        assert_eq!(high, [0x5e80, 0x5e81, 0xde81, 0x5e80, 0x5f00, 0xdf00, 0x5e80], "{target}");
+        assert_eq!(read(&d).1.last().map(|x| x.to_bits()), Some(0x5e80_0001), "{target}");
+    }
+}

@@ -21,7 +21,7 @@ const SMALL: &[(&str, &[(&str, i64)])] = &[
 ];
 
 /// Programs of so many operators that each further form would take long: their layer is an example of its own.
-const LARGE: &[&str] = &["encoder6"];
+pub const LARGE: &[&str] = &["encoder6"];
 
 pub fn load(path: &std::path::Path, consts: &[(&str, i64)]) -> Result<Source, String> {
     let text = std::fs::read_to_string(path).expect("readable");

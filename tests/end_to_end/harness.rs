@@ -70,19 +70,20 @@ impl Compiled {
 
     /// An instance that poisons all memory before each run.
     pub fn instance(&self, threads: usize) -> Instance {
+        self.instance_with(threads, true)
+    }
+
+    /// An instance that poisons memory, or not.
+    pub fn instance_with(&self, threads: usize, poison: bool) -> Instance {
         let pool = Arc::new(Pool::new(threads).expect("threads start"));
-        let options = Options { poison: true, ..Options::default() };
+        let options = Options { poison, ..Options::default() };
         // SAFETY: the kernels were compiled together with the description.
         unsafe { Instance::new(self.desc.clone(), self.kernels.clone(), pool, options) }.expect("a valid description")
     }
 
     /// The batch as the runtime takes it.
     pub fn batch(&self, source: &Source, batch: &interp::Batch) -> Batch {
-        let env = &source.graph.env;
-        let params = env.params.iter().zip(&batch.params).map(|((_, p), &v)| (p.name.as_str(), v));
-        let lengths = env.ufs.iter().filter(|(_, u)| matches!(u.def, UfDef::Extent { .. }));
-        let lengths = lengths.map(|(f, u)| (u.name.as_str(), batch.extents[&f].clone()));
-        Batch::from_named(&self.desc, params, lengths).expect("the program's own names")
+        self::batch(&self.desc, source, batch)
     }
 
     /// Runs each case on instances of 1, 2 and 3 threads and gives what is wrong.
@@ -140,6 +141,15 @@ impl Compiled {
     }
 }
 
+/// A batch as the runtime takes it.
+pub fn batch(desc: &ProgramDesc, source: &Source, batch: &interp::Batch) -> Batch {
+    let env = &source.graph.env;
+    let params = env.params.iter().zip(&batch.params).map(|((_, p), &v)| (p.name.as_str(), v));
+    let lengths = env.ufs.iter().filter(|(_, u)| matches!(u.def, UfDef::Extent { .. }));
+    let lengths = lengths.map(|(f, u)| (u.name.as_str(), batch.extents[&f].clone()));
+    Batch::from_named(desc, params, lengths).expect("the program's own names")
+}
+
 fn set(i: &mut Instance, n: usize, source: &Source, batch: &interp::Batch) -> Result<(), Error> {
     let id = source.graph.env.tensor_named(&i.desc().tensors[n].name).expect("the program's own name");
     let array = inputs::to_array(source.graph.env.tensors[id].ty, i.shape(n)?, &batch.inputs[&id])?;
@@ -173,7 +183,8 @@ impl Case {
         &self.want.output(id).expect("an output").data
     }
 
-    fn compare(&self, source: &Source, desc: &ProgramDesc, got: &[RaggedArray]) -> Option<String> {
+    /// What is wrong with outputs in the order of the description.
+    pub fn compare(&self, source: &Source, desc: &ProgramDesc, got: &[RaggedArray]) -> Option<String> {
         let outputs = desc.tensors.iter().filter(|t| t.role == Role::Output);
         let data = |a| inputs::to_data(a).expect("elements of the array's own type");
         self.compare_data(source, outputs.zip(got).map(|(t, a)| (t.name.clone(), data(a))).collect())

@@ -14,7 +14,8 @@ const ARCHITECTURES: [&str; 3] = ["sm_70", "sm_80", "sm_90a"];
 
 /// NVIDIA's assembler, put there by `scripts/setup_ptxas.sh`.
 fn ptxas() -> Option<PathBuf> {
-    let path = root().join("target/ptxas/nvidia/cuda_nvcc/bin/ptxas");
+    // Cargo's folder for tests is in the target folder, wherever that is.
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join("ptxas/nvidia/cuda_nvcc/bin/ptxas");
     path.exists().then_some(path)
 }
 

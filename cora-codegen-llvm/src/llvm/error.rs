@@ -43,9 +43,6 @@ pub enum CodegenError {
         /// The symbols that were not found.
         names: Vec<String>,
     },
-    /// A library that the program calls is not found.
-    #[error(transparent)]
-    Import(cora_runtime::Error),
     /// lld is missing or failed.
     #[error("linking failed: {message}")]
     Link {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::error::CodegenError;
 use super::mlir_module::MlirModule;
-use super::{cpus, ffi};
+use super::{cpus, features, ffi};
 
 const X86_64_TRIPLE: &str = "x86_64-unknown-linux-gnu";
 const AARCH64_TRIPLE: &str = "aarch64-unknown-linux-gnu";
@@ -85,6 +85,16 @@ impl TargetSpec {
     /// Whether the target has a feature, by LLVM's name: `avx2`, `avx512f`, `avx512bf16`, `neon`, `sve`.
     pub fn has_feature(&self, feature: &str) -> bool {
         self.enabled.contains(feature)
+    }
+
+    /// The first part of the triple, such as `x86_64`.
+    pub fn arch(&self) -> &str {
+        self.triple.split('-').next().unwrap_or_default()
+    }
+
+    /// The features that code for this target may depend on: all but tuning and what only systems use.
+    pub fn code_features(&self) -> impl Iterator<Item = &str> {
+        self.enabled.iter().map(String::as_str).filter(|f| features::matters(&self.triple, f))
     }
 
     /// Bytes of the widest vector register with full arithmetic: 64 for AVX-512, 32 for AVX, otherwise 16.
@@ -187,6 +197,27 @@ mod tests {
             }
         }
         assert!(cpus::COMMON.iter().all(|name| TargetSpec::new(name).is_ok()));
+    }
+
+    /// A feature of a new LLVM has to go into the runtime's list or into that of what does not matter.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn the_runtime_knows_what_code_depends_on() {
+        let unknown: std::collections::BTreeSet<_> = cpus::X86_64
+            .iter()
+            .flat_map(|name| TargetSpec::new(name).unwrap().code_features().map(str::to_owned).collect::<Vec<_>>())
+            .filter(|f| !cora_runtime::cpu::knows(f))
+            .collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+        let host = TargetSpec::host();
+        assert_eq!(host.code_features().find(|f| !cora_runtime::cpu::has(f)), None, "{host:?}");
+        let n1 = TargetSpec::new("neoverse-n1").unwrap();
+        let n1: Vec<_> = n1.code_features().collect();
+        assert_eq!(
+            n1,
+            ["aes", "crc", "dotprod", "fp-armv8", "fullfp16", "lse", "neon", "rcpc", "rdm", "sha2", "ssbs"],
+            "not tuning, but all that code may use"
+        );
     }
 
     #[test]

@@ -114,7 +114,8 @@ pub(crate) fn cast(b: &mut Builder, from: ScalarType, to: ScalarType, v: Val) ->
         }
         // A wide integer may need two roundings on the way to a narrow float; from f64, narrowing rounds once.
         (f, F16 | BF16) if int(f) && re.bits() > 16 => {
-            let wide = b.convert("arith.sitofp", v, Elem::F64);
+            let exact = if re == Elem::I64 { exact_or_odd(b, v) } else { v };
+            let wide = b.convert("arith.sitofp", exact, Elem::F64);
             cast(b, F64, to, wide)
         }
         (f, t) if int(f) => {
@@ -140,6 +141,22 @@ fn saturate(b: &mut Builder, v: Val, to: Elem) -> Val {
     let from = b.ty(v);
     let ty = from.with_elem(to);
     b.pure(ty, &[v], &format!("llvm.call_intrinsic \"llvm.fptosi.sat\"({v}) : ({from}) -> {ty}"))
+}
+
+/// An `i64` that `f64` has: `v`, or of its neighbours among the multiples of 2048 the odd one, so that rounding it further
+/// rounds as `v` itself does (as [`to_f32_odd`]).
+fn exact_or_odd(b: &mut Builder, v: Val) -> Val {
+    let ty = b.ty(v);
+    let [low, unit, high] = [(1 << 11) - 1, 1 << 11, -(1 << 11)].map(|n| b.int(ty, n));
+    let (offset, twice, zero) = (b.int(ty, 1 << 53), b.int(ty, 1 << 54), b.int(ty, 0));
+    let shifted = b.bin("arith.addi", v, offset);
+    let fits = b.cmpi(Cmp::Le, true, shifted, twice);
+    let rest = b.bin("arith.andi", v, low);
+    let exact = b.cmpi(Cmp::Eq, false, rest, zero);
+    let sticky = b.bin("arith.ori", v, unit);
+    let odd = b.bin("arith.andi", sticky, high);
+    let keep = b.bin("arith.ori", fits, exact);
+    b.select(keep, v, odd)
 }
 
 /// `v` rounded to `f32` so that an inexact result has an odd significand: a second rounding, to a type with at least two

@@ -213,7 +213,9 @@ pub(crate) fn tabulate(
             values.push(sum);
             if x + 1 < n {
                 index[last] = x;
-                sum = sum.zip(body(&index)?).map(|(s, term)| s.wrapping_add(term));
+                // A row of padding has no extent: it is empty, as in compiled code.
+                let term = body(&index)?.unwrap_or(0);
+                sum = sum.map(|s| s.wrapping_add(term));
             }
         }
         Ok(())

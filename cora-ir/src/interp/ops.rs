@@ -125,8 +125,16 @@ pub(crate) fn cast_fi(ty: ScalarType, a: f64) -> i64 {
 pub(crate) fn cast_if(ty: ScalarType, a: i64) -> f64 {
     match ty {
         ScalarType::F32 => f64::from(a as f32),
-        _ => round_float(ty, a as f64),
+        ScalarType::F16 | ScalarType::BF16 => round_float(ty, exact_or_odd(a) as f64),
+        _ => a as f64,
     }
+}
+
+/// An integer that `f64` has: `a`, or of its neighbours among the multiples of 2048 the odd one, so that rounding it
+/// further rounds as `a` itself does (see [`crate::types::round_to_odd`]).
+fn exact_or_odd(a: i64) -> i64 {
+    const LOW: i64 = (1 << 11) - 1;
+    if a.unsigned_abs() < 1 << 53 || a & LOW == 0 { a } else { (a | (LOW + 1)) & !LOW }
 }
 
 /// A combiner on floats, in f64.

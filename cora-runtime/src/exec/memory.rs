@@ -57,7 +57,8 @@ unsafe impl Sync for Pointers {}
 impl Memory {
     /// Decides where each buffer of a validated program goes.
     pub(super) fn new(desc: &ProgramDesc, workers: usize) -> Memory {
-        let kept = |b: u32| desc.setup_kernels.iter().any(|k| k.writes.contains(&b));
+        let mut kept = vec![false; desc.buffers.len()];
+        desc.setup_kernels.iter().flat_map(|k| &k.writes).for_each(|&b| kept[b as usize] = true);
         let end = desc.kernels.len().saturating_sub(1);
         let mut lives: Vec<Option<(usize, usize)>> = vec![None; desc.buffers.len()];
         for (i, k) in desc.kernels.iter().enumerate() {
@@ -69,7 +70,7 @@ impl Memory {
         // Setup may use any temporary; it runs before all else, so it needs no life of its own.
         let place = |(b, buffer): (usize, &crate::abi::BufferDesc)| match buffer.kind {
             BufferKind::Input(_) | BufferKind::Output(_) => Place::Own,
-            BufferKind::Temp if kept(b as u32) => Place::Own,
+            BufferKind::Temp if kept[b] => Place::Own,
             BufferKind::Temp => {
                 let (first, last) = lives[b].unwrap_or((0, end));
                 Place::Temp { first, last }

@@ -6,6 +6,7 @@
 //! Binding the batch that is bound already keeps tables, sizes and inputs. Memory is kept and reused when it suffices,
 //! and touched when it is taken, so a steady state neither allocates nor faults.
 
+mod given;
 mod memory;
 
 use crate::abi::{Ix, KernelDesc, KernelFn, ProgramDesc, Role};
@@ -15,6 +16,7 @@ use crate::eval::eval;
 use crate::limits::Limits;
 use crate::pool::Pool;
 use crate::prelude::{Batch, Prelude, PreludeCache, Tables};
+pub(crate) use given::Given;
 use memory::Memory;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,7 +51,7 @@ pub struct Options {
 }
 
 /// Bytes of each kind of memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct MemoryReport {
     /// Prelude tables.
     pub tables: u64,
@@ -84,11 +86,7 @@ pub struct Instance {
     memory: Memory,
     kernels: Vec<Stage>,
     setup: Vec<Stage>,
-    /// What setup depends on, and its values when it was last bound.
-    setup_reads: SetupReads,
-    setup_key: Vec<i64>,
-    setup_done: bool,
-    is_set: Vec<bool>,
+    given: Given,
     bound: bool,
     ran: bool,
 }
@@ -125,10 +123,7 @@ impl Instance {
             pool,
             kernels,
             setup,
-            setup_reads: SetupReads::of(&desc),
-            setup_key: Vec::new(),
-            setup_done: false,
-            is_set: vec![false; desc.tensors.len()],
+            given: Given::new(&desc),
             bound: false,
             ran: false,
             desc,
@@ -161,11 +156,11 @@ impl Instance {
                 prepare(desc, stage, tables, threads)?;
             }
         }
-        let same_setup = !self.setup_reads.update(batch, &mut self.setup_key);
         // Forget first: should sizing fail, nothing of the last batch may be taken for set.
-        forget(&self.desc, &mut self.is_set, &mut self.setup_done, same_setup);
-        let kept = self.memory.resize(&self.desc, tables, &self.options.limits)?;
-        forget(&self.desc, &mut self.is_set, &mut self.setup_done, kept);
+        self.given.next_batch(&self.desc, batch);
+        if !self.memory.resize(&self.desc, tables, &self.options.limits)? {
+            self.given.forget_all();
+        }
         self.bound = true;
         Ok(false)
     }
@@ -220,13 +215,12 @@ impl Instance {
         layout.check(env, logical, &limits)?;
         let (buffer, is_const) = (desc.buffer as usize, desc.role == Role::ConstInput);
         let fill = if self.options.poison { Fill::Poison } else { Fill::Zero };
-        self.is_set[tensor] = false;
-        self.setup_done &= !is_const;
+        self.given.take(tensor, is_const);
         self.ran = false;
         // Borrowed anew, because the buffer is borrowed mutably beside them.
         let env = self.cache.tables().ok_or(Error::Unbound)?.env();
         self.layouts[tensor].pack(env, logical, self.memory.own_mut(buffer), fill, &limits)?;
-        self.is_set[tensor] = true;
+        self.given.set(tensor);
         Ok(())
     }
 
@@ -249,18 +243,15 @@ impl Instance {
     /// [`Error::Unbound`], [`Error::InputMissing`].
     pub fn run(&mut self) -> Result<()> {
         self.tables()?;
-        let tensors = self.desc.tensors.iter().zip(&self.is_set);
-        if let Some((t, _)) = tensors.into_iter().find(|(t, set)| t.role != Role::Output && !**set) {
-            return Err(Error::InputMissing { tensor: t.name.clone() });
-        }
+        self.given.complete(&self.desc)?;
         let tables = self.cache.tables().ok_or(Error::Unbound)?;
         if self.options.poison {
-            self.memory.poison(!self.setup_done, &self.desc);
+            self.memory.poison(!self.given.setup_done, &self.desc);
         }
         self.memory.point(tables);
-        if !self.setup_done {
+        if !self.given.setup_done {
             run_stages(&mut self.setup, &self.memory, tables, &self.pool);
-            self.setup_done = true;
+            self.given.setup_done = true;
         }
         run_stages(&mut self.kernels, &self.memory, tables, &self.pool);
         self.ran = true;
@@ -319,14 +310,6 @@ impl Instance {
     }
 }
 
-/// Marks inputs as missing, and unless `keep_const` const inputs and setup too.
-fn forget(desc: &ProgramDesc, is_set: &mut [bool], setup_done: &mut bool, keep_const: bool) {
-    *setup_done &= keep_const;
-    for (t, set) in desc.tensors.iter().zip(is_set) {
-        *set &= t.role == Role::ConstInput && keep_const;
-    }
-}
-
 /// Evaluates a kernel's trip count for a batch and chooses its chunk size.
 fn prepare(desc: &KernelDesc, stage: &mut Stage, tables: &Tables, threads: usize) -> Result<()> {
     let at = || format!("kernel `{}`", desc.name);
@@ -374,55 +357,6 @@ fn run_stages(stages: &mut [Stage], memory: &Memory, tables: &Tables, pool: &Poo
             Some(trip) => pool.run(trip, stage.grain, &call),
         }
         stage.time = start.elapsed();
-    }
-}
-
-/// The parameters that the sizes around setup read, and whether they read tables. When these change, const inputs and
-/// setup are redone.
-struct SetupReads {
-    params: Vec<u32>,
-    tables: bool,
-}
-
-impl SetupReads {
-    fn of(desc: &ProgramDesc) -> SetupReads {
-        fn go(ix: &Ix, reads: &mut SetupReads) {
-            match ix {
-                Ix::Param(p) => reads.params.push(*p),
-                Ix::Table(..) | Ix::Search(..) => reads.tables = true,
-                _ => {}
-            }
-            ix.operands().for_each(|x| go(x, reads));
-        }
-        let mut reads = SetupReads { params: Vec::new(), tables: false };
-        for t in desc.tensors.iter().filter(|t| t.role == Role::ConstInput) {
-            t.dims.iter().flat_map(|d| [&d.extent, &d.storage]).for_each(|ix| go(ix, &mut reads));
-            t.value_range.iter().for_each(|(lo, hi)| [lo, hi].into_iter().for_each(|ix| go(ix, &mut reads)));
-            go(&t.offset, &mut reads);
-            go(&desc.buffers[t.buffer as usize].elems, &mut reads);
-        }
-        for k in &desc.setup_kernels {
-            k.trip.iter().for_each(|ix| go(ix, &mut reads));
-            k.writes.iter().for_each(|&b| go(&desc.buffers[b as usize].elems, &mut reads));
-        }
-        reads.params.sort_unstable();
-        reads.params.dedup();
-        reads
-    }
-
-    /// Makes `key` that of `batch`; whether it changed.
-    fn update(&self, batch: &Batch, key: &mut Vec<i64>) -> bool {
-        let params = self.params.iter().map(|&p| batch.params[p as usize]);
-        let lengths = batch.lengths.iter().filter(|_| self.tables);
-        let lengths = lengths.flat_map(|l| std::iter::once(l.len() as i64).chain(l.iter().copied()));
-        let all = if self.tables { &batch.params[..] } else { &[] };
-        let new = params.chain(all.iter().copied()).chain(lengths);
-        if new.clone().eq(key.iter().copied()) {
-            return false;
-        }
-        key.clear();
-        key.extend(new);
-        true
     }
 }
 

@@ -1,0 +1,153 @@
+//! The batch to run: the stored one, or what the command line gives.
+
+use crate::args::Args;
+use cora_runtime::abi::{DType, ProgramDesc, Role, TensorDesc};
+use cora_runtime::array::{RaggedArray, Shape, TensorLayout};
+use cora_runtime::artifact::{Artifact, Sample};
+use cora_runtime::eval::{Env, eval};
+use cora_runtime::prelude::{Batch, Prelude};
+use cora_runtime::{Error, Limits, Result, lengths, npy};
+use std::sync::Arc;
+
+/// Refuses names that the program lacks.
+pub fn check_names(args: &Args, desc: &ProgramDesc) -> Result<()> {
+    let tensor =
+        |name: &str, output: bool| desc.tensors.iter().any(|t| t.name == name && (t.role == Role::Output) == output);
+    let unknown = |what, name: &str| Err(Error::Unknown { what, name: name.to_owned() });
+    for (name, _) in &args.params {
+        if !desc.params.iter().any(|p| p.name == *name) {
+            return unknown("parameter", name);
+        }
+    }
+    for (name, _) in &args.lengths {
+        if !desc.extents.iter().any(|e| e.name == *name) {
+            return unknown("extent function", name);
+        }
+    }
+    match (args.inputs.iter().find(|(n, _)| !tensor(n, false)), args.outputs.iter().find(|(n, _)| !tensor(n, true))) {
+        (Some((name, _)), _) => unknown("input", name),
+        (_, Some((name, _))) => unknown("output", name),
+        _ => Ok(()),
+    }
+}
+
+/// The sample, where it is to be run.
+pub fn stored<'a>(args: &Args, artifact: &'a Artifact) -> Result<Option<&'a Sample>> {
+    let given = !(args.params.is_empty() && args.lengths.is_empty());
+    let stored = artifact.sample.as_ref().filter(|_| !given);
+    let none = |why| Err(Error::Sample(why));
+    match stored {
+        None if args.sample => none("the artifact has none"),
+        None if args.check && given => none("--check compares with the stored batch, and another is given"),
+        None if args.check => none("--check compares with it, and the artifact has none"),
+        Some(_) if args.check && !args.inputs.is_empty() => {
+            none("--check compares with what is stored for the stored inputs, and others are given")
+        }
+        _ => Ok(stored),
+    }
+}
+
+/// The batch of a sample.
+pub fn of_sample(s: &Sample) -> Batch {
+    Batch { params: s.params.clone(), lengths: s.lengths.clone() }
+}
+
+/// The batch that parameters and files of lengths give.
+pub fn of_args(args: &Args, desc: &Arc<ProgramDesc>) -> Result<Batch> {
+    let params = args.params.iter().map(|(n, v)| (n.as_str(), *v));
+    let none = desc.extents.iter().map(|e| (e.name.as_str(), Vec::new()));
+    let mut batch = Batch::from_named(desc, params, none)?;
+    let prelude = Prelude::new(desc.clone())?;
+    // How many entries a function has follows from parameters and the functions before it: the check says.
+    loop {
+        let (function, want) = match prelude.build(&batch, &Limits::default()) {
+            Ok(_) => return Ok(batch),
+            Err(Error::LengthCount { function, want, got: 0 }) => (function, want),
+            Err(e) => return Err(e),
+        };
+        let file = args.lengths.iter().rev().find(|(n, _)| *n == function);
+        let missing = || Error::Unknown { what: "file of lengths for", name: function.clone() };
+        let (_, path) = file.ok_or_else(missing)?;
+        let values = lengths::read(path)?;
+        let n = desc.extents.iter().position(|e| e.name == function).ok_or_else(missing)?;
+        batch.lengths[n] = lengths::select(&path.display().to_string(), &values, args.skip, want)?.to_vec();
+    }
+}
+
+/// Every input: from its file, else from the sample, else random.
+pub fn inputs(
+    args: &Args,
+    desc: &Arc<ProgramDesc>,
+    batch: &Batch,
+    stored: Option<&Sample>,
+) -> Result<Vec<(usize, RaggedArray)>> {
+    let limits = Limits::default();
+    let tables = Prelude::new(desc.clone())?.build(batch, &limits)?;
+    let mut inputs = Vec::new();
+    for (n, t) in desc.tensors.iter().enumerate().filter(|(_, t)| t.role != Role::Output) {
+        let shape = TensorLayout::new(t).shape(tables.env(), &limits)?;
+        let file = args.inputs.iter().rev().find(|(name, _)| *name == t.name);
+        let array = match (file, stored) {
+            (Some((_, path)), _) => npy::NpyArray::read(path)?.into_array(t.dtype, shape)?,
+            (None, Some(s)) => RaggedArray::from_bytes(t.dtype, shape, &s.tensors[n])?,
+            (None, None) => random(t, shape, tables.env(), args.seed.wrapping_add(n as u64))?,
+        };
+        inputs.push((n, array));
+    }
+    Ok(inputs)
+}
+
+/// Elements from the seed: small numbers, and positions within the declared range.
+fn random(t: &TensorDesc, shape: Shape, env: Env<'_>, seed: u64) -> Result<RaggedArray> {
+    let mut array = RaggedArray::zeros(t.dtype, shape)?;
+    let value = |ix| eval(ix, env, &[]).map_err(|fault| Error::Index { at: t.name.clone(), fault });
+    let (lo, hi) = match &t.value_range {
+        Some((lo, hi)) => (value(lo)?, value(hi)?),
+        None => (-8, 8),
+    };
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let size = t.dtype.size();
+    for bytes in array.bytes_mut().chunks_exact_mut(size) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let int = within(lo, hi, state >> 11);
+        let float = 2.0 * ((state >> 11) as f64 / (1u64 << 53) as f64) - 1.0;
+        match t.dtype {
+            DType::Bool => bytes[0] = (state & 1) as u8,
+            DType::I8 | DType::I16 | DType::I32 | DType::I64 => bytes.copy_from_slice(&int.to_le_bytes()[..size]),
+            DType::F64 => bytes.copy_from_slice(&float.to_le_bytes()),
+            DType::F32 => bytes.copy_from_slice(&(float as f32).to_le_bytes()),
+            DType::BF16 => bytes.copy_from_slice(&(float as f32).to_le_bytes()[2..]),
+            // A half in -1..1 by truncation: sign, 5 bits of exponent, 10 of significand.
+            DType::F16 => bytes.copy_from_slice(&half(float as f32).to_le_bytes()),
+        }
+    }
+    Ok(array)
+}
+
+/// The part `unit / 2^53` of the way from `lo` to `hi`, which is not reached.
+fn within(lo: i64, hi: i64, unit: u64) -> i64 {
+    let width = (i128::from(hi) - i128::from(lo)).max(0);
+    (i128::from(lo) + (width * i128::from(unit) >> 53)) as i64
+}
+
+fn half(x: f32) -> u16 {
+    let b = x.to_bits();
+    let (sign, exponent) = ((b >> 16) as u16 & 0x8000, (b >> 23 & 0xff) as i32 - 112);
+    if exponent <= 0 { sign } else { sign | (exponent as u16) << 10 | (b >> 13) as u16 & 0x3ff }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::within;
+
+    #[test]
+    fn wide_ranges_do_not_overflow() {
+        let last = (1 << 53) - 1;
+        assert_eq!((within(-8, 8, 0), within(-8, 8, last)), (-8, 7));
+        assert_eq!(within(i64::MIN, i64::MAX, 0), i64::MIN);
+        assert!(within(i64::MIN, i64::MAX, last) > i64::MAX - (1 << 12));
+        assert_eq!(within(3, 3, last), 3);
+    }
+}

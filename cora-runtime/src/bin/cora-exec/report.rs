@@ -1,0 +1,95 @@
+//! What a run reports, as JSON and as a table for people; and what an artifact says of itself.
+
+use cora_runtime::artifact::Artifact;
+use cora_runtime::exec::MemoryReport;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// A kernel and its median time.
+#[derive(Serialize)]
+pub struct Kernel {
+    pub kernel: String,
+    pub ms: f64,
+}
+
+/// How one output compares with the stored one.
+#[derive(Serialize)]
+pub struct Check {
+    pub output: String,
+    pub elements: usize,
+    /// Greatest difference, and what is allowed.
+    pub max_error: f64,
+    pub allowed: f64,
+    pub ok: bool,
+}
+
+/// One run of a program on one batch. Names are those of `cora run --json` where the meaning is the same.
+#[derive(Default, Serialize)]
+pub struct Report {
+    pub program: String,
+    pub target: String,
+    pub batch: Vec<(String, i64)>,
+    /// Whether every check passed.
+    pub ok: bool,
+    pub threads: usize,
+    /// Loading, binding, setting inputs and all runs.
+    pub whole_ms: f64,
+    /// Building the tables, on a processor.
+    pub prelude_ms: Option<f64>,
+    /// Median time of a run of all kernels.
+    pub total_ms: f64,
+    pub kernels: Vec<Kernel>,
+    /// Kernels that prepare const inputs; their time is not part of the total.
+    pub setup: Vec<Kernel>,
+    /// Bytes in use, on a processor.
+    pub memory: Option<MemoryReport>,
+    pub checks: Vec<Check>,
+}
+
+impl Report {
+    /// One JSON object.
+    pub fn to_json(&self) -> String {
+        // Strings, numbers and lists only: this cannot fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The table for people.
+    pub fn render(&self) -> String {
+        let mut t = String::new();
+        let batch: String = self.batch.iter().map(|(n, v)| format!("{n} = {v}, ")).collect();
+        let _ = writeln!(t, "{} ({batch}{}, {} threads)", self.program, self.target, self.threads);
+        for k in &self.kernels {
+            let _ = writeln!(t, "  {:<28} {:>10.3} ms", k.kernel, k.ms);
+        }
+        let _ = writeln!(t, "  {:<28} {:>10.3} ms, {:.1} ms with loading", "total", self.total_ms, self.whole_ms);
+        for c in &self.checks {
+            let _ = writeln!(
+                t,
+                "  check {:<22} {}: {} elements, largest error {:.3e}, allowed {:.3e}",
+                c.output,
+                if c.ok { "ok" } else { "MISMATCH" },
+                c.elements,
+                c.max_error,
+                c.allowed
+            );
+        }
+        t
+    }
+}
+
+/// What an artifact is.
+pub fn describe(artifact: &Artifact) -> String {
+    let (m, d) = (&artifact.manifest, &artifact.desc);
+    let mut t =
+        format!("{} for {}, by cora {}, {} bytes of code\n", m.program, m.machine, m.compiler, artifact.code.len());
+    if let cora_runtime::artifact::Machine::Cpu { features, .. } = &m.machine {
+        let _ = writeln!(t, "  may use {}", features.join(" "));
+    }
+    d.params.iter().for_each(|p| _ = writeln!(t, "  param {} in {}..={}", p.name, p.lo, p.hi));
+    d.extents.iter().for_each(|e| _ = writeln!(t, "  extent {}", e.name));
+    d.tensors.iter().for_each(|x| _ = writeln!(t, "  {:?} {} : {}", x.role, x.name, x.dtype));
+    d.setup_kernels.iter().for_each(|k| _ = writeln!(t, "  setup {}", k.name));
+    d.kernels.iter().for_each(|k| _ = writeln!(t, "  kernel {}", k.name));
+    let _ = writeln!(t, "  {}", if artifact.sample.is_some() { "with a sample" } else { "without a sample" });
+    t
+}
