@@ -5,12 +5,13 @@
 //! such as `(o * 6 + i) // 6 * 6` where `i < 6`, is simplified first. Ensures: the same iterations; sums may be combined
 //! in another order.
 
+use super::defined::is_defined;
 use super::tree::{find_loop, find_stage, is_condition, loop_at, loop_at_mut, place_init, remove_inits};
-use crate::simplify::{Facts, simplify};
+use crate::simplify::{Facts, Prover, simplify};
 use cora_ir::Diagnostic;
 use cora_ir::loops::{For, LoopKind, LoopModule};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{ExprId, VarId};
+use cora_ir::{Expr, ExprId, VarId};
 
 /// Puts the loops of `stage` called `order` into that order; other loops keep their places.
 ///
@@ -73,6 +74,8 @@ fn permute(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), Diag
     simplify_extents(m, &last, &mut new);
     check_order(m, stage, &new)?;
     check_conditions(m, stage, &stretch, &new)?;
+    let outside: Vec<_> = (1..first.len()).map(|n| loop_at(&m.body, &first[..n])).map(|l| (l.var, l.extent)).collect();
+    check_values(m, stage, &outside, &stretch, &new)?;
     for (n, header) in new.into_iter().enumerate() {
         let l = loop_at_mut(&mut m.body, &last[..first.len() + n]);
         let body = std::mem::take(&mut l.body);
@@ -126,6 +129,45 @@ fn check_conditions(m: &LoopModule, stage: &str, old: &[For], new: &[For]) -> Re
                 format!("loop `{stage}.{inner}` cannot move outside `{stage}.{outer}`, which is a condition for it"),
             )
             .hint(format!("keep `{inner}` inside `{outer}`, or reorder before the step that made the condition")));
+        }
+    }
+    Ok(())
+}
+
+/// An extent that calls functions has a value where the loop is put, also where a loop that it leaves never runs.
+fn check_values(
+    m: &mut LoopModule,
+    stage: &str,
+    outside: &[(VarId, ExprId)],
+    old: &[For],
+    new: &[For],
+) -> Result<(), Diagnostic> {
+    let mut prover = Prover::new();
+    for (n, l) in new.iter().enumerate() {
+        if !m.env.pool.any(l.extent, &mut |e| matches!(e, Expr::Call(..) | Expr::Load { .. })) {
+            continue;
+        }
+        let was_inside = |x: &&For| old.iter().take_while(|o| o.var != l.var).any(|o| o.var == x.var);
+        for left in new[n + 1..].iter().filter(was_inside) {
+            let range = |l: &For| (l.var, l.extent);
+            let mut facts = Facts::in_loops(outside.iter().copied().chain(new[..n].iter().map(range)));
+            let zero = m.env.pool.int(0);
+            for x in &new[..n] {
+                let runs = m.env.pool.lt(zero, x.extent);
+                facts.push_assumption(runs);
+            }
+            let always = m.env.pool.as_int(left.extent).is_some_and(|e| e > 0);
+            if !always && !is_defined(&mut m.env, &mut prover, &facts, l.extent) {
+                let (name, on) = (&m.env.vars[l.var].name, &m.env.vars[left.var].name);
+                return Err(Diagnostic::new(
+                    "E0431",
+                    format!(
+                        "loop `{stage}.{name}` cannot move outside `{stage}.{on}`: where that never runs its extent \
+                         need not have a value"
+                    ),
+                )
+                .hint("leave it inside the loop that decides"));
+            }
         }
     }
     Ok(())
