@@ -3,7 +3,7 @@
 use crate::examples::{load, small};
 use crate::harness::message;
 use crate::support::{in_parallel, root};
-use cora::codegen_llvm::compile::{CompileOptions, compile};
+use cora::codegen_llvm::compile::{CompileOptions, compile, to_llvm, to_mlir};
 use cora::codegen_llvm::llvm::TargetSpec;
 use cora::driver::lower;
 use cora::ir::text::print_storage;
@@ -14,11 +14,14 @@ fn once(name: &str, own: bool) -> Vec<(&'static str, Vec<u8>)> {
     let source = load(&path, small(name)).unwrap_or_else(|e| panic!("{e}"));
     let schedule = source.graph.schedule("cpu").filter(|_| own);
     let lowered = lower(&source, schedule, false, &mut |_| {}).unwrap_or_else(|f| panic!("{}", message(f)));
-    let program = compile(&lowered.storage, &TargetSpec::host(), &CompileOptions::default()).expect("compiles");
+    let (target, options) = (TargetSpec::host(), CompileOptions::default());
+    let program = compile(&lowered.storage, &target, &options).expect("compiles");
+    let mlir = to_mlir(&lowered.storage, &target, &options).expect("compiles");
+    let (llvm, _) = to_llvm(&lowered.storage, &target, &options).expect("compiles");
     vec![
         ("storage", print_storage(&lowered.storage).into_bytes()),
-        ("MLIR", program.mlir.clone().into_bytes()),
-        ("LLVM IR", program.llvm_ir().expect("compiles again").into_bytes()),
+        ("MLIR", mlir.into_bytes()),
+        ("LLVM IR", llvm.to_ir_string().into_bytes()),
         ("object", program.object.clone()),
         ("description", program.desc.to_bytes().expect("encodes")),
     ]
