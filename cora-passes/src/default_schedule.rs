@@ -59,8 +59,8 @@ fn tiled(m: &mut LoopModule) {
     for stage in stages(m).into_iter().rev() {
         attach::attach(m, stage);
         let shape = contraction::Shape::of(m, stage);
-        let _ = (shape.rows && attempt(m, |m| contraction::row_tiles(m, stage)))
-            || (shape.rows && attempt(m, |m| contraction::triangle(m, stage)))
+        let rows = [contraction::row_tiles, contraction::triangle];
+        let _ = (shape.rows && rows.into_iter().any(|rule| attempt(m, |m| rule(m, stage))))
             || (shape.neighbours && attempt(m, |m| contraction::column_tiles(m, stage)))
             || innermost(m, stage).is_some();
     }

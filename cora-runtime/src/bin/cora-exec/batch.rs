@@ -129,7 +129,7 @@ fn random(t: &TensorDesc, shape: Shape, env: Env<'_>, seed: u64) -> Result<Ragge
 /// The part `unit / 2^53` of the way from `lo` to `hi`, which is not reached.
 fn within(lo: i64, hi: i64, unit: u64) -> i64 {
     let width = (i128::from(hi) - i128::from(lo)).max(0);
-    (i128::from(lo) + (width * i128::from(unit) >> 53)) as i64
+    (i128::from(lo) + ((width * i128::from(unit)) >> 53)) as i64
 }
 
 fn half(x: f32) -> u16 {
