@@ -58,8 +58,24 @@ fn tokens(text: &str) -> Vec<&str> {
 
 /// Some tokens dropped, repeated, exchanged or replaced by others of the text or by odd ones.
 fn broken(rng: &mut SmallRng, text: &str, changes: usize) -> String {
-    const ODD: [&str; 16] =
-        ["0", "-1", "9223372036854775807", "99", "(", "}", "%b", "@T", "//", "min", "unroll", "pad", "$0", "$9", "\u{e9}", "1:i8"];
+    const ODD: [&str; 16] = [
+        "0",
+        "-1",
+        "9223372036854775807",
+        "99",
+        "(",
+        "}",
+        "%b",
+        "@T",
+        "//",
+        "min",
+        "unroll",
+        "pad",
+        "$0",
+        "$9",
+        "\u{e9}",
+        "1:i8",
+    ];
     let mut t: Vec<String> = tokens(text).into_iter().map(str::to_owned).collect();
     for _ in 0..changes {
         if t.is_empty() {

@@ -39,14 +39,8 @@ pub fn check_accesses(graph: &mut Graph, simplifier: &mut dyn Simplifier) -> Res
             continue;
         }
         let mut found = Vec::new();
-        let mut cx = Check {
-            env: &mut graph.env,
-            simplifier,
-            loops,
-            stage,
-            errors: &mut found,
-            gathered: FxHashMap::default(),
-        };
+        let mut cx =
+            Check { env: &mut graph.env, simplifier, loops, stage, errors: &mut found, gathered: FxHashMap::default() };
         graph.ops[n].value = cx.expr(op.value, &mut Vec::new());
         errors.extend(found.into_iter().map(|(load, d): (ExprId, Diagnostic)| match graph.place_of(op.tensor, load) {
             Some(span) => d.at(span),

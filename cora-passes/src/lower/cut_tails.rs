@@ -448,11 +448,9 @@ fn copy(env: &mut Env, body: &[Stmt], map: &FxHashMap<VarId, ExprId>) -> Vec<Stm
                 map.insert(*var, e);
                 Stmt::Let { var: fresh, value }
             }
-            Stmt::If { cond, then, other } => Stmt::If {
-                cond: sub(env, *cond, &map),
-                then: copy(env, then, &map),
-                other: copy(env, other, &map),
-            },
+            Stmt::If { cond, then, other } => {
+                Stmt::If { cond: sub(env, *cond, &map), then: copy(env, then, &map), other: copy(env, other, &map) }
+            }
             Stmt::Store { tensor, index, value, mask } => Stmt::Store {
                 tensor: *tensor,
                 index: sub(env, *index, &map),

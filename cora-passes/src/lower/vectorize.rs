@@ -185,13 +185,7 @@ struct Lanes {
     mask: Option<ExprId>,
 }
 
-fn lanes_of(
-    env: &mut Env,
-    var: VarId,
-    extent: ExprId,
-    body: &[Stmt],
-    around: &mut Around<'_>,
-) -> Option<Vec<Stmt>> {
+fn lanes_of(env: &mut Env, var: VarId, extent: ExprId, body: &[Stmt], around: &mut Around<'_>) -> Option<Vec<Stmt>> {
     let count = env.pool.constant_bound(extent)?;
     if count < 1 {
         return Some(Vec::new());

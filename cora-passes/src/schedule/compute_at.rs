@@ -241,13 +241,7 @@ fn region_under(
 }
 
 /// Each dimension's range, the whole extent where no rule gives one.
-fn full_region(
-    m: &mut LoopModule,
-    tensor: TensorId,
-    readers: &[Reader],
-    mask: &[ExprId],
-    held: &[ExprId],
-) -> Region {
+fn full_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader], mask: &[ExprId], held: &[ExprId]) -> Region {
     let rank = m.env.tensors[tensor].dims.len();
     (0..rank).map(|d| range_of_dim(&mut m.env, readers, d, mask, held)).collect()
 }
