@@ -1,8 +1,9 @@
 //! The op graph: the meaning of a program, without a schedule.
 
 use crate::env::Env;
+use crate::expr::Expr;
 use crate::ids::{DimId, ExprId, TensorId};
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, Span};
 use crate::types::Combiner;
 
 /// A program: tensors and the operators that define them, in order of definition.
@@ -18,6 +19,19 @@ pub struct Graph {
     pub outputs: Vec<TensorId>,
     /// Named schedules, not applied.
     pub schedules: Vec<Schedule>,
+    /// Where definitions stand in a program's text; empty for a graph from elsewhere.
+    pub places: Vec<Place>,
+}
+
+/// The text of a definition, which may have made several operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// What it made.
+    pub ops: Vec<TensorId>,
+    /// All of it.
+    pub span: Span,
+    /// Its accesses, as they were written.
+    pub accesses: Vec<(ExprId, Span)>,
 }
 
 /// One operator: `tensor[spatial] = combiner over reduce of value`.
@@ -39,6 +53,19 @@ impl Graph {
     /// The operator that defines `tensor`, if it is not an input.
     pub fn op_of(&self, tensor: TensorId) -> Option<&Op> {
         self.ops.iter().find(|o| o.tensor == tensor)
+    }
+
+    /// Where the text of operator `op` reads `load`: exactly that, else a read of the same tensor, else the definition.
+    pub fn place_of(&self, op: TensorId, load: ExprId) -> Option<Span> {
+        let place = self.places.iter().find(|p| p.ops.contains(&op))?;
+        let tensor = |e: ExprId| match self.env.pool.get(e) {
+            Expr::Load { tensor, .. } => Some(*tensor),
+            _ => None,
+        };
+        let exact = place.accesses.iter().find(|a| a.0 == load);
+        let same = || place.accesses.iter().find(|a| tensor(a.0).is_some() && tensor(a.0) == tensor(load));
+        // Programs of the builder have no text.
+        Some(exact.or_else(same).map_or(place.span, |a| a.1)).filter(|s| s.end > s.start)
     }
 
     /// The schedule with that name, or for that target.

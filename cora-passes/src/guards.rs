@@ -6,7 +6,8 @@
 use crate::simplify::{Facts, Prover, Verdict};
 use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::text::{Names, print_expr};
-use cora_ir::{BinOp, Env, Expr, ExprId, UnOp};
+use cora_ir::{BinOp, Env, Expr, ExprId, UnOp, VarId};
+use rustc_hash::FxHashMap;
 use std::fmt::Write;
 
 /// A condition in a kernel.
@@ -18,14 +19,36 @@ pub struct Guard {
     pub what: &'static str,
     /// The loops around it, outermost first.
     pub loops: Vec<String>,
-    /// Whether the loop around it is an inner one: no loop is inside.
-    pub inner: bool,
+    /// Where it stands.
+    pub place: Place,
     /// The fact that would make it superfluous: of a vector's lanes, the one for the last.
     pub fact: String,
     /// Facts that differ in a number on their left only are one guard: those numbers.
     pub copies: Vec<i64>,
     /// Why the fact is not proved: a batch and an iteration that contradict it, or the prover's own words.
     pub why: String,
+}
+
+/// How often a guard is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Outside loops, or in a loop that has loops inside.
+    Outer,
+    /// A mask or guarded read in a loop without loops inside which does not change its condition: decided outside,
+    /// the lanes of each iteration are the same.
+    Hoisted,
+    /// In each iteration of a loop without loops inside.
+    Inner,
+}
+
+impl Place {
+    fn name(self) -> &'static str {
+        match self {
+            Place::Outer => "outer loop",
+            Place::Hoisted => "inner loop, decided outside of it",
+            Place::Inner => "inner loop",
+        }
+    }
 }
 
 /// Every guard of every kernel, in their order.
@@ -40,7 +63,9 @@ pub fn guards(m: &StorageModule) -> Vec<Guard> {
             kernel: &k.name,
             facts: Facts::new(),
             loops: Vec::new(),
-            inner: false,
+            lets: FxHashMap::default(),
+            names: Vec::new(),
+            inner: None,
             out: &mut out,
         };
         cx.body(&k.body);
@@ -54,12 +79,12 @@ pub fn explain(m: &StorageModule) -> String {
     let mut text = String::new();
     for k in &m.kernels {
         let own: Vec<&Guard> = all.iter().filter(|g| g.kernel == k.name).collect();
-        let inner = own.iter().filter(|g| g.inner).count();
+        let inner = own.iter().filter(|g| g.place == Place::Inner).count();
         let _ = writeln!(text, "kernel {}: {} guards, {inner} of them in inner loops", k.name, own.len());
         for g in own {
             let place =
                 if g.loops.is_empty() { "outside loops".to_owned() } else { format!("in {}", g.loops.join(" ")) };
-            let kind = if g.inner { "inner loop" } else { "outer loop" };
+            let kind = g.place.name();
             let copies = match g.copies.as_slice() {
                 [] | [_] => String::new(),
                 all => format!(" (x = {})", all.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")),
@@ -77,7 +102,12 @@ struct Walk<'a> {
     kernel: &'a str,
     facts: Facts,
     loops: Vec<String>,
-    inner: bool,
+    /// What names of the kernel stand for, as far as that is no read.
+    lets: FxHashMap<VarId, ExprId>,
+    /// What they are called.
+    names: Vec<String>,
+    /// The variables that an inner loop changes, if this is one.
+    inner: Option<Vec<VarId>>,
     out: &'a mut Vec<Guard>,
 }
 
@@ -93,12 +123,13 @@ impl Walk<'_> {
     fn stmt(&mut self, s: &Stmt) {
         match s {
             Stmt::For { var, extent, body, .. } => {
-                let (mark, inner) = (self.facts.mark(), self.inner);
+                let mark = self.facts.mark();
                 self.facts.push_var(*var, *extent);
                 self.loops.push(self.env.vars[*var].name.clone());
-                self.inner = !contains_loop(body);
+                let inner = (!contains_loop(body)).then(|| vec![*var]);
+                let outer = std::mem::replace(&mut self.inner, inner);
                 self.body(body);
-                self.inner = inner;
+                self.inner = outer;
                 self.loops.pop();
                 self.facts.release(mark);
             }
@@ -117,6 +148,7 @@ impl Walk<'_> {
             Stmt::Let { var, value } => {
                 self.reads(*value);
                 self.facts.push_let(*var, *value);
+                self.define(*var, *value);
             }
             Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
             Stmt::Store { index, value, mask, .. } => {
@@ -126,6 +158,27 @@ impl Walk<'_> {
                 self.reads(*index);
                 self.reads(*value);
             }
+        }
+    }
+
+    fn define(&mut self, var: VarId, value: ExprId) {
+        self.names.push(self.env.vars[var].name.clone());
+        if let Some(inner) = &mut self.inner
+            && inner.iter().any(|&v| self.env.pool.uses_var(value, v))
+        {
+            inner.push(var);
+        }
+        if !self.env.pool.any(value, &mut |n| matches!(n, Expr::Load { .. } | Expr::Search { .. })) {
+            let value = self.env.pool.substitute(value, &self.lets);
+            self.lets.insert(var, value);
+        }
+    }
+
+    fn place(&self, what: &str, cond: ExprId) -> Place {
+        match &self.inner {
+            None => Place::Outer,
+            Some(inner) if what == "branch" || inner.iter().any(|&v| self.env.pool.uses_var(cond, v)) => Place::Inner,
+            Some(_) => Place::Hoisted,
         }
     }
 
@@ -156,14 +209,19 @@ impl Walk<'_> {
         let why = match verdict {
             Verdict::Proved(_) => "it is always so: the guard is superfluous".to_owned(),
             Verdict::Refuted(_, example) => {
-                let values: Vec<String> = example.iter().map(|(n, v)| format!("{n} = {v}")).collect();
+                let values: Vec<String> = self.of_the_user(&example).map(|(n, v)| format!("{n} = {v}")).collect();
                 format!("false where {}", values.join(", "))
             }
             Verdict::Unknown(why) => format!("unknown: {why}"),
         };
+        let place = self.place(what, cond);
+        let fact = self.env.pool.substitute(fact, &self.lets);
         let (fact, copy) = self.shown(fact);
-        let same =
-            |g: &&mut Guard| (g.kernel.as_str(), g.what, &g.loops, &g.fact) == (self.kernel, what, &self.loops, &fact);
+        let always = |why: &str| why.starts_with("it is");
+        let same = |g: &&mut Guard| {
+            (g.kernel.as_str(), g.what, g.place, &g.loops, &g.fact) == (self.kernel, what, place, &self.loops, &fact)
+                && always(&g.why) == always(&why)
+        };
         match self.out.iter_mut().find(same) {
             Some(g) => {
                 if let Some(c) = copy.filter(|c| !g.copies.contains(c)) {
@@ -174,12 +232,26 @@ impl Walk<'_> {
                 kernel: self.kernel.to_owned(),
                 what,
                 loops: self.loops.clone(),
-                inner: self.inner,
+                place,
                 fact,
                 copies: copy.into_iter().collect(),
                 why,
             }),
         }
+    }
+
+    /// The values of an example without those of hoisted expressions.
+    fn of_the_user<'e>(&self, example: &'e [(String, i64)]) -> impl Iterator<Item = &'e (String, i64)> {
+        let mut seen: Vec<&str> = Vec::new();
+        let mut kept = Vec::new();
+        for one in example {
+            let hoisted = self.names.iter().any(|n| *n == one.0) && !self.loops.contains(&one.0);
+            if !hoisted && !seen.contains(&one.0.as_str()) {
+                seen.push(&one.0);
+                kept.push(one);
+            }
+        }
+        kept.into_iter()
     }
 
     /// The fact in text; a number on the left of `<` becomes `x`.

@@ -1,8 +1,8 @@
 //! The pass manager: named passes, pipelines as text, and an observer that sees every step.
 
 use crate::lower::{
-    Simplifier, carry_lanes, double_buffer, functions, hoist, legalize, place_barriers, shape_blocks, threads_outward,
-    to_loops, to_storage, vectorize, virtual_threads,
+    Simplifier, carry_lanes, cut_tails, double_buffer, functions, hoist, legalize, place_barriers, shape_blocks,
+    threads_outward, to_loops, to_storage, vectorize, virtual_threads,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};
@@ -157,7 +157,7 @@ pub const PASSES: &[Pass] = &[
         name: "vectorize-and-unroll",
         summary: "vector and unrolled loops become statements",
         input: Stage::Storage,
-        run: |p, _, _| on_storage(p, vectorize::vectorize_and_unroll),
+        run: |p, cx, _| on_storage(p, |m| vectorize::vectorize_and_unroll(m, cx.simplifier)),
     },
     Pass {
         name: "carry-lanes",
@@ -170,6 +170,12 @@ pub const PASSES: &[Pass] = &[
         summary: "table reads move to the outermost loop where they are known",
         input: Stage::Storage,
         run: |p, _, _| on_storage(p, hoist::hoist_loads),
+    },
+    Pass {
+        name: "cut-tails",
+        summary: "innermost loops run without masks and branches where these hold",
+        input: Stage::Storage,
+        run: |p, cx, _| on_storage(p, |m| cut_tails::cut_tails(m, cx.simplifier)),
     },
     Pass {
         name: "legalize",
@@ -249,6 +255,7 @@ pub const BACK_END: &[&str] = &[
     "vectorize-and-unroll",
     "carry-lanes",
     "hoist-loads",
+    "cut-tails",
     "legalize",
     "place-barriers",
 ];

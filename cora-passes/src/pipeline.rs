@@ -4,8 +4,9 @@ use crate::lower::Simplifier;
 use crate::manager::{BACK_END, Invocation, PassContext, Report, run_pipeline};
 use crate::program::Program;
 use crate::schedule::apply_step;
-use cora_ir::schedule::Schedule;
+use cora_ir::schedule::{Schedule, Step};
 use cora_ir::storage::StorageModule;
+use cora_ir::text::print_step;
 use cora_ir::{Diagnostic, Graph};
 use std::time::Instant;
 
@@ -47,7 +48,7 @@ pub fn compile(
                 if let Program::Loops(m) = &mut program {
                     apply_step(m, step).map_err(|d| vec![d])?;
                 }
-                let invocation = Invocation { pass: "step".to_owned(), args: cora_ir::text::print_step(&step.kind) };
+                let invocation = Invocation { pass: "step".to_owned(), args: print_step(&step.kind) };
                 observe(&Report { invocation: &invocation, program: &program, time: start.elapsed() });
             }
         }
@@ -57,8 +58,24 @@ pub fn compile(
         }
     }
     let back: Vec<Invocation> = BACK_END.iter().map(|p| invoke(p)).collect();
-    match run_pipeline(program, &back, &mut cx, observe)? {
+    let steps = options.schedule.map_or(&[][..], |s| &s.steps);
+    let place = |ds: Vec<Diagnostic>| ds.into_iter().map(|d| at_step(d, steps)).collect::<Vec<_>>();
+    match run_pipeline(program, &back, &mut cx, observe).map_err(place)? {
         Program::Storage(m) => Ok(m),
         _ => unreachable!("the back end ends in the storage dialect"),
+    }
+}
+
+/// What the back end refuses is the doing of the schedule: the place of the last step that speaks of what it names.
+fn at_step(d: Diagnostic, steps: &[Step]) -> Diagnostic {
+    let named: Vec<Vec<&str>> = d.message.split('`').skip(1).step_by(2).map(|n| n.split('.').collect()).collect();
+    let speaks = |step: &&Step| {
+        let text = print_step(&step.kind);
+        let words: Vec<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        named.iter().any(|name| name.iter().all(|part| words.contains(part)))
+    };
+    match steps.iter().rev().find(speaks).map(|s| s.span).filter(|s| s.end > s.start) {
+        Some(span) => d.at(span),
+        None => d,
     }
 }

@@ -3,6 +3,7 @@
 use cora_ir::loops::LoopModule;
 use cora_ir::storage::StorageModule;
 use cora_ir::text::{self, Stage};
+use cora_ir::verify::{StorageForm, verify_graph, verify_loops, verify_storage};
 use cora_ir::{Diagnostic, Graph};
 
 /// A program at one of the stages.
@@ -33,6 +34,22 @@ impl Program {
             Self::Loops(m) => text::print_loops(m),
             Self::Storage(m) => text::print_storage(m),
         }
+    }
+
+    /// Whether it keeps the invariants of its stage, as a program from outside need not.
+    ///
+    /// # Errors
+    /// `E0509` the first invariant that is broken.
+    pub fn verify(&self) -> Result<(), Diagnostic> {
+        let found = match self {
+            Self::Graph(g) => verify_graph(g),
+            Self::Loops(m) => verify_loops(m),
+            Self::Storage(m) => verify_storage(m, StorageForm::Lowered),
+        };
+        let Err(errors) = found else { return Ok(()) };
+        let first = errors.first().map_or_else(String::new, ToString::to_string);
+        Err(Diagnostic::new("E0509", format!("the program is no valid `{}`: {first}", self.stage().keyword()))
+            .hint("docs/ir.md names the invariants of each stage"))
     }
 
     /// The program that `source`, in the text of any stage, describes.

@@ -117,7 +117,7 @@ impl Device {
     /// As [`Prelude::build`], for sizes beyond the limits, and [`Error::Cuda`] where the device has too little memory.
     pub fn bind(&mut self, batch: &Batch) -> Result<bool> {
         let was_bound = std::mem::replace(&mut self.bound, false);
-        if self.cache.update(batch, &self.limits)? && was_bound {
+        if self.cache.update(batch, &self.limits, None)? && was_bound {
             self.bound = true;
             return Ok(true);
         }

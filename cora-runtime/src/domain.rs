@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::eval::{Env, IxFault, eval};
 use crate::limits::Limits;
 use crate::strip::{LANES, Program, Regs};
+use std::ops::Range;
 
 /// Why a walk stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +120,16 @@ impl DomainProgram {
         DomainProgram { first: domain.first().map(|&ix| ix.clone()), levels }
     }
 
+    /// Number of dims.
+    pub(crate) fn dims(&self) -> usize {
+        if self.first.is_some() { self.levels.len() } else { 0 }
+    }
+
+    /// The extent of the outermost dim; `None` for a domain of no dims.
+    pub(crate) fn outermost(&self, env: Env<'_>) -> Option<Result<i64, IxFault>> {
+        self.first.as_ref().map(|extent| eval(extent, env, &[]))
+    }
+
     /// Visits all points in row-major order.
     pub(crate) fn walk<S: Sink>(
         &self,
@@ -126,6 +137,19 @@ impl DomainProgram {
         scratch: &mut Scratch,
         budget: &mut Budget,
         sink: &mut S,
+    ) -> Result<(), WalkFault> {
+        let rows = self.outermost(env).transpose()?.map_or(0..0, |extent| 0..extent);
+        self.walk_rows(env, scratch, budget, sink, rows)
+    }
+
+    /// Visits the points whose index in the outermost dim is in `rows` (all points of a domain of no dims).
+    pub(crate) fn walk_rows<S: Sink>(
+        &self,
+        env: Env<'_>,
+        scratch: &mut Scratch,
+        budget: &mut Budget,
+        sink: &mut S,
+        rows: Range<i64>,
     ) -> Result<(), WalkFault> {
         let n = self.levels.len();
         if scratch.0.len() < n {
@@ -137,17 +161,12 @@ impl DomainProgram {
             level.len = 0;
         }
         let mut walk = Walk { env, budget, sink, dims: n };
-        match &self.first {
-            None => {
-                levels[0].len = 1;
-                walk.flush(&self.levels, levels)?;
-                return if S::BY_ROW { walk.sink.end_row() } else { Ok(()) };
-            }
-            Some(extent) => {
-                let extent = eval(extent, env, &[])?;
-                walk.row(&self.levels, levels, &[], extent)?;
-            }
+        if self.first.is_none() {
+            levels[0].len = 1;
+            walk.flush(&self.levels, levels)?;
+            return if S::BY_ROW { walk.sink.end_row() } else { Ok(()) };
         }
+        walk.row(&self.levels, levels, &[], rows)?;
         (0..n).try_for_each(|k| walk.flush(&self.levels[k..], &mut levels[k..]))
     }
 }
@@ -160,14 +179,20 @@ struct Walk<'a, S> {
 }
 
 impl<S: Sink> Walk<'_, S> {
-    /// Appends the points `outer × 0..extent` to the strip of `levels[0]`.
-    fn row(&mut self, programs: &[Program], levels: &mut [Level], outer: &[i64], extent: i64) -> Result<(), WalkFault> {
+    /// Appends the points `outer × range` to the strip of `levels[0]`.
+    fn row(
+        &mut self,
+        programs: &[Program],
+        levels: &mut [Level],
+        outer: &[i64],
+        range: Range<i64>,
+    ) -> Result<(), WalkFault> {
+        let Range { start: mut next, end: extent } = range;
         if extent < 0 {
             return Err(WalkFault::NegativeExtent { dim: self.dims - levels.len(), extent });
         }
-        self.budget.spend(extent)?;
+        self.budget.spend(extent - next)?;
         let by_row = S::BY_ROW && levels.len() == 1;
-        let mut next = 0;
         while next < extent {
             let Level { regs, len } = &mut levels[0];
             let take = (LANES - *len).min(usize::try_from(extent - next).unwrap_or(LANES));
@@ -213,7 +238,7 @@ impl<S: Sink> Walk<'_, S> {
             for (arg, slot) in outer[..dim].iter_mut().enumerate() {
                 *slot = level.regs.arg(arg)[lane];
             }
-            self.row(inner, deeper, &outer[..dim], extent)?;
+            self.row(inner, deeper, &outer[..dim], 0..extent)?;
         }
         Ok(())
     }
@@ -224,11 +249,15 @@ pub(crate) struct Count {
     /// Dims of the domain.
     pub(crate) dims: usize,
     pub(crate) total: u64,
+    /// Rows of the last dim.
+    pub(crate) rows: u64,
 }
 
 impl Sink for Count {
     fn strip(&mut self, strip: Strip<'_>) -> Result<(), WalkFault> {
-        for &extent in strip.value(0)? {
+        let extents = strip.value(0)?;
+        self.rows += extents.len() as u64;
+        for &extent in extents {
             let dim = self.dims.saturating_sub(1);
             let add = u64::try_from(extent).map_err(|_| WalkFault::NegativeExtent { dim, extent })?;
             self.total = self.total.checked_add(add).ok_or(IxFault::Overflow)?;

@@ -72,6 +72,21 @@ impl TableData {
             TableData::I64(v) => v.clear(),
         }
     }
+
+    /// Makes the table `len` entries long, of any value; nothing happens where the system has no memory for it.
+    pub(crate) fn resize(&mut self, len: usize) -> Option<()> {
+        match self {
+            TableData::I32(v) => {
+                v.try_reserve_exact(len.saturating_sub(v.len())).ok()?;
+                v.resize(len, 0);
+            }
+            TableData::I64(v) => {
+                v.try_reserve_exact(len.saturating_sub(v.len())).ok()?;
+                v.resize(len, 0);
+            }
+        }
+        Some(())
+    }
 }
 
 /// What index expressions are evaluated over, apart from index variables.

@@ -85,6 +85,19 @@ fn guards_are_explained() {
     assert!(ran.stderr.contains("kernel Y") && ran.stderr.contains("guarded read"), "{}", ran.stderr);
 }
 
+/// What masks tails is decided outside the innermost loops, or cut off them.
+#[test]
+fn inner_loops_of_the_examples_have_no_guards() {
+    for name in ["encoder_layer", "encoder6", "vgemm", "trmm"] {
+        let ran = cora(&["compile", &format!("examples/{name}.cora"), "--emit", "prelude", "--explain-guards"]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let kernels: Vec<&str> = ran.stderr.lines().filter(|l| l.starts_with("kernel ")).collect();
+        assert!(!kernels.is_empty(), "{}", ran.stderr);
+        let inner = kernels.iter().find(|l| !l.ends_with(" 0 of them in inner loops"));
+        assert!(inner.is_none(), "{name}: {inner:?}\n{}", ran.stderr);
+    }
+}
+
 #[test]
 fn nests_are_explained_after_each_step() {
     let program = file(

@@ -41,7 +41,9 @@ impl Elab<'_> {
         }
         let ty = self.graph.env.tensors[tensor].ty;
         let Some((cond, other)) = guard else {
-            return Some(Val::Typed(self.graph.env.pool.load(tensor, ty, at)));
+            let load = self.graph.env.pool.load(tensor, ty, at);
+            self.accesses.push((load, span));
+            return Some(Val::Typed(load));
         };
         let other_value = self.value(other)?;
         let other = self.adapt(other_value, ty, other.span())?;
@@ -49,7 +51,9 @@ impl Elab<'_> {
             Some(c) => self.condition(c)?,
             None => bounds::in_bounds(&mut self.graph.env, tensor, &at),
         };
-        Some(Val::Typed(self.graph.env.pool.load_guarded(tensor, ty, at, Some((cond, other)))))
+        let load = self.graph.env.pool.load_guarded(tensor, ty, at, Some((cond, other)));
+        self.accesses.push((load, span));
+        Some(Val::Typed(load))
     }
 
     /// An `Index` value as it is; anything else is refused.

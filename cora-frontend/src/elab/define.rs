@@ -4,6 +4,7 @@
 use super::value::Val;
 use super::{Elab, Entity, Local, State};
 use crate::ast::{Def, Expr, ExprKind, ReduceOp};
+use cora_ir::graph::Place;
 use cora_ir::schedule::Span;
 use cora_ir::{Combiner, Diagnostic, DimId, ExprId, Op, Role, ScalarType, Scope, Tensor, TensorId};
 use std::collections::BTreeSet;
@@ -42,7 +43,12 @@ impl Elab<'_> {
         self.drafts.clear();
         self.dim_spans.clear();
         self.shared.clear();
+        let before = self.graph.ops.len();
         let done = self.define_operator(def);
+        let ops: Vec<TensorId> = self.graph.ops[before..].iter().map(|o| o.tensor).collect();
+        let span = Span { start: def.name.span.start, end: def.value.span().end };
+        let accesses = std::mem::take(&mut self.accesses);
+        self.graph.places.push(Place { ops, span, accesses });
         self.drafts.clear();
         self.scope = super::Scope::default();
         let mine = |k: &str| k == "operator";

@@ -159,6 +159,8 @@ struct Elab<'a> {
     dim_of_var: HashMap<VarId, DimId>,
     /// Where each dimension was first mentioned in the current operator.
     dim_spans: BTreeMap<DimId, Span>,
+    /// Accesses of the definition at hand, and where they are written.
+    accesses: Vec<(ExprId, Span)>,
     /// Reductions and locals of the current operator.
     drafts: Vec<Draft>,
     /// Name that the current definition's parts start with.
@@ -192,6 +194,7 @@ impl<'a> Elab<'a> {
             tensor_dims: HashMap::new(),
             dim_of_var: HashMap::new(),
             dim_spans: BTreeMap::new(),
+            accesses: Vec::new(),
             drafts: Vec::new(),
             prefix: String::new(),
             part_numbers: HashMap::new(),

@@ -183,7 +183,9 @@ impl Elab<'_> {
                     self.dim_spans.entry(d).or_insert(id.span);
                     index.push(self.dim_var(d));
                 }
-                Some(Val::Typed(self.graph.env.load(t, index)))
+                let load = self.graph.env.load(t, index);
+                self.accesses.push((load, id.span));
+                Some(Val::Typed(load))
             }
             Entity::Extent(_) | Entity::Fn(_) => {
                 let d = Diagnostic::new("E0222", format!("`{}` is a function and needs arguments", id.name));

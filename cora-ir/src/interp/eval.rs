@@ -178,7 +178,8 @@ impl Scalars<'_> {
         if !held.buf.range_defined(row.start, row.len()) {
             return Ok(None);
         }
-        Ok(greatest_not_above(row.len().saturating_sub(1), value, |i| held.buf.int_at(row.start + i)).map(Value::I))
+        let found = greatest_not_above(row.len().saturating_sub(1), value, |i| held.buf.int_at(row.start + i));
+        Ok(Some(Value::I(found.unwrap_or(0))))
     }
 }
 

@@ -297,7 +297,8 @@ impl<'m> Machine<'m, '_> {
                 return Err(self.fault(Fault::Undefined(vec![base, len]), table, false));
             }
             let found = greatest_not_above(row.len() - 1, value, |i| held.buf.int_at(row.start + i));
-            put_int(&mut self.regs, dst, lane, found);
+            // As in compiled code, the first row where there is none: a hoisted search may look for too little.
+            put_int(&mut self.regs, dst, lane, found.or(Some(0)));
         }
         Ok(())
     }

@@ -58,6 +58,7 @@ fn run(args: &Args) -> Result<String, (String, u8)> {
     let user = |e: String| (e, 1);
     let source = read(&args.file).map_err(|e| user(format!("error[E0600]: cannot read `{}`: {e}", args.file)))?;
     let program = Program::parse(&source).map_err(|d| user(locate(&d, &source)))?;
+    program.verify().map_err(|d| user(d.to_string()))?;
     let pipeline = parse_pipeline(&args.pass_pipeline).map_err(|d| user(d.to_string()))?;
     let mut simplifier = StandardSimplifier::new();
     let mut cx = PassContext { simplifier: &mut simplifier };

@@ -2,7 +2,7 @@
 //! the first pass that changes a result.
 //!
 //! Inputs are small whole numbers, so most sums are exact in any order; what rounding may change is
-//! bounded by [`error_bounds`] where the program begins as an op graph.
+//! bounded by [`error_bounds()`] where the program begins as an op graph.
 
 use super::batches::{Nest, Pattern, batch};
 use crate::graph::check_accesses::check_accesses;

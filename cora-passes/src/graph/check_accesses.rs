@@ -31,18 +31,21 @@ pub fn check_accesses(graph: &mut Graph, simplifier: &mut dyn Simplifier) -> Res
             op.spatial.iter().chain(&op.reduce).map(|&d| (graph.env.dims[d].var, graph.env.dims[d].extent)).collect();
         let stage = graph.env.tensors[op.tensor].name.clone();
         if let Some(wide) = index_range::too_wide(&graph.env, op.value) {
-            errors.push(index_range::refusal(&graph.env, &stage, wide));
+            let d = index_range::refusal(&graph.env, &stage, wide);
+            errors.push(match graph.place_of(op.tensor, wide.0) {
+                Some(span) => d.at(span),
+                None => d,
+            });
             continue;
         }
-        let mut cx = Check {
-            env: &mut graph.env,
-            simplifier,
-            loops,
-            stage,
-            errors: &mut errors,
-            gathered: FxHashMap::default(),
-        };
+        let mut found = Vec::new();
+        let mut cx =
+            Check { env: &mut graph.env, simplifier, loops, stage, errors: &mut found, gathered: FxHashMap::default() };
         graph.ops[n].value = cx.expr(op.value, &mut Vec::new());
+        errors.extend(found.into_iter().map(|(load, d): (ExprId, Diagnostic)| match graph.place_of(op.tensor, load) {
+            Some(span) => d.at(span),
+            None => d,
+        }));
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
@@ -52,7 +55,8 @@ struct Check<'a> {
     simplifier: &'a mut dyn Simplifier,
     loops: Vec<(VarId, ExprId)>,
     stage: String,
-    errors: &'a mut Vec<Diagnostic>,
+    /// The accesses that are wrong, as they stand in the operator.
+    errors: &'a mut Vec<(ExprId, Diagnostic)>,
     /// A variable that stands for each gathered index, with the declared range as its own.
     gathered: FxHashMap<ExprId, ExprId>,
 }
@@ -74,7 +78,7 @@ impl Check<'_> {
             Expr::Load { tensor, index, guard } => {
                 let Some((c, o)) = guard else {
                     let index: Vec<ExprId> = index.iter().map(|&i| self.expr(i, path)).collect();
-                    return self.load(tensor, &index, None, path);
+                    return self.load(e, tensor, &index, None, path);
                 };
                 let c = self.expr(c, path);
                 path.push(c);
@@ -84,7 +88,7 @@ impl Check<'_> {
                 path.push(not);
                 let o = self.expr(o, path);
                 path.pop();
-                self.load(tensor, &index, Some((c, o)), path)
+                self.load(e, tensor, &index, Some((c, o)), path)
             }
             _ => {
                 let kids = self.env.pool.children(e);
@@ -94,7 +98,14 @@ impl Check<'_> {
         }
     }
 
-    fn load(&mut self, tensor: TensorId, index: &[ExprId], guard: Option<(ExprId, ExprId)>, path: &[ExprId]) -> ExprId {
+    fn load(
+        &mut self,
+        load: ExprId,
+        tensor: TensorId,
+        index: &[ExprId],
+        guard: Option<(ExprId, ExprId)>,
+        path: &[ExprId],
+    ) -> ExprId {
         let ty = self.env.tensors[tensor].ty;
         let assumed: Vec<ExprId> = guard.iter().map(|g| g.0).collect();
         let Some(goal) = self.failing(tensor, index, &assumed) else {
@@ -108,7 +119,7 @@ impl Check<'_> {
                 self.env.pool.load_guarded(tensor, ty, index.iter().copied(), Some((cond, other)))
             }
             Some(goal) => {
-                self.report(tensor, index, goal);
+                self.report(load, tensor, index, goal);
                 self.env.pool.load_guarded(tensor, ty, index.iter().copied(), guard)
             }
         }
@@ -236,7 +247,7 @@ impl Check<'_> {
         Some(value)
     }
 
-    fn report(&mut self, tensor: TensorId, index: &[ExprId], goal: ExprId) {
+    fn report(&mut self, load: ExprId, tensor: TensorId, index: &[ExprId], goal: ExprId) {
         // Gathered indices under their own names.
         let mut back: FxHashMap<VarId, ExprId> = FxHashMap::default();
         for (&cast, &value) in &self.gathered {
@@ -255,13 +266,14 @@ impl Check<'_> {
         let names = cora_ir::text::Names::of(self.env, index);
         let shown: Vec<String> = index.iter().map(|&i| cora_ir::text::print_expr(self.env, i, &names)).collect();
         let name = &self.env.tensors[tensor].name;
-        self.errors.push(
+        self.errors.push((
+            load,
             Diagnostic::new(
                 "E0243",
                 format!("in `{}`: the access {name}[{}] is not proved to be in bounds", self.stage, shown.join(", ")),
             )
             .note(format!("could not prove: {fact}"))
             .hint(format!("give it a value outside the bounds, as in `{name}[..] else 0`, or declare tighter ranges")),
-        );
+        ));
     }
 }

@@ -63,10 +63,27 @@ struct Functions<'a> {
     simplifier: &'a mut dyn Simplifier,
     tables: Vec<Table>,
     memo: FxHashMap<ExprId, ExprId>,
-    /// The loops around, with their extents before lowering.
-    loops: Vec<(VarId, ExprId)>,
+    /// The loops around, outermost first.
+    loops: Vec<Around>,
     /// The extents of `Arg(0..)`.
     formals: Vec<ExprId>,
+}
+
+/// A loop around a read.
+struct Around {
+    var: VarId,
+    /// Before lowering.
+    extent: ExprId,
+    /// Whether it stays a loop, so that reads of its variable stay inside.
+    stays: bool,
+}
+
+/// A variable that stands for a search's result.
+struct Row {
+    var: VarId,
+    /// At least 1 where the variables of the search are bound.
+    extent: ExprId,
+    search: ExprId,
 }
 
 impl Functions<'_> {
@@ -79,8 +96,9 @@ impl Functions<'_> {
                         LoopKind::Unroll | LoopKind::Vector => self.env.pool.constant_bound(*extent),
                         _ => None,
                     };
+                    let stays = range.is_none();
                     let range = range.map_or(*extent, |bound| self.env.pool.int(bound));
-                    self.loops.push((*var, range));
+                    self.loops.push(Around { var: *var, extent: range, stays });
                     *extent = self.lower(*extent);
                     self.stmts(body);
                     self.loops.pop();
@@ -170,23 +188,37 @@ impl Functions<'_> {
         }
         // A search that is moved out of the loop in which its position exists: before the first row is
         // the first row. (Beyond the last one is the last.)
-        let ranges = self.ranges(position);
+        let loops = self.loops_of(&self.env.pool.vars_of(position));
+        let ranges = self.ranges(&loops);
         if !never_negative(&mut self.env, &ranges, position) {
             value = self.env.pool.max(value, zero);
         }
         // Where there is no row: an empty one at the beginning of the table, and its index is 0.
         let exists = self.exists(sum, outer);
+        let holds = self.env.pool.as_bool(exists) == Some(true);
         len = self.env.pool.select(exists, len, zero);
         base = self.env.pool.select(exists, base, zero);
         let found = self.env.pool.search(table, base, len, value);
+        if holds && self.inside(zero, extent) {
+            return found;
+        }
         let any = self.env.pool.lt(zero, len);
         self.env.pool.select(any, found, zero)
     }
 
     /// Whether `args` are in the domain of `f` wherever the loops that bind their variables run.
-    ///
-    /// What a call gives outside its domain is no fact: the arguments' own calls must be inside theirs.
     fn in_domain(&mut self, f: UfId, args: &[ExprId]) -> bool {
+        if self.calls_in_domain(f, args, &[]) {
+            return true;
+        }
+        // A search gives one of the rows even for a position beyond them.
+        let mut rows = Vec::new();
+        let args: Vec<ExprId> = args.iter().map(|&a| self.without_searches(a, &mut rows)).collect();
+        !rows.is_empty() && self.calls_in_domain(f, &args, &rows)
+    }
+
+    /// What a call gives outside its domain is no fact: the arguments' own calls must be inside theirs.
+    fn calls_in_domain(&mut self, f: UfId, args: &[ExprId], rows: &[Row]) -> bool {
         let mut calls = Vec::new();
         for &a in args {
             self.env.pool.walk(a, &mut |_, n| {
@@ -198,20 +230,46 @@ impl Functions<'_> {
         let all = calls.into_iter().chain([(f, args.to_vec())]);
         all.into_iter().all(|(f, args)| {
             let sizes = self.domain(f, &args);
-            sizes.into_iter().zip(args).all(|(size, a)| self.inside(a, size))
+            sizes.into_iter().zip(args).all(|(size, a)| self.inside_with(a, size, rows))
         })
     }
 
-    /// The loops that bind the variables of `a`, and those around them.
-    fn loops_of(&self, a: ExprId) -> Vec<(VarId, ExprId)> {
-        let used = self.env.pool.vars_of(a);
-        let depth = self.loops.iter().rposition(|l| used.contains(&l.0)).map_or(0, |n| n + 1);
-        self.loops[..depth].to_vec()
+    /// `e` with a variable for each search of rows that exist.
+    fn without_searches(&mut self, e: ExprId, rows: &mut Vec<Row>) -> ExprId {
+        let node = self.env.pool.get(e).clone();
+        if let Expr::Call(search, args) = &node
+            && let UfDef::Search { sum } = self.env.ufs[*search].def
+            && let Some((_, outer)) = args.split_last()
+        {
+            if let Some(known) = rows.iter().find(|r| r.search == e) {
+                return self.env.pool.var(known.var);
+            }
+            let zero = self.env.pool.int(0);
+            let first: Vec<ExprId> = outer.iter().copied().chain([zero]).collect();
+            let extent = *self.env.ufs[sum].domain.last().expect("a prefix sum has at least one argument");
+            let extent = self.env.pool.instantiate(extent, outer);
+            if self.calls_in_domain(sum, &first, &[]) && self.inside(zero, extent) {
+                let var = self.env.new_var("row");
+                rows.push(Row { var, extent, search: e });
+                return self.env.pool.var(var);
+            }
+        }
+        let kids = self.env.pool.children(e);
+        let new: Vec<ExprId> = kids.iter().map(|&k| self.without_searches(k, rows)).collect();
+        self.env.pool.with_children(e, &new)
+    }
+
+    /// The loops that bind these variables, and those around them. Copies of an unrolled loop have no variable, so a
+    /// read that uses no other may leave all loops, even ones that do not run.
+    fn loops_of(&self, used: &[VarId]) -> Vec<(VarId, ExprId)> {
+        let depth = self.loops.iter().rposition(|l| l.stays && used.contains(&l.var)).map_or(0, |n| n + 1);
+        let known = |(n, l): &(usize, &Around)| *n < depth || (!l.stays && used.contains(&l.var));
+        self.loops.iter().enumerate().filter(known).map(|(_, l)| (l.var, l.extent)).collect()
     }
 
     /// What the formal arguments and these loops count.
-    fn ranges(&mut self, a: ExprId) -> Vec<(ExprId, ExprId)> {
-        let (formals, loops) = (self.formals.clone(), self.loops_of(a));
+    fn ranges(&mut self, loops: &[(VarId, ExprId)]) -> Vec<(ExprId, ExprId)> {
+        let formals = self.formals.clone();
         let mut ranges: Vec<(ExprId, ExprId)> =
             formals.into_iter().enumerate().map(|(n, e)| (self.env.pool.arg(n as u32), e)).collect();
         ranges.extend(loops.iter().map(|&(v, e)| (self.env.pool.var(v), e)));
@@ -220,7 +278,19 @@ impl Functions<'_> {
 
     /// Whether `0 <= a < size` wherever the loops that bind the variables of `a` run.
     fn inside(&mut self, a: ExprId, size: ExprId) -> bool {
-        let (loops, ranges) = (self.loops_of(a), self.ranges(a));
+        self.inside_with(a, size, &[])
+    }
+
+    /// The same where some variables are rows.
+    fn inside_with(&mut self, a: ExprId, size: ExprId, rows: &[Row]) -> bool {
+        // What the size depends on is an argument before this one, so the read depends on it too.
+        let mut used = self.env.pool.vars_of(a);
+        used.extend(self.env.pool.vars_of(size));
+        let rows: Vec<&Row> = rows.iter().filter(|r| used.contains(&r.var)).collect();
+        used.extend(rows.iter().flat_map(|r| self.env.pool.vars_of(r.search)).collect::<Vec<_>>());
+        let mut loops = self.loops_of(&used);
+        loops.extend(rows.iter().map(|r| (r.var, r.extent)));
+        let ranges = self.ranges(&loops);
         if inside(&mut self.env, &ranges, a, size) {
             return true;
         }
@@ -237,6 +307,9 @@ impl Functions<'_> {
         let zero = self.env.pool.int(0);
         let mut conds = Vec::new();
         for (size, &a) in sizes.into_iter().zip(outer) {
+            if self.inside(a, size) {
+                continue;
+            }
             let (size, a) = (self.lower(size), self.lower(a));
             conds.extend([self.env.pool.le(zero, a), self.env.pool.lt(a, size)]);
         }

@@ -5,10 +5,15 @@
 //! for %b { for %i { B[row[%b] + %i] = .. } }  =>  for %b { let %r = row[%b]; for %i { B[%r + %i] = .. } }
 //! ```
 //!
+//! The bounds of masks, guards and branches that loops do not change move out of them likewise, so that what is left
+//! inside is a mask that is known before the loop.
+//!
 //! Requires: functions lowered to tables. Ensures: an index expression that reads a table is a
 //! `let` in the body of the loop that binds its innermost variable. Tables never change while
-//! kernels run, and `lower_functions` made every read valid wherever its variables are bound, so any
-//! read of a table may move. Runs last before code generation.
+//! kernels run, and `lower_functions` made every read valid wherever its variables are bound, whatever
+//! conditions hold there, so any read of a table may move. It leaves a branch only together with a loop: else it
+//! would be read more often, not less. In a grid, branches keep threads beyond a block from reading, so reads
+//! stay inside.
 
 use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::{Env, Expr, ExprId, ScalarType, TensorId, VarId};
@@ -19,7 +24,7 @@ pub fn hoist_loads(m: &mut StorageModule) {
     let tables: FxHashSet<TensorId> = m.tables.iter().map(|t| t.tensor).collect();
     let env = &mut m.env;
     for k in &mut m.kernels {
-        let mut cx = Hoist { env, tables: &tables, bound: Vec::new() };
+        let mut cx = Hoist { env, tables: &tables, bound: Vec::new(), grid: k.is_grid() };
         let body = std::mem::take(&mut k.body);
         k.body = cx.body(body);
     }
@@ -29,20 +34,28 @@ struct Hoist<'a> {
     env: &'a mut Env,
     tables: &'a FxHashSet<TensorId>,
     bound: Vec<VarId>,
+    grid: bool,
+}
+
+/// Expressions to be hoisted to one place.
+#[derive(Default)]
+struct Found {
+    exprs: Vec<ExprId>,
+    reads_seen: FxHashSet<ExprId>,
+    bounds_seen: FxHashSet<ExprId>,
 }
 
 impl Hoist<'_> {
     /// Puts `let`s at the head of a body for what can be computed here but not further out.
     fn body(&mut self, mut stmts: Vec<Stmt>) -> Vec<Stmt> {
-        let mut found = Vec::new();
-        let mut seen = FxHashSet::default();
+        let mut found = Found::default();
         for s in &stmts {
-            self.collect(s, &mut found, &mut seen);
+            self.collect(s, false, &mut found);
         }
         let mut lets = Vec::new();
         let mut map: FxHashMap<ExprId, ExprId> = FxHashMap::default();
         let mut memo = FxHashMap::default();
-        for e in found {
+        for e in found.exprs {
             let var = self.env.new_var("t");
             // Searches in it stand before it and have names already.
             let kids = self.env.pool.children(e);
@@ -90,47 +103,76 @@ impl Hoist<'_> {
         lets
     }
 
-    /// The greatest subexpressions below `s` that read a table and whose variables are all bound here, and
-    /// before each the searches in it: others may share them.
-    fn collect(&self, s: &Stmt, out: &mut Vec<ExprId>, seen: &mut FxHashSet<ExprId>) {
+    /// The greatest subexpressions below `s` that read a table and whose variables are all bound here, and before each
+    /// the searches in it: others may share them. `leaving`: whether there is a loop in between.
+    fn collect(&self, s: &Stmt, leaving: bool, out: &mut Found) {
         match s {
             Stmt::For { extent, body, .. } => {
-                self.collect_expr(*extent, out, seen);
-                body.iter().for_each(|s| self.collect(s, out, seen));
+                self.reads(*extent, out);
+                body.iter().for_each(|s| self.collect(s, true, out));
             }
-            Stmt::If { cond, .. } => {
-                // Only what every iteration needs: what a condition keeps from running is computed inside.
-                self.collect_expr(*cond, out, seen);
-            }
-            Stmt::Let { value, .. } => self.collect_expr(*value, out, seen),
-            Stmt::Barrier => {}
-            Stmt::Prefetch { index, .. } => self.collect_expr(*index, out, seen),
-            Stmt::Gemm(g) => g.exprs().into_iter().for_each(|e| self.collect_expr(e, out, seen)),
-            Stmt::Store { index, value, mask, .. } => {
-                self.collect_expr(*index, out, seen);
-                self.collect_expr(*value, out, seen);
-                if let Some(m) = mask {
-                    self.collect_expr(*m, out, seen);
+            Stmt::If { cond, then, other } => {
+                self.condition(*cond, leaving, out);
+                self.reads(*cond, out);
+                if leaving && !self.grid {
+                    then.iter().chain(other).for_each(|s| self.collect(s, true, out));
                 }
+            }
+            Stmt::Let { value, .. } => self.reads(*value, out),
+            Stmt::Barrier => {}
+            Stmt::Prefetch { index, .. } => self.reads(*index, out),
+            Stmt::Gemm(g) => g.exprs().into_iter().for_each(|e| self.reads(e, out)),
+            Stmt::Store { index, value, mask, .. } => {
+                if let Some(m) = mask {
+                    self.condition(*m, leaving, out);
+                    self.reads(*m, out);
+                }
+                let mut guards = Vec::new();
+                self.env.pool.walk(*value, &mut |_, n| {
+                    if let Expr::Load { guard: Some((c, _)), .. } = n {
+                        guards.push(*c);
+                    }
+                });
+                guards.into_iter().for_each(|c| self.condition(c, leaving, out));
+                self.reads(*index, out);
+                self.reads(*value, out);
             }
         }
     }
 
-    fn collect_expr(&self, e: ExprId, out: &mut Vec<ExprId>, seen: &mut FxHashSet<ExprId>) {
-        if !seen.insert(e) {
+    /// The greatest index expressions of a condition that are known outside the loop.
+    fn condition(&self, e: ExprId, leaving: bool, out: &mut Found) {
+        if !leaving || self.grid || !out.bounds_seen.insert(e) {
+            return;
+        }
+        if !self.hoistable(e) {
+            self.env.pool.children(e).into_iter().for_each(|k| self.condition(k, leaving, out));
+        } else if self.costs(e) && out.reads_seen.insert(e) {
+            out.exprs.push(e);
+        }
+    }
+
+    /// Whether a name is worth while: more than sums and multiples.
+    fn costs(&self, e: ExprId) -> bool {
+        use cora_ir::BinOp::{FloorDiv, Max, Min, Mod};
+        self.env.pool.any(e, &mut |n| matches!(n, Expr::Bin(Min | Max | FloorDiv | Mod, ..) | Expr::Select(..)))
+    }
+
+    fn reads(&self, e: ExprId, out: &mut Found) {
+        if !out.reads_seen.insert(e) {
             return;
         }
         if self.reads_table(e) {
             if self.hoistable(e) {
                 self.env.pool.walk(e, &mut |id, n| {
-                    if (id == e || matches!(n, Expr::Search { .. })) && !out.contains(&id) {
-                        out.push(id);
+                    if (id == e || matches!(n, Expr::Search { .. })) && !out.exprs.contains(&id) {
+                        out.exprs.push(id);
                     }
                 });
                 return;
             }
             for k in self.env.pool.children(e) {
-                self.collect_expr(k, out, seen);
+                self.reads(k, out);
             }
         }
     }

@@ -202,7 +202,13 @@ impl Lowering<'_> {
             for d in 0..rank {
                 let e = self.env.pool.substitute(u.block.index[d], &map);
                 let one = self.env.pool.int(1);
-                let (l, h) = range_over(&mut self.env, e, &loops, common).unwrap_or_else(|| {
+                let range = range_over(&mut self.env, e, &loops, common);
+                // Which of the elements are a thread's own is not known then.
+                if range.is_none() && threads.iter().any(|&(_, v)| self.env.pool.uses_var(e, v)) {
+                    let reader = all.iter().find(|u| u.block.tensor != tensor).unwrap_or(u);
+                    return Err(grid::foreign_read(&self.env, tensor, reader.block.stage));
+                }
+                let (l, h) = range.unwrap_or_else(|| {
                     // Surplus iterations may write padding.
                     let storage = self.env.tensors[tensor].dims[d].storage;
                     let extent = self.env.pool.instantiate(storage, &index);

@@ -12,6 +12,7 @@
 //! Requires: storage dialect, simplified. Ensures: serial and parallel loops only. Runs before
 //! hoisting, so that what is uniform over the lanes is hoisted once.
 
+use super::Simplifier;
 use super::sign::never_negative;
 use cora_ir::affine::{build, poly};
 use cora_ir::loops::LoopKind;
@@ -20,25 +21,40 @@ use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, ExprPool, ScalarType, VarId};
 use rustc_hash::FxHashMap;
 
 /// Removes vector and unrolled loops from every kernel.
-pub fn vectorize_and_unroll(m: &mut StorageModule) {
+pub fn vectorize_and_unroll(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
     let env = &mut m.env;
     for k in &mut m.kernels {
         let body = std::mem::take(&mut k.body);
-        k.body = lower(env, body, &mut Vec::new());
+        k.body = lower(env, body, &mut Around { loops: Vec::new(), simplifier });
     }
 }
 
-/// The loops around a statement: variables and their extents.
-type Around = Vec<(ExprId, ExprId)>;
+/// What is known around a statement.
+struct Around<'a> {
+    /// Variables of loops and their extents.
+    loops: Vec<(VarId, ExprId)>,
+    simplifier: &'a mut dyn Simplifier,
+}
 
-fn lower(env: &mut Env, body: Vec<Stmt>, around: &mut Around) -> Vec<Stmt> {
+impl Around<'_> {
+    /// Whether a loop here runs at least once.
+    fn runs(&mut self, env: &mut Env, extent: ExprId) -> bool {
+        let (zero, one) = (env.pool.int(0), env.pool.int(1));
+        let last = env.pool.sub(extent, one);
+        let ranges: Vec<(ExprId, ExprId)> = self.loops.iter().map(|&(v, e)| (env.pool.var(v), e)).collect();
+        let goal = env.pool.lt(zero, extent);
+        never_negative(env, &ranges, last) || self.simplifier.prove(env, &self.loops, &[], goal)
+    }
+}
+
+fn lower(env: &mut Env, body: Vec<Stmt>, around: &mut Around<'_>) -> Vec<Stmt> {
     let mut out = Vec::new();
     for s in body {
         match s {
             Stmt::For { var, extent, kind: LoopKind::Unroll, body } => unroll(env, var, extent, body, around, &mut out),
             Stmt::For { var, extent, kind: LoopKind::Vector, body } => {
                 let body = lower_inside(env, var, extent, body, around);
-                match lanes_of(env, var, extent, &body) {
+                match lanes_of(env, var, extent, &body, around) {
                     Some(stmts) => out.extend(where_any_lane_runs(env, (var, extent), &body, stmts, around)),
                     None => out.push(Stmt::For { var, extent, kind: LoopKind::Serial, body }),
                 }
@@ -57,11 +73,10 @@ fn lower(env: &mut Env, body: Vec<Stmt>, around: &mut Around) -> Vec<Stmt> {
     out
 }
 
-fn lower_inside(env: &mut Env, var: VarId, extent: ExprId, body: Vec<Stmt>, around: &mut Around) -> Vec<Stmt> {
-    let v = env.pool.var(var);
-    around.push((v, extent));
+fn lower_inside(env: &mut Env, var: VarId, extent: ExprId, body: Vec<Stmt>, around: &mut Around<'_>) -> Vec<Stmt> {
+    around.loops.push((var, extent));
     let body = lower(env, body, around);
-    around.pop();
+    around.loops.pop();
     body
 }
 
@@ -72,13 +87,12 @@ fn where_any_lane_runs(
     (var, extent): (VarId, ExprId),
     body: &[Stmt],
     stmts: Vec<Stmt>,
-    around: &Around,
+    around: &mut Around<'_>,
 ) -> Vec<Stmt> {
-    let (zero, one) = (env.pool.int(0), env.pool.int(1));
-    let last = env.pool.sub(extent, one);
-    if !body.iter().any(|s| shares_reads(&env.pool, s, var)) || never_negative(env, around, last) {
+    if !body.iter().any(|s| shares_reads(&env.pool, s, var)) || around.runs(env, extent) {
         return stmts;
     }
+    let zero = env.pool.int(0);
     let cond = env.pool.lt(zero, extent);
     vec![Stmt::If { cond, then: stmts, other: Vec::new() }]
 }
@@ -93,7 +107,7 @@ fn shares_reads(pool: &ExprPool, s: &Stmt, lane: VarId) -> bool {
     found
 }
 
-fn unroll(env: &mut Env, var: VarId, extent: ExprId, body: Vec<Stmt>, around: &mut Around, out: &mut Vec<Stmt>) {
+fn unroll(env: &mut Env, var: VarId, extent: ExprId, body: Vec<Stmt>, around: &mut Around<'_>, out: &mut Vec<Stmt>) {
     let Some(count) = env.pool.constant_bound(extent) else {
         let body = lower_inside(env, var, extent, body, around);
         out.push(Stmt::For { var, extent, kind: LoopKind::Serial, body });
@@ -106,7 +120,7 @@ fn unroll(env: &mut Env, var: VarId, extent: ExprId, body: Vec<Stmt>, around: &m
         let copy: Vec<Stmt> = body.iter().map(|s| substitute(env, s, &map)).collect();
         let copy = lower(env, copy, around);
         let cond = env.pool.lt(value, extent);
-        if exact || env.pool.as_bool(cond) == Some(true) {
+        if exact || env.pool.as_bool(cond) == Some(true) || (i == 0 && around.runs(env, extent)) {
             out.extend(copy);
         } else {
             out.push(Stmt::If { cond, then: copy, other: Vec::new() });
@@ -168,12 +182,13 @@ fn conjuncts(pool: &ExprPool, e: ExprId) -> Vec<ExprId> {
 
 struct Lanes {
     var: VarId,
+    extent: ExprId,
     count: u32,
     /// Lanes that run, if not all.
     mask: Option<ExprId>,
 }
 
-fn lanes_of(env: &mut Env, var: VarId, extent: ExprId, body: &[Stmt]) -> Option<Vec<Stmt>> {
+fn lanes_of(env: &mut Env, var: VarId, extent: ExprId, body: &[Stmt], around: &mut Around<'_>) -> Option<Vec<Stmt>> {
     let count = env.pool.constant_bound(extent)?;
     if count < 1 {
         return Some(Vec::new());
@@ -195,24 +210,67 @@ fn lanes_of(env: &mut Env, var: VarId, extent: ExprId, body: &[Stmt]) -> Option<
         let e = env.pool.splat(extent, lanes);
         env.pool.lt(iota, e)
     });
-    let l = Lanes { var, count: lanes, mask };
+    let l = Lanes { var, extent, count: lanes, mask };
     let mut out = Vec::new();
     for s in body {
-        vector_stmt(env, &l, s, l.mask, &mut out)?;
+        vector_stmt(env, &l, s, l.mask, around, &mut out)?;
     }
     Some(out)
 }
 
-fn vector_stmt(env: &mut Env, l: &Lanes, s: &Stmt, mask: Option<ExprId>, out: &mut Vec<Stmt>) -> Option<()> {
+/// A condition that holds where `conds` do in a lane that runs.
+fn any_lane(env: &mut Env, l: &Lanes, conds: &[ExprId]) -> ExprId {
+    let cond = env.pool.all(conds.iter().copied());
+    let at = |env: &mut Env, lane: i64| {
+        let lane = env.pool.int(lane);
+        let map: FxHashMap<VarId, ExprId> = [(l.var, lane)].into_iter().collect();
+        env.pool.substitute(cond, &map)
+    };
+    // Conditions that fail from some lane on hold in the first if in any.
+    if conds.iter().all(|&c| ends_once(env, l.var, c)) {
+        return at(env, 0);
+    }
+    let mut any = env.pool.bool(false);
+    for i in 0..l.count {
+        let lane = env.pool.int(i64::from(i));
+        let (runs, holds) = (env.pool.lt(lane, l.extent), at(env, i64::from(i)));
+        let both = env.pool.and(runs, holds);
+        any = env.pool.bin(BinOp::Or, any, both);
+    }
+    any
+}
+
+/// Whether `c` is `a + s * var < b` with `s` not negative.
+fn ends_once(env: &mut Env, var: VarId, c: ExprId) -> bool {
+    let Expr::Bin(BinOp::Lt | BinOp::Le, a, b) = *env.pool.get(c) else { return false };
+    if env.pool.ty(a).scalar != ScalarType::Index {
+        return false;
+    }
+    let difference = env.pool.sub(b, a);
+    let mut p = poly(&mut env.pool, difference);
+    let v = env.pool.var(var);
+    let slope = p.terms.remove(&vec![v]).unwrap_or(0);
+    slope <= 0 && !p.terms.keys().flatten().any(|&a| env.pool.uses_var(a, var))
+}
+
+fn vector_stmt(
+    env: &mut Env,
+    l: &Lanes,
+    s: &Stmt,
+    mask: Option<ExprId>,
+    around: &mut Around<'_>,
+    out: &mut Vec<Stmt>,
+) -> Option<()> {
     match s {
         Stmt::For { var, extent, kind, body } => {
             if env.pool.uses_var(*extent, l.var) {
                 return None;
             }
             let mut inner = Vec::new();
-            for s in body {
-                vector_stmt(env, l, s, mask, &mut inner)?;
-            }
+            around.loops.push((*var, *extent));
+            let done = body.iter().try_for_each(|s| vector_stmt(env, l, s, mask, around, &mut inner));
+            around.loops.pop();
+            done?;
             out.push(Stmt::For { var: *var, extent: *extent, kind: *kind, body: inner });
         }
         Stmt::If { cond, then, other } => {
@@ -221,8 +279,15 @@ fn vector_stmt(env: &mut Env, l: &Lanes, s: &Stmt, mask: Option<ExprId>, out: &m
                     return None;
                 }
                 // What all lanes agree on stays a branch: it may protect what they share.
-                let (varying, shared): (Vec<ExprId>, Vec<ExprId>) =
+                let (varying, mut shared): (Vec<ExprId>, Vec<ExprId>) =
                     conjuncts(&env.pool, *cond).into_iter().partition(|&c| env.pool.uses_var(c, l.var));
+                // What does not depend on the lane is read once for all, which is right only if there is one.
+                if then.iter().any(|s| shares_reads(&env.pool, s, l.var)) {
+                    let any = any_lane(env, l, &varying);
+                    if !around.simplifier.prove(env, &around.loops, &shared, any) {
+                        shared.push(any);
+                    }
+                }
                 let cond = env.pool.all(varying);
                 let c = vector_expr(env, l, cond)?;
                 let both = match mask {
@@ -231,7 +296,7 @@ fn vector_stmt(env: &mut Env, l: &Lanes, s: &Stmt, mask: Option<ExprId>, out: &m
                 };
                 let mut stmts = Vec::new();
                 for s in then {
-                    vector_stmt(env, l, s, Some(both), &mut stmts)?;
+                    vector_stmt(env, l, s, Some(both), around, &mut stmts)?;
                 }
                 if shared.is_empty() {
                     out.extend(stmts);
@@ -242,10 +307,10 @@ fn vector_stmt(env: &mut Env, l: &Lanes, s: &Stmt, mask: Option<ExprId>, out: &m
             } else {
                 let (mut t, mut o) = (Vec::new(), Vec::new());
                 for s in then {
-                    vector_stmt(env, l, s, mask, &mut t)?;
+                    vector_stmt(env, l, s, mask, around, &mut t)?;
                 }
                 for s in other {
-                    vector_stmt(env, l, s, mask, &mut o)?;
+                    vector_stmt(env, l, s, mask, around, &mut o)?;
                 }
                 out.push(Stmt::If { cond: *cond, then: t, other: o });
             }

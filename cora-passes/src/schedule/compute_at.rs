@@ -50,18 +50,19 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
     let mask = shared_mask(m, &path, &readers);
     let unproved = mark_conditional(m, tensor, &mut readers, &mask);
     m.env.tensors[tensor].scope = Scope::Local;
-    let held: &[ExprId] = if unproved { &mask } else { &[] };
-    let mut nest = match box_region(m, tensor, &readers, held) {
+    let (region, masks) = region_under(m, tensor, &readers, &mask, unproved);
+    let held: &[ExprId] = if masks { &mask } else { &[] };
+    let mut nest = match region {
         Some(region) => build_box(m, stage, &main, (&region, &readers)),
         None => match pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &main, &r, &mask)) {
             Some(nest) => nest,
             None => {
-                let full = full_region(m, tensor, &readers, held);
+                let full = full_region(m, tensor, &readers, &mask, held);
                 build_box(m, stage, &main, (&full, &readers))
             }
         },
     };
-    if unproved && !mask.is_empty() {
+    if masks && !mask.is_empty() {
         nest = masked(&mut m.env, stage, nest, &mask);
     }
     let reads = |s: &Stmt, m: &LoopModule| reads_below(&m.env.pool, std::slice::from_ref(s)).contains(&tensor);
@@ -80,8 +81,7 @@ pub fn reads_box(m: &LoopModule, tensor: TensorId, at: &LoopRef) -> bool {
     let mut readers = collect_readers(&mut m, tensor, &path);
     let mask = shared_mask(&mut m, &path, &readers);
     let unproved = mark_conditional(&mut m, tensor, &mut readers, &mask);
-    let held: &[ExprId] = if unproved { &mask } else { &[] };
-    !readers.is_empty() && box_region(&mut m, tensor, &readers, held).is_some()
+    !readers.is_empty() && region_under(&mut m, tensor, &readers, &mask, unproved).0.is_some()
 }
 
 /// The top-level index and the main block of a stage whose nest is as first lowered.
@@ -176,13 +176,20 @@ impl Range {
 
 /// The range of an access's index in dimension `d` over the reader's inner loops, if it is known where
 /// the nest is attached, under the conditions `held`: an index that is itself read from an attached
-/// stage is not, nor one without a value in iterations that do not read.
-fn known_range(env: &mut Env, r: &Reader, access: &Access, d: usize, held: &[ExprId]) -> Option<Range> {
+/// stage is not, nor one without a value in iterations that do not read. Readers are certain under `mask`.
+fn known_range(
+    env: &mut Env,
+    r: &Reader,
+    access: &Access,
+    d: usize,
+    mask: &[ExprId],
+    held: &[ExprId],
+) -> Option<Range> {
     let (lo, hi) = range_over(env, access.index[d], &r.loops, r.outer)?;
     if reads_attached(env, lo) || reads_attached(env, hi) {
         return None;
     }
-    if !r.certain || access.guard.is_some() {
+    if !r.certain || access.guard.is_some() || mask.len() != held.len() {
         let mut facts = Facts::in_loops(r.loops[..r.outer].iter().copied());
         facts.assumptions.extend(held);
         let prover = &mut Prover::new();
@@ -194,26 +201,49 @@ fn known_range(env: &mut Env, r: &Reader, access: &Access, d: usize, held: &[Exp
 }
 
 /// The range of all reads in dimension `d`, if each is known.
-fn range_of_dim(env: &mut Env, readers: &[Reader], d: usize, held: &[ExprId]) -> Option<Range> {
+fn range_of_dim(env: &mut Env, readers: &[Reader], d: usize, mask: &[ExprId], held: &[ExprId]) -> Option<Range> {
     let mut range = None;
     for r in readers {
         for access in &r.accesses {
-            let one = known_range(env, r, access, d, held)?;
+            let one = known_range(env, r, access, d, mask, held)?;
             range = Some(Range::hull(env, range, one));
         }
     }
     range
 }
 
-fn box_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader], held: &[ExprId]) -> Option<Region> {
+fn box_region(
+    m: &mut LoopModule,
+    tensor: TensorId,
+    readers: &[Reader],
+    mask: &[ExprId],
+    held: &[ExprId],
+) -> Option<Region> {
     let rank = m.env.tensors[tensor].dims.len();
-    (0..rank).map(|d| range_of_dim(&mut m.env, readers, d, held).map(Some)).collect()
+    (0..rank).map(|d| range_of_dim(&mut m.env, readers, d, mask, held).map(Some)).collect()
+}
+
+/// The box that is read, and whether the nest has to be masked: where an access is not plainly in bounds (`unproved`),
+/// or where the box has no value unless something is read.
+fn region_under(
+    m: &mut LoopModule,
+    tensor: TensorId,
+    readers: &[Reader],
+    mask: &[ExprId],
+    unproved: bool,
+) -> (Option<Region>, bool) {
+    if !unproved && let Some(region) = box_region(m, tensor, readers, mask, &[]) {
+        return (Some(region), false);
+    }
+    let region = box_region(m, tensor, readers, mask, mask);
+    let masks = unproved || region.is_some();
+    (region, masks)
 }
 
 /// Each dimension's range, the whole extent where no rule gives one.
-fn full_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader], held: &[ExprId]) -> Region {
+fn full_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader], mask: &[ExprId], held: &[ExprId]) -> Region {
     let rank = m.env.tensors[tensor].dims.len();
-    (0..rank).map(|d| range_of_dim(&mut m.env, readers, d, held)).collect()
+    (0..rank).map(|d| range_of_dim(&mut m.env, readers, d, mask, held)).collect()
 }
 
 fn build_box(m: &mut LoopModule, stage: TensorId, main: &Block, (region, readers): (&Region, &[Reader])) -> Stmt {
@@ -326,6 +356,19 @@ fn pointwise(m: &LoopModule, tensor: TensorId, readers: &[Reader]) -> Option<Rea
     (plain && distinct && m.env.tensors[tensor].dims.len() == raw.len()).then(|| r.clone())
 }
 
+/// The variables of the reader's inner loops that `exprs` depend on.
+fn used_loops<'a>(env: &Env, r: &Reader, exprs: impl Iterator<Item = &'a ExprId>) -> Vec<VarId> {
+    let exprs: Vec<ExprId> = exprs.copied().collect();
+    let mut used: Vec<VarId> = Vec::new();
+    for &(v, extent) in r.loops[r.outer..].iter().rev() {
+        if exprs.iter().any(|&e| env.pool.uses_var(e, v)) || used.contains(&v) {
+            used.push(v);
+            used.extend(env.pool.vars_of(extent));
+        }
+    }
+    used
+}
+
 /// Nothing if no size for the buffer is known.
 fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader, mask: &[ExprId]) -> Option<Stmt> {
     let masks = r.predicate.iter().copied().filter(|c| !mask.contains(c));
@@ -334,17 +377,25 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader
     // Conditions without which an index may be out of bounds: those that share a variable with one.
     let indexed: Vec<VarId> = access.iter().flat_map(|&e| env.pool.vars_of(e)).collect();
     let relevant = |p: &ExprId| env.pool.vars_of(*p).iter().any(|v| indexed.contains(v));
-    let masks: Vec<ExprId> = masks.chain(r.accesses[0].guard).filter(relevant).collect();
+    let mut masks: Vec<ExprId> = masks.chain(r.accesses[0].guard).filter(relevant).collect();
     if masks.iter().any(|&c| reads_attached(env, c)) {
         return None;
     }
-    let mut used: Vec<VarId> = Vec::new();
-    for &(v, extent) in r.loops[r.outer..].iter().rev() {
-        if access.iter().chain(&masks).any(|&e| env.pool.uses_var(e, v)) || used.contains(&v) {
-            used.push(v);
-            used.extend(env.pool.vars_of(extent));
+    let used = used_loops(env, r, access.iter().chain(&masks));
+    // A loop that is not copied may be what keeps the reader from running.
+    for (n, &(v, extent)) in r.loops.iter().enumerate().skip(r.outer) {
+        if !used.contains(&v) && !r.runs(env, n) {
+            let zero = env.pool.int(0);
+            let runs = env.pool.lt(zero, extent);
+            if !mask.contains(&runs) && env.pool.vars_of(runs).iter().any(|v| indexed.contains(v)) {
+                masks.push(runs);
+            }
         }
     }
+    if masks.iter().any(|&c| reads_attached(env, c)) {
+        return None;
+    }
+    let used = used_loops(env, r, access.iter().chain(&masks));
     let mirrored: Vec<(VarId, ExprId)> = r.loops[r.outer..].iter().filter(|(v, _)| used.contains(v)).copied().collect();
     // Copies of the reader's loops, and the producer's indices through them.
     let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();

@@ -118,7 +118,7 @@ pub(super) fn reads_attached(env: &Env, e: ExprId) -> bool {
 
 impl Reader {
     /// Whether loop `n` around it is plainly not empty.
-    fn runs(&self, env: &mut Env, n: usize) -> bool {
+    pub(super) fn runs(&self, env: &mut Env, n: usize) -> bool {
         let ranges: Vec<(ExprId, ExprId)> = self.loops[..n].iter().map(|&(v, e)| (env.pool.var(v), e)).collect();
         let one = env.pool.int(1);
         let last = env.pool.sub(self.loops[n].1, one);

@@ -18,7 +18,7 @@ use cora_ir::{Expr, ExprId, VarId};
 /// # Errors
 /// `E0402` no such loop, `E0430` loops that are not in one perfect nest, `E0431` a loop that would
 /// leave a loop its extent depends on, `E0432` a loop named twice, `E0411` a parallel loop inside,
-/// `E0433` a loop that would leave one that is a condition for it.
+/// `E0446` a loop bound to blocks inside one that is not, `E0433` a loop that would leave one that is a condition for it.
 pub fn reorder(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), Diagnostic> {
     let tensor = find_stage(m, stage)?;
     let saved = m.body.clone();
@@ -182,6 +182,14 @@ fn check_order(m: &LoopModule, stage: &str, new: &[For]) -> Result<(), Diagnosti
                 format!("loop `{stage}.{name}` is parallel and would move inside another"),
             )
             .hint("reorder first, then make the outermost loop parallel"));
+        }
+        if let Some(outer) = new[..n].iter().find(|o| l.kind.is_block() && !o.kind.is_block()) {
+            let on = &m.env.vars[outer.var].name;
+            return Err(Diagnostic::new(
+                "E0446",
+                format!("loop `{stage}.{name}` is bound to blocks and would move inside `{on}`, which is not"),
+            )
+            .hint("only the outermost loops of a nest can be blocks: reorder first, then bind"));
         }
         if let Some(inner) = new[n + 1..].iter().find(|o| m.env.pool.uses_var(l.extent, o.var)) {
             let on = &m.env.vars[inner.var].name;

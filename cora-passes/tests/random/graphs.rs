@@ -89,8 +89,9 @@ impl Gen<'_> {
     }
 
     fn element_type(&mut self) -> ScalarType {
-        use ScalarType::{Bool, F32, F64, I32, I64};
-        *[F32, F32, F32, F32, F32, F32, F64, I32, I64, Bool].choose(self.rng).unwrap_or(&F32)
+        use ScalarType::{BF16, Bool, F16, F32, F64, I8, I16, I32, I64};
+        let types = [F32, F32, F32, F32, F32, F32, F32, F32, F32, F64, F16, BF16, I8, I16, I32, I64, Bool];
+        *types.choose(self.rng).unwrap_or(&F32)
     }
 
     fn input(&mut self) {
@@ -133,6 +134,9 @@ impl Gen<'_> {
     fn op(&mut self) {
         self.dims.clear();
         let Some(main) = self.pick_operand() else { return };
+        if self.rng.random_bool(0.08) && self.position_of_extreme(main) {
+            return;
+        }
         let mut loads = Vec::new();
         loads.extend(self.load(main, 0.9));
         let more = self.rng.random_range(0..=2);
@@ -156,6 +160,40 @@ impl Gen<'_> {
         };
         let value = self.value(&loads, ty);
         self.define(ty, &reduced, value);
+    }
+
+    /// Where the greatest or least element of each row is, as the language defines `argmax` and `argmin`.
+    fn position_of_extreme(&mut self, t: Known) -> bool {
+        let tensor = self.g.env.tensors[t.id].clone();
+        if tensor.dims.is_empty() || tensor.ty == ScalarType::Bool || !t.exact {
+            return false;
+        }
+        let best = *[Combiner::Max, Combiner::Min].choose(self.rng).unwrap_or(&Combiner::Max);
+        let (dims, k) = self.dims_of(t.id);
+        let x = self.read(t.id, &dims);
+        let extreme = self.define_with(tensor.ty, &[k.dim], Some(best), x);
+        let (dims, k) = self.dims_of(t.id);
+        let (x, m) = (self.read(t.id, &dims), self.read(extreme, &dims[..dims.len() - 1]));
+        let none = self.literal(ScalarType::I64, i64::MAX);
+        let pool = &mut self.g.env.pool;
+        let (is_best, is_nan) = (pool.bin(BinOp::Eq, x.e, m.e), pool.bin(BinOp::Ne, x.e, x.e));
+        let chosen = if tensor.ty.is_float() { pool.bin(BinOp::Or, is_best, is_nan) } else { is_best };
+        let at = pool.cast(ScalarType::I64, k.index);
+        let e = pool.select(chosen, at, none);
+        let first = Val { e, bound: i64::MAX as f64, exact: true };
+        self.define_with(ScalarType::I64, &[k.dim], Some(Combiner::Min), first);
+        true
+    }
+
+    /// New dimensions for all of a tensor, and the last of them.
+    fn dims_of(&mut self, t: TensorId) -> (Vec<OpDim>, OpDim) {
+        self.dims.clear();
+        let mut index: Vec<ExprId> = Vec::new();
+        for dim in self.g.env.tensors[t].dims.clone() {
+            let extent = self.g.env.pool.instantiate(dim.extent, &index);
+            index.push(self.add_dim(extent).index);
+        }
+        (self.dims.clone(), self.dims[self.dims.len() - 1])
     }
 
     /// Mostly the latest tensors, so that operators form chains.
@@ -247,6 +285,8 @@ impl Gen<'_> {
         use Combiner::{Max, Min, Prod, Sum};
         let all: &[Combiner] = match (ty, v.exact) {
             (ScalarType::Bool, _) => &[Max, Min],
+            // A sum of many would be rounded.
+            (ScalarType::F16 | ScalarType::BF16, _) => &[Max, Min, Prod],
             (_, true) => &[Sum, Sum, Sum, Max, Min, Prod],
             (_, false) => &[Sum, Sum, Max, Min],
         };

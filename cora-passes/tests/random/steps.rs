@@ -63,7 +63,8 @@ impl<'r> Proposer<'r> {
             31..41 => self.reorder(m, &stages),
             41..49 => self.vectorize(m, &stages),
             49..53 => self.unroll(m, &stages),
-            53..57 => {
+            53 => self.hfuse(m, &stages),
+            54..57 => {
                 let (stage, paths) = self.nest(m, &stages)?;
                 let at = if self.rng.random_bool(0.9) { 0 } else { self.rng.random_range(0..paths.len()) };
                 Some(StepKind::Parallel { target: reference(m, stage, &paths[at]) })
@@ -177,16 +178,7 @@ impl<'r> Proposer<'r> {
                 }
                 Some(StepKind::OpSplit { points })
             }
-            4..6 => {
-                // Neighbours in one body, mostly.
-                let pairs = neighbours(m);
-                let mut loops = match pairs.choose(self.rng) {
-                    Some(pair) if self.rng.random_bool(0.9) => pair.clone(),
-                    _ => vec![self.any_loop(m, stages)?, self.any_loop(m, stages)?],
-                };
-                loops.truncate(3);
-                Some(StepKind::Hfuse { loops, name: self.fresh("h") })
-            }
+            4..6 => self.hfuse(m, stages),
             _ => {
                 let (stage, loops) = self.nest(m, stages)?;
                 let mut chosen: Vec<(String, i64)> = Vec::new();
@@ -228,6 +220,17 @@ impl<'r> Proposer<'r> {
         let around: Vec<LoopRef> =
             enclosing(&m.body, path).into_iter().filter(|l| l.stage == b.stage).map(|l| loop_ref(m, l)).collect();
         Some(StepKind::Offload { target: around.choose(self.rng)?.clone() })
+    }
+
+    /// Neighbours in one body, mostly: two or three of them.
+    fn hfuse(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
+        let count = if self.rng.random_bool(0.2) { 3 } else { 2 };
+        let together = neighbours(m, count);
+        let loops = match together.choose(self.rng) {
+            Some(found) if self.rng.random_bool(0.9) => found.clone(),
+            _ => vec![self.any_loop(m, stages)?, self.any_loop(m, stages)?],
+        };
+        Some(StepKind::Hfuse { loops, name: self.fresh("h") })
     }
 
     fn reorder(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
@@ -373,9 +376,9 @@ fn size(name: &str) -> Formula {
     Formula::Call("size".into(), vec![Formula::Name(name.to_owned())])
 }
 
-/// Loops that stand in one body, two by two, `init` apart.
-fn neighbours(m: &LoopModule) -> Vec<Vec<LoopRef>> {
-    fn go(m: &LoopModule, body: &[Stmt], out: &mut Vec<Vec<LoopRef>>) {
+/// Loops that stand in one body, so many in a row, `init` apart.
+fn neighbours(m: &LoopModule, count: usize) -> Vec<Vec<LoopRef>> {
+    fn go(m: &LoopModule, body: &[Stmt], count: usize, out: &mut Vec<Vec<LoopRef>>) {
         let loops: Vec<&For> = body
             .iter()
             .filter_map(|s| match s {
@@ -383,11 +386,11 @@ fn neighbours(m: &LoopModule) -> Vec<Vec<LoopRef>> {
                 _ => None,
             })
             .collect();
-        out.extend(loops.windows(2).map(|w| w.iter().map(|l| loop_ref(m, l)).collect()));
-        loops.iter().for_each(|l| go(m, &l.body, out));
+        out.extend(loops.windows(count).map(|w| w.iter().map(|l| loop_ref(m, l)).collect()));
+        loops.iter().for_each(|l| go(m, &l.body, count, out));
     }
     let mut out = Vec::new();
-    go(m, &m.body, &mut out);
+    go(m, &m.body, count, &mut out);
     out
 }
 

@@ -8,6 +8,15 @@ use rand::prelude::*;
 /// Values greater than this are brought down before they are multiplied or summed.
 const LARGE: f64 = 4000.0;
 
+/// Products and sums of values up to this are whole numbers that the type has.
+fn large(ty: ScalarType) -> f64 {
+    match ty {
+        ScalarType::BF16 => 16.0,
+        ScalarType::F16 => 45.0,
+        _ => LARGE,
+    }
+}
+
 /// An expression and what is known of its value.
 #[derive(Clone, Copy)]
 pub struct Val {
@@ -119,10 +128,11 @@ impl Gen<'_> {
         for &t in &terms[1..] {
             acc = self.combine(ty, acc, t);
         }
-        if ty.is_float() && self.rng.random_bool(0.12) {
+        let wide = !matches!(ty, ScalarType::F16 | ScalarType::BF16);
+        if ty.is_float() && wide && self.rng.random_bool(0.12) {
             acc = self.exp(acc);
         } else if ty.is_float() && self.rng.random_bool(0.05) {
-            acc = self.small(acc, LARGE);
+            acc = self.small(acc, large(ty));
             acc.e = self.env().pool.un(UnOp::Abs, acc.e);
         }
         acc
@@ -132,12 +142,14 @@ impl Gen<'_> {
         let from = self.g.env.pool.ty(v.e).scalar;
         // The greatest element of nothing is a very large integer.
         let v = if from.is_int() && ty.is_float() { self.small(Val { bound: f64::MAX, ..v }, 7.0) } else { v };
+        let v = if large(ty) < LARGE { self.small(v, large(ty)) } else { v };
         let e = self.env().pool.cast(ty, v.e);
         Val { e, ..v }
     }
 
     fn combine(&mut self, ty: ScalarType, a: Val, b: Val) -> Val {
         let exact = a.exact && b.exact;
+        let (a, b) = if large(ty) < LARGE { (self.small(a, large(ty)), self.small(b, large(ty))) } else { (a, b) };
         match self.rng.random_range(0..9) {
             0..=2 => {
                 let (a, b) = (self.small(a, LARGE), self.small(b, LARGE));

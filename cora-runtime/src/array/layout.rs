@@ -69,7 +69,7 @@ impl TensorLayout {
     /// # Errors
     /// Index arithmetic without a value, a negative extent, a limit exceeded.
     pub fn elements(&self, env: Env<'_>, limits: &Limits) -> Result<u64> {
-        let mut total = Count { dims: self.desc.dims.len(), total: 0 };
+        let mut total = Count { dims: self.desc.dims.len(), total: 0, rows: 0 };
         self.walk(&self.count, env, limits, &mut total)?;
         Ok(total.total)
     }

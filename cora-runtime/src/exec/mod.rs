@@ -143,7 +143,7 @@ impl Instance {
     /// As [`Prelude::build`], and for sizes beyond the limits. No batch is bound then.
     pub fn bind(&mut self, batch: &Batch) -> Result<bool> {
         let was_bound = std::mem::replace(&mut self.bound, false);
-        if self.cache.update(batch, &self.options.limits)? && was_bound {
+        if self.cache.update(batch, &self.options.limits, Some(&self.pool))? && was_bound {
             self.bound = true;
             return Ok(true);
         }

@@ -2,16 +2,22 @@
 //!
 //! Requires: a validated [`ProgramDesc`]. Ensures: every parameter and length is within its declared range, every
 //! table has its exact size, and time is linear in the points of the tables' domains. Nothing is built again while
-//! parameters and lengths stay the same ([`PreludeCache`]).
+//! parameters and lengths stay the same ([`PreludeCache`]). Large tables are built by all workers of a pool, with the
+//! same bytes and the same errors (`parallel`).
 
+mod builder;
+mod parallel;
 mod sinks;
 
-use crate::abi::{Ix, ProgramDesc, TableKind};
-use crate::domain::{Budget, Count, DomainProgram, Scratch, WalkFault, unflatten};
+use crate::abi::ProgramDesc;
+use crate::domain::{Budget, Count, WalkFault, unflatten};
 use crate::error::{Error, Result};
 use crate::eval::{Env, TableData, eval};
 use crate::limits::Limits;
-use sinks::{Keys, Map, Max, Scan, Sum, Writer};
+use crate::pool::Pool;
+use builder::Builder;
+use parallel::Workers;
+use sinks::Writer;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -92,16 +98,6 @@ pub struct Prelude {
     builders: Vec<Builder>,
 }
 
-enum Builder {
-    /// Extent function, and its domain without the last dim, whose extents sum up to the number of lengths.
-    Input(usize, DomainProgram),
-    Map(DomainProgram),
-    Scan(DomainProgram),
-    Max(DomainProgram),
-    Sum(DomainProgram),
-    Sort(DomainProgram),
-}
-
 impl Prelude {
     /// Validates a description and compiles its tables.
     ///
@@ -109,29 +105,7 @@ impl Prelude {
     /// [`Error::Desc`].
     pub fn new(desc: Arc<ProgramDesc>) -> Result<Prelude> {
         desc.validate()?;
-        let program = |domain: &[Ix], value: &Ix| {
-            let domain: Vec<&Ix> = domain.iter().collect();
-            DomainProgram::new(&domain, &[value])
-        };
-        let builder = |(i, t): (usize, &crate::abi::TableDesc)| match &t.kind {
-            TableKind::Input => {
-                // `validate` has seen that there is one.
-                let e = desc.extents.iter().position(|e| e.table as usize == i).unwrap_or(0);
-                Builder::Input(
-                    e,
-                    match desc.extents[e].domain.split_last() {
-                        Some((last, outer)) => program(outer, last),
-                        None => program(&[], &Ix::Const(1)),
-                    },
-                )
-            }
-            TableKind::Map { domain, value } => Builder::Map(program(domain, value)),
-            TableKind::PrefixSum { domain, value } => Builder::Scan(program(domain, value)),
-            TableKind::ReduceMax { domain, value } => Builder::Max(program(domain, value)),
-            TableKind::ReduceSum { domain, value } => Builder::Sum(program(domain, value)),
-            TableKind::SortDesc { extent, key } => Builder::Sort(program(std::slice::from_ref(extent), key)),
-        };
-        let builders = desc.tables.iter().enumerate().map(builder).collect();
+        let builders = desc.tables.iter().enumerate().map(|(i, t)| Builder::new(&desc, i, t)).collect();
         Ok(Prelude { desc, builders })
     }
 
@@ -146,11 +120,11 @@ impl Prelude {
     /// A value outside its range, a wrong number of lengths, index arithmetic without a value, a limit exceeded.
     pub fn build(&self, batch: &Batch, limits: &Limits) -> Result<Tables> {
         let mut tables = Tables::default();
-        self.rebuild(batch, limits, &mut tables, &mut Scratch::default())?;
+        self.rebuild(batch, limits, &mut tables, &mut Workers::default())?;
         Ok(tables)
     }
 
-    fn rebuild(&self, batch: &Batch, limits: &Limits, tables: &mut Tables, scratch: &mut Scratch) -> Result<()> {
+    fn rebuild(&self, batch: &Batch, limits: &Limits, tables: &mut Tables, workers: &mut Workers<'_>) -> Result<()> {
         self.check_params(&batch.params)?;
         let want = self.desc.extents.len();
         if batch.lengths.len() != want {
@@ -167,17 +141,17 @@ impl Prelude {
             let (earlier, rest) = tables.data.split_at_mut(i);
             let env = Env { params: &tables.params, tables: earlier };
             let Some(table) = rest.first_mut() else { break };
-            let mut out = Writer::new(table, free);
+            let explain = |fault| self.explain(i, fault, limits);
             if let Builder::Input(e, count) = builder {
-                let mut total = Count { dims: self.desc.extents[*e].domain.len(), total: 0 };
-                count.walk(env, scratch, &mut budget, &mut total).map_err(|fault| self.explain(i, fault, limits))?;
-                self.check_lengths(*e, &batch.lengths[*e], total.total, env)?;
-                out.push(&batch.lengths[*e])
-            } else {
-                compute(builder, env, scratch, &mut budget, &mut out)
+                let lengths = &batch.lengths[*e];
+                let mut total = Count { dims: self.desc.extents[*e].domain.len(), total: 0, rows: 0 };
+                count.walk(env, workers.own(), &mut budget, &mut total).map_err(explain)?;
+                self.check_lengths(*e, lengths, total.total, env)?;
+                Writer::new(table, free).push(lengths).map_err(explain)?;
+            } else if !workers.build(builder, env, &mut budget, table, free) {
+                builder.compute(env, workers.own(), &mut budget, &mut Writer::new(table, free)).map_err(explain)?;
             }
-            .map_err(|fault| self.explain(i, fault, limits))?;
-            free = out.free();
+            free = free.saturating_sub(table.bytes() as u64);
         }
         Ok(())
     }
@@ -227,43 +201,13 @@ impl Prelude {
     }
 }
 
-/// Computes a table that is not an input.
-fn compute(
-    builder: &Builder,
-    env: Env<'_>,
-    scratch: &mut Scratch,
-    budget: &mut Budget,
-    out: &mut Writer<'_>,
-) -> std::result::Result<(), WalkFault> {
-    match builder {
-        Builder::Input(..) => Ok(()),
-        Builder::Map(p) => p.walk(env, scratch, budget, &mut Map(out)),
-        Builder::Scan(p) => p.walk(env, scratch, budget, &mut Scan::new(out)),
-        Builder::Max(p) => {
-            let mut max = Max::default();
-            p.walk(env, scratch, budget, &mut max)?;
-            out.push(&[max.0.unwrap_or(0)])
-        }
-        Builder::Sum(p) => {
-            let mut sum = Sum::default();
-            p.walk(env, scratch, budget, &mut sum)?;
-            out.push(&[sum.0])
-        }
-        Builder::Sort(p) => {
-            let mut keys = Keys::new(out.free());
-            p.walk(env, scratch, budget, &mut keys)?;
-            out.push(&keys.into_permutation()?)
-        }
-    }
-}
-
 /// The tables of the last batch, and what they were built from.
 pub struct PreludeCache {
     prelude: Arc<Prelude>,
     batch: Batch,
     valid: bool,
     tables: Tables,
-    scratch: Scratch,
+    scratch: parallel::Scratches,
     build_time: Duration,
 }
 
@@ -275,23 +219,26 @@ impl PreludeCache {
             batch: Batch::default(),
             valid: false,
             tables: Tables::default(),
-            scratch: Scratch::default(),
+            scratch: parallel::Scratches::default(),
             build_time: Duration::ZERO,
         }
     }
 
     /// Makes the tables those of `batch`; true where they already were, and nothing was built. Tables
-    /// keep their memory from one batch to the next.
+    /// keep their memory from one batch to the next. The workers of `pool`, if there is one, share large tables.
     ///
     /// # Errors
     /// As [`Prelude::build`]; the cache then holds no batch.
-    pub fn update(&mut self, batch: &Batch, limits: &Limits) -> Result<bool> {
+    pub fn update(&mut self, batch: &Batch, limits: &Limits, pool: Option<&Pool>) -> Result<bool> {
         if self.valid && self.batch == *batch {
             return Ok(true);
         }
         self.valid = false;
         let start = Instant::now();
-        self.prelude.rebuild(batch, limits, &mut self.tables, &mut self.scratch)?;
+        let mut workers = Workers::new(pool, std::mem::take(&mut self.scratch));
+        let built = self.prelude.rebuild(batch, limits, &mut self.tables, &mut workers);
+        self.scratch = workers.into_scratches();
+        built?;
         self.build_time = start.elapsed();
         self.batch.params.clone_from(&batch.params);
         self.batch.lengths.clone_from(&batch.lengths);

@@ -5,48 +5,154 @@ use crate::eval::{IxFault, TableData};
 
 type Done = Result<(), WalkFault>;
 
-/// Appends entries to a table, within a bound on memory.
-pub(super) struct Writer<'a> {
-    table: &'a mut TableData,
-    limit: u64,
+/// Entries of a table that have their places already.
+pub(super) enum Slots<'a> {
+    I32(&'a mut [i32]),
+    I64(&'a mut [i64]),
+}
+
+impl<'a> Slots<'a> {
+    /// Those of a whole table.
+    pub(super) fn of(table: &'a mut TableData) -> Slots<'a> {
+        match table {
+            TableData::I32(v) => Slots::I32(v),
+            TableData::I64(v) => Slots::I64(v),
+        }
+    }
+
+    /// The same for a while.
+    pub(super) fn again(&mut self) -> Slots<'_> {
+        match self {
+            Slots::I32(s) => Slots::I32(s),
+            Slots::I64(s) => Slots::I64(s),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Slots::I32(s) => s.len(),
+            Slots::I64(s) => s.len(),
+        }
+    }
+
+    /// Takes the first `n`, or fewer where there are no more.
+    pub(super) fn take(&mut self, n: usize) -> Slots<'a> {
+        let n = n.min(self.len());
+        match self {
+            Slots::I32(s) => {
+                let (first, rest) = std::mem::take(s).split_at_mut(n);
+                *s = rest;
+                Slots::I32(first)
+            }
+            Slots::I64(s) => {
+                let (first, rest) = std::mem::take(s).split_at_mut(n);
+                *s = rest;
+                Slots::I64(first)
+            }
+        }
+    }
+
+    /// Fills the first with `values` and takes them away.
+    fn write(&mut self, values: &[i64]) -> Done {
+        match self.take(values.len()) {
+            s if s.len() < values.len() => return Err(WalkFault::Memory { need: u64::MAX }),
+            Slots::I64(s) => s.copy_from_slice(values),
+            Slots::I32(s) => {
+                narrow(values, 0)?;
+                s.iter_mut().zip(values).for_each(|(s, &v)| *s = v as i32);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds `by` to each.
+    pub(super) fn shift(&mut self, by: i64) -> Done {
+        match self {
+            Slots::I64(s) => {
+                for v in s.iter_mut() {
+                    *v = v.checked_add(by).ok_or(IxFault::Overflow)?;
+                }
+            }
+            Slots::I32(s) => {
+                let by = i32::try_from(by).map_err(|_| WalkFault::Narrow { entry: 0, value: by })?;
+                let mut beyond = false;
+                for v in s.iter_mut() {
+                    let (sum, over) = v.overflowing_add(by);
+                    (*v, beyond) = (sum, beyond | over);
+                }
+                if beyond {
+                    return Err(WalkFault::Narrow { entry: 0, value: i64::from(by) });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether all values fit 32 bits; the fault counts entries from `first`.
+fn narrow(values: &[i64], first: u64) -> Done {
+    // Shifted by half the range, an entry that fits has no bits above the lower 32.
+    let shifted = |v: i64| v.wrapping_add(1 << 31) as u64;
+    if values.iter().fold(0, |any, &v| any | shifted(v)) >> 32 == 0 {
+        return Ok(());
+    }
+    let at = values.iter().position(|&v| shifted(v) >> 32 != 0).unwrap_or(0);
+    Err(WalkFault::Narrow { entry: first + at as u64, value: values[at] })
+}
+
+/// Receives the entries of a table in order.
+pub(super) enum Writer<'a> {
+    /// Appends, up to so many bytes.
+    Table { table: &'a mut TableData, limit: u64 },
+    /// Fills places.
+    Slots(Slots<'a>),
 }
 
 impl<'a> Writer<'a> {
     /// Empties `table`, which may then grow to `limit` bytes.
     pub(super) fn new(table: &'a mut TableData, limit: u64) -> Writer<'a> {
         table.clear();
-        Writer { table, limit }
+        Writer::Table { table, limit }
     }
 
-    /// Bytes that later tables may use.
+    /// Bytes that may still be used.
     pub(super) fn free(&self) -> u64 {
-        self.limit.saturating_sub(self.table.bytes() as u64)
+        match self {
+            Writer::Table { table, limit } => limit.saturating_sub(table.bytes() as u64),
+            Writer::Slots(_) => 0,
+        }
+    }
+
+    /// Places that are still to be filled.
+    pub(super) fn left(&self) -> usize {
+        match self {
+            Writer::Table { .. } => 0,
+            Writer::Slots(slots) => slots.len(),
+        }
     }
 
     pub(super) fn push(&mut self, values: &[i64]) -> Done {
-        let width = match self.table {
+        let (table, limit) = match self {
+            Writer::Slots(slots) => return slots.write(values),
+            Writer::Table { table, limit } => (table, *limit),
+        };
+        let width = match table {
             TableData::I32(_) => 4,
             TableData::I64(_) => 8,
         };
-        let need = self.table.bytes() as u64 + values.len() as u64 * width;
-        if need > self.limit {
+        let need = table.bytes() as u64 + values.len() as u64 * width;
+        if need > limit {
             return Err(WalkFault::Memory { need });
         }
         let alloc = |_| WalkFault::Alloc { bytes: need };
-        match self.table {
+        match table {
             TableData::I64(out) => {
                 out.try_reserve(values.len()).map_err(alloc)?;
                 out.extend_from_slice(values);
             }
             TableData::I32(out) => {
                 out.try_reserve(values.len()).map_err(alloc)?;
-                // Shifted by half the range, an entry that fits has no bits above the lower 32.
-                let shifted = |v: i64| v.wrapping_add(1 << 31) as u64;
-                if values.iter().fold(0, |any, &v| any | shifted(v)) >> 32 != 0 {
-                    let at = values.iter().position(|&v| shifted(v) >> 32 != 0).unwrap_or(0);
-                    let entry = (out.len() + at) as u64;
-                    return Err(WalkFault::Narrow { entry, value: values[at] });
-                }
+                narrow(values, out.len() as u64)?;
                 out.extend(values.iter().map(|&v| v as i32));
             }
         }
@@ -94,6 +200,24 @@ impl Sink for Scan<'_, '_> {
     }
 }
 
+/// Exclusive prefix sums of a part of one row, and what the part adds up to.
+pub(super) struct ScanPart<'w, 't>(pub(super) Scan<'w, 't>);
+
+impl ScanPart<'_, '_> {
+    /// The sum of the part.
+    pub(super) fn total(&self) -> i64 {
+        self.0.sum
+    }
+}
+
+impl Sink for ScanPart<'_, '_> {
+    const BY_ROW: bool = true;
+
+    fn strip(&mut self, strip: Strip<'_>) -> Done {
+        self.0.strip(strip)
+    }
+}
+
 /// The greatest value.
 #[derive(Default)]
 pub(super) struct Max(pub(super) Option<i64>);
@@ -105,14 +229,21 @@ impl Sink for Max {
     }
 }
 
-/// The sum.
+/// The sum. It is wider than the values, so their order does not decide whether it overflows.
 #[derive(Default)]
-pub(super) struct Sum(pub(super) i64);
+pub(super) struct Sum(pub(super) i128);
+
+impl Sum {
+    /// The sum as an entry of a table.
+    pub(super) fn entry(&self) -> Result<i64, WalkFault> {
+        Ok(i64::try_from(self.0).map_err(|_| IxFault::Overflow)?)
+    }
+}
 
 impl Sink for Sum {
     fn strip(&mut self, strip: Strip<'_>) -> Done {
         for &v in strip.value(0)? {
-            self.0 = self.0.checked_add(v).ok_or(IxFault::Overflow)?;
+            self.0 += i128::from(v);
         }
         Ok(())
     }
@@ -138,6 +269,11 @@ impl Sink for Keys {
 }
 
 impl Keys {
+    /// Keys that are all known.
+    pub(super) fn of(keys: Vec<i64>) -> Keys {
+        Keys { keys, limit: 0 }
+    }
+
     /// No keys yet; their permutation may take `limit` bytes.
     pub(super) fn new(limit: u64) -> Keys {
         Keys { keys: Vec::new(), limit }
@@ -185,7 +321,7 @@ mod tests {
         for keys in cases {
             let mut want: Vec<i64> = (0..keys.len() as i64).collect();
             want.sort_by_key(|&i| std::cmp::Reverse(keys[i as usize]));
-            assert_eq!(Keys { keys: keys.to_vec(), limit: 0 }.into_permutation(), Ok(want), "{keys:?}");
+            assert_eq!(Keys::of(keys.to_vec()).into_permutation(), Ok(want), "{keys:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Whole preludes: two-level raggedness, empties, ranges and hostile descriptions.
 
 use super::*;
-use crate::abi::{ABI_VERSION, ExtentFn, ParamDesc, TableDesc, TableWidth};
+use crate::abi::{ABI_VERSION, ExtentFn, Ix, ParamDesc, TableDesc, TableKind, TableWidth};
 
 fn arg(i: u32) -> Ix {
     Ix::Arg(i)
@@ -191,15 +191,95 @@ fn cache_reuses_equal_batches_only() {
     let mut cache = PreludeCache::new(prelude.clone());
     let limits = Limits::default();
     let batch = |v| Batch { params: vec![2], lengths: vec![vec![1, 1], vec![3, v]] };
-    assert!(!cache.update(&batch(4), &limits).unwrap());
-    assert!(cache.update(&batch(4), &limits).unwrap());
-    assert!(!cache.update(&batch(5), &limits).unwrap());
+    assert!(!cache.update(&batch(4), &limits, None).unwrap());
+    assert!(cache.update(&batch(4), &limits, None).unwrap());
+    assert!(!cache.update(&batch(5), &limits, None).unwrap());
     assert_eq!(cache.tables(), Some(&prelude.build(&batch(5), &limits).unwrap()));
     assert_eq!(cache.sizes().nth(3), Some(("in_doc", 32)));
     assert_eq!(cache.sizes().map(|(_, b)| b).sum::<u64>(), cache.tables().unwrap().bytes());
-    assert!(cache.update(&batch(500), &limits).is_err());
+    assert!(cache.update(&batch(500), &limits, None).is_err());
     assert_eq!(cache.tables(), None);
-    assert!(!cache.update(&batch(5), &limits).unwrap());
+    assert!(!cache.update(&batch(5), &limits, None).unwrap());
+}
+
+/// Tables of every kind over one, two and three dims, long enough to be cut into parts.
+fn large() -> ProgramDesc {
+    use TableWidth::{I32, I64};
+    let docs = || Ix::Param(0);
+    let lens = || Ix::table(0, arg(0));
+    let pair = || vec![docs(), lens()];
+    let mixed = |x: Ix| (x * 7919).modulo(1009);
+    let mut p = program(
+        vec![
+            table("lens", I32, TableKind::Input),
+            table("row", I32, TableKind::PrefixSum { domain: vec![docs()], value: lens() }),
+            table("row64", I64, TableKind::PrefixSum { domain: vec![docs()], value: lens() * lens() }),
+            table("half", I32, TableKind::Map { domain: vec![docs()], value: lens().floor_div(2) }),
+            table("of", I32, TableKind::Map { domain: pair(), value: mixed(arg(0) + arg(1)) }),
+            table("in_row", I64, TableKind::PrefixSum { domain: pair(), value: mixed(arg(1)) }),
+            table("triple", I32, TableKind::Map { domain: vec![docs(), lens(), arg(1).modulo(3)], value: arg(2) }),
+            table("longest", I32, TableKind::ReduceMax { domain: vec![docs()], value: lens() }),
+            table("total", I64, TableKind::ReduceSum { domain: pair(), value: mixed(arg(0) * arg(1)) }),
+            table("order", I32, TableKind::SortDesc { extent: docs(), key: mixed(lens() + arg(0)) }),
+        ],
+        vec![self::lens(0)],
+    );
+    p.params[0].hi = 1 << 30;
+    p
+}
+
+fn lengths(n: i64) -> Vec<i64> {
+    (0..n).map(|i| if i % 97 == 0 { 0 } else { (i * 37 + i / 64) % 13 }).collect()
+}
+
+/// The same bytes on any number of workers, and the same errors.
+#[test]
+fn workers_share_large_tables() {
+    let pools: Vec<Pool> = [2, 3, 5].into_iter().map(|n| Pool::new(n).unwrap()).collect();
+    let outcome = |prelude: &Arc<Prelude>, n: i64, lengths: &[i64], limits: &Limits, pool: Option<&Pool>| {
+        let mut cache = PreludeCache::new(prelude.clone());
+        let batch = Batch { params: vec![n], lengths: vec![lengths.to_vec()] };
+        let first = cache.update(&batch, limits, pool).map(|_| cache.tables().cloned()).map_err(|e| e.to_string());
+        // Memory of a batch before does not show.
+        let small = Batch { params: vec![2], lengths: vec![vec![3, 1]] };
+        let _ = cache.update(&small, limits, pool);
+        let second = cache.update(&batch, limits, pool).map(|_| cache.tables().cloned()).map_err(|e| e.to_string());
+        assert_eq!(first, second);
+        first
+    };
+    let same = |p: ProgramDesc, n: i64, lengths: &[i64], limits: Limits, works: bool| {
+        let prelude = Arc::new(Prelude::new(Arc::new(p)).unwrap());
+        let want = outcome(&prelude, n, lengths, &limits, None);
+        assert_eq!(want.is_ok(), works, "{want:?}");
+        for pool in &pools {
+            assert_eq!(outcome(&prelude, n, lengths, &limits, Some(pool)), want, "{} workers", pool.threads());
+        }
+    };
+    for n in [0, 1, 255, 257, 8192, 8193, 20_000, 40_001] {
+        same(large(), n, &lengths(n), Limits::default(), true);
+    }
+    let n = 20_000;
+    let points = |k: u64| Limits { steps: k, ..Limits::default() };
+    let bytes = |k: u64| Limits { table_bytes: k, ..Limits::default() };
+    same(large(), n, &lengths(n), points(100_000), false);
+    same(large(), n, &lengths(n), bytes(400_000), false);
+    same(large(), n, &lengths(n), bytes(1 << 20), false);
+    // What does not fit, or has no value, is the first entry of its kind whichever part it lies in.
+    let with = |kind: TableKind| {
+        let mut p = large();
+        p.tables.push(table("t", TableWidth::I32, kind));
+        p
+    };
+    let docs = || vec![Ix::Param(0)];
+    let steep = |at: i64| Ix::select(arg(0).lt(at), 1, 1 << 20);
+    same(with(TableKind::PrefixSum { domain: docs(), value: steep(9000) }), n, &lengths(n), Limits::default(), false);
+    same(with(TableKind::Map { domain: docs(), value: arg(0) * (1 << 18) }), n, &lengths(n), Limits::default(), false);
+    let past = Ix::table(0, arg(0) + 5000);
+    same(with(TableKind::Map { domain: docs(), value: past.clone() }), n, &lengths(n), Limits::default(), false);
+    let pair = vec![Ix::Param(0), Ix::table(0, arg(0)) - 1];
+    same(with(TableKind::Map { domain: pair, value: past }), n, &lengths(n), Limits::default(), false);
+    let large_sum = TableKind::ReduceSum { domain: docs(), value: Ix::from(i64::MAX).floor_div(30) - arg(0) };
+    same(with(large_sum), n, &lengths(n), Limits::default(), false);
 }
 
 #[test]

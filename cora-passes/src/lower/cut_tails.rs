@@ -1,0 +1,464 @@
+//! Innermost loops run without conditions where all hold: a loop whose masks, guards and branches fail from some
+//! iteration on is cut there.
+//!
+//! ```text
+//! for %o in 0..(n + 15) // 16 { @S[ramp(%o * 16, 1, 16)] = v mask ramp(0, 1, 16) < splat(min(16, n - %o * 16), 16) }
+//!   =>  for %o in 0..n // 16 { @S[ramp(%o * 16, 1, 16)] = v }
+//!       if n // 16 < (n + 15) // 16 { @S[ramp(n // 16 * 16, 1, 16)] = v mask .. }
+//! ```
+//!
+//! A condition counts if it is of the form `x < b - a * %o` with positive `a` (or a conjunction, minimum or maximum of
+//! such), so that the iterations where it holds come first. The others stay as they are, in both parts.
+//!
+//! Requires: no vector or unrolled loops. Ensures: the same statements in the same order. Kernels of a grid stay: what
+//! several threads run has no cheap second loop. Runs after `hoist-loads`, since reads in the tail are valid only where
+//! it runs.
+
+use super::Simplifier;
+use cora_ir::affine::{Poly, build, poly};
+use cora_ir::loops::LoopKind;
+use cora_ir::storage::{Stmt, StorageModule, Table};
+use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType, TensorId, UfDef, VarId};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Conditions that end at unrelated iterations: a loop with more of them is not cut.
+const MOST_ENDS: usize = 3;
+
+/// Cuts such loops in every kernel that does not run on a grid.
+pub fn cut_tails(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
+    let tables = never_negative(m);
+    for k in m.kernels.iter_mut().filter(|k| !k.is_grid()) {
+        let (lets, inner) = Default::default();
+        let mut cx = Cut { env: &mut m.env, simplifier, tables: &tables, loops: Vec::new(), lets, inner };
+        let body = std::mem::take(&mut k.body);
+        k.body = cx.body(body);
+    }
+}
+
+/// Tables of lengths that cannot be negative, of sums, of positions.
+fn never_negative(m: &StorageModule) -> FxHashSet<TensorId> {
+    let plain = |t: &&Table| match m.env.ufs[t.uf].def {
+        UfDef::Extent { lo, .. } => m.env.pool.as_int(lo).is_some_and(|lo| lo >= 0),
+        UfDef::Map { .. } => false,
+        _ => true,
+    };
+    m.tables.iter().filter(plain).map(|t| t.tensor).collect()
+}
+
+struct Cut<'a> {
+    env: &'a mut Env,
+    simplifier: &'a mut dyn Simplifier,
+    /// Tables without negative entries.
+    tables: &'a FxHashSet<TensorId>,
+    /// The loops around, extents without the names of `lets`.
+    loops: Vec<(VarId, ExprId)>,
+    /// What names outside the loop stand for, which proofs may need.
+    lets: FxHashMap<VarId, ExprId>,
+    /// What names inside the loop stand for.
+    inner: FxHashMap<VarId, ExprId>,
+}
+
+/// Holds in the first `ceil(rest / step)` iterations.
+#[derive(Clone, PartialEq)]
+struct End {
+    rest: Poly,
+    step: i64,
+}
+
+impl Cut<'_> {
+    fn body(&mut self, stmts: Vec<Stmt>) -> Vec<Stmt> {
+        let mut out = Vec::new();
+        for s in stmts {
+            match s {
+                Stmt::For { var, extent, kind: LoopKind::Serial, body } if is_innermost(&body) => {
+                    match self.cut(var, extent, &body) {
+                        Some(parts) => out.extend(parts),
+                        None => out.push(Stmt::For { var, extent, kind: LoopKind::Serial, body }),
+                    }
+                }
+                Stmt::For { var, extent, kind, body } => {
+                    let known = self.expanded(extent);
+                    self.loops.push((var, known));
+                    let body = self.body(body);
+                    self.loops.pop();
+                    out.push(Stmt::For { var, extent, kind, body });
+                }
+                Stmt::If { cond, then, other } => {
+                    let (then, other) = (self.body(then), self.body(other));
+                    out.push(Stmt::If { cond, then, other });
+                }
+                Stmt::Let { var, value } => {
+                    let known = self.expanded(value);
+                    self.lets.insert(var, known);
+                    out.push(Stmt::Let { var, value });
+                }
+                s => out.push(s),
+            }
+        }
+        out
+    }
+
+    fn expanded(&mut self, e: ExprId) -> ExprId {
+        self.env.pool.substitute(e, &self.lets)
+    }
+
+    /// The two parts of a loop, if there is something to gain.
+    fn cut(&mut self, var: VarId, extent: ExprId, body: &[Stmt]) -> Option<Vec<Stmt>> {
+        let (mut hold, mut ends) = (FxHashSet::default(), Vec::new());
+        let mut found = Vec::new();
+        for c in self.conditions(body) {
+            if let Some(own) = self.ends(var, c) {
+                hold.insert(c);
+                own.iter().for_each(|e| add_end(&mut ends, e.clone()));
+                found.push((c, own));
+            }
+        }
+        if ends.is_empty() || ends.len() > MOST_ENDS {
+            return None;
+        }
+        // What ends first of all fails from there on, unless it speaks of several lanes.
+        let fails: FxHashSet<ExprId> = match ends.as_slice() {
+            [first] => {
+                let scalar = |c: ExprId| self.env.pool.ty(c).lanes == 1;
+                found.iter().filter(|(c, own)| scalar(*c) && own.contains(first)).map(|(c, _)| *c).collect()
+            }
+            _ => FxHashSet::default(),
+        };
+        let (full, first) = self.full(extent, ends);
+        let main = Stmt::For { var, extent: full, kind: LoopKind::Serial, body: without(self.env, body, &hold) };
+        let rest = skipping(self.env, body, &fails);
+        if rest.is_empty() {
+            return Some(vec![main]);
+        }
+        let tail = self.tail((var, extent), first, &rest);
+        Some(vec![main, tail])
+    }
+
+    /// The number of iterations in which all conditions hold, perhaps negative, and the first one after them.
+    fn full(&mut self, extent: ExprId, ends: Vec<End>) -> (ExprId, ExprId) {
+        let mut full = None;
+        for End { rest, step } in ends {
+            let pool = &mut self.env.pool;
+            let rest = build(pool, &rest);
+            let up = pool.int(step - 1);
+            let (up, step) = (pool.add(rest, up), pool.int(step));
+            let count = pool.floor_div(up, step);
+            let count = self.simplifier.simplify(self.env, &self.loops, count);
+            full = Some(full.map_or(count, |f| self.env.pool.min(f, count)));
+        }
+        let mut full = full.unwrap_or(extent);
+        let within = self.env.pool.le(full, extent);
+        if !self.proved(within) {
+            full = self.env.pool.min(full, extent);
+        }
+        let zero = self.env.pool.int(0);
+        let exists = self.env.pool.le(zero, full);
+        let first = if self.proved(exists) { full } else { self.env.pool.max(full, zero) };
+        (full, first)
+    }
+
+    /// The iterations from `first` on: a loop, or a branch where there is at most one.
+    fn tail(&mut self, (var, extent): (VarId, ExprId), first: ExprId, body: &[Stmt]) -> Stmt {
+        let left = self.env.pool.sub(extent, first);
+        let one = self.env.pool.int(1);
+        let single = self.env.pool.le(left, one);
+        if self.proved(single) {
+            let map = [(var, first)].into_iter().collect();
+            let cond = self.env.pool.lt(first, extent);
+            return Stmt::If { cond, then: copy(self.env, body, &map), other: Vec::new() };
+        }
+        let name = self.env.vars[var].name.clone();
+        let again = self.env.new_var(name);
+        let v = self.env.pool.var(again);
+        let at = self.env.pool.add(first, v);
+        let map = [(var, at)].into_iter().collect();
+        let extent = cora_ir::affine::normalize(&mut self.env.pool, left);
+        Stmt::For { var: again, extent, kind: LoopKind::Serial, body: copy(self.env, body, &map) }
+    }
+
+    fn proved(&mut self, goal: ExprId) -> bool {
+        /// More than any entry that an extent or an offset can be.
+        const MOST: i64 = 1 << 40;
+        let goal = self.expanded(goal);
+        let mut loops = self.loops.clone();
+        let mut reads = Vec::new();
+        for e in loops.iter().map(|l| l.1).chain([goal]) {
+            let tables = self.tables;
+            self.env.pool.walk(e, &mut |id, n| {
+                if let Expr::Cast(ScalarType::Index, x) = n
+                    && matches!(self.env.pool.get(*x), Expr::Load { tensor, guard: None, .. } if tables.contains(tensor))
+                    && !reads.contains(&id)
+                {
+                    reads.push(id);
+                }
+            });
+        }
+        // Entries of these tables are not negative.
+        let most = self.env.pool.int(MOST);
+        let mut ranges = Vec::new();
+        let mut map: FxHashMap<ExprId, ExprId> = FxHashMap::default();
+        for e in reads {
+            let var = self.env.new_var("entry");
+            ranges.push((var, most));
+            map.insert(e, self.env.pool.var(var));
+        }
+        let named = |env: &mut Env, e: ExprId| env.pool.rewrite(e, &mut |_, x| map.get(&x).copied());
+        let goal = named(self.env, goal);
+        for (_, extent) in &mut loops {
+            *extent = named(self.env, *extent);
+        }
+        ranges.extend(loops);
+        self.simplifier.prove(self.env, &ranges, &[], goal)
+    }
+
+    /// The conjuncts of all conditions; names defined inside become known.
+    fn conditions(&mut self, body: &[Stmt]) -> Vec<ExprId> {
+        let mut found = Vec::new();
+        self.inner.clear();
+        for s in body {
+            s.walk(&mut |s| match s {
+                Stmt::If { cond, .. } => conjuncts(self.env, *cond, &mut found),
+                Stmt::Let { var, value } => {
+                    guards(self.env, *value, &mut found);
+                    let value = self.env.pool.substitute(*value, &self.inner);
+                    self.inner.insert(*var, value);
+                }
+                Stmt::Store { index, value, mask, .. } => {
+                    mask.iter().for_each(|&m| conjuncts(self.env, m, &mut found));
+                    guards(self.env, *index, &mut found);
+                    guards(self.env, *value, &mut found);
+                }
+                Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
+            });
+        }
+        found
+    }
+
+    /// Where condition `c` ceases to hold as `var` grows; nothing if that is not its form.
+    fn ends(&mut self, var: VarId, c: ExprId) -> Option<Vec<End>> {
+        let c = self.env.pool.substitute(c, &self.inner);
+        let mut pairs = Vec::new();
+        differences(self.env, c, &mut pairs)?;
+        let v = self.env.pool.var(var);
+        let mut out = Vec::new();
+        for d in pairs {
+            let d = cora_ir::affine::normalize(&mut self.env.pool, d);
+            let mut rest = poly(&mut self.env.pool, d);
+            match rest.terms.remove(&vec![v]) {
+                Some(a) if a < 0 && !uses(self.env, &rest, var) => out.push(End { rest, step: -a }),
+                None if rest.as_constant().is_some_and(|c| c > 0) => {}
+                _ => return None,
+            }
+        }
+        (!out.is_empty()).then_some(out)
+    }
+}
+
+fn uses(env: &Env, p: &Poly, var: VarId) -> bool {
+    p.terms.keys().flatten().any(|&a| env.pool.uses_var(a, var))
+}
+
+/// Of ends that differ by a constant only the first counts.
+fn add_end(ends: &mut Vec<End>, new: End) {
+    for old in ends.iter_mut().filter(|e| e.step == new.step) {
+        let difference = new.rest.clone().checked_add_scaled(&old.rest, -1).and_then(|d| d.as_constant());
+        if let Some(d) = difference {
+            if d < 0 {
+                *old = new;
+            }
+            return;
+        }
+    }
+    ends.push(new);
+}
+
+fn is_innermost(body: &[Stmt]) -> bool {
+    let mut inner = true;
+    for s in body {
+        s.walk(&mut |s| inner &= !matches!(s, Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Barrier));
+    }
+    inner
+}
+
+fn conjuncts(env: &Env, e: ExprId, out: &mut Vec<ExprId>) {
+    match *env.pool.get(e) {
+        Expr::Bin(BinOp::And, a, b) => {
+            conjuncts(env, a, out);
+            conjuncts(env, b, out);
+        }
+        _ => out.push(e),
+    }
+}
+
+fn guards(env: &Env, e: ExprId, out: &mut Vec<ExprId>) {
+    let mut found = Vec::new();
+    env.pool.walk(e, &mut |_, n| {
+        if let Expr::Load { guard: Some((c, _)), .. } = n {
+            found.push(*c);
+        }
+    });
+    found.into_iter().for_each(|c| conjuncts(env, c, out));
+}
+
+/// Index expressions that are positive exactly where `c` holds, in all lanes.
+fn differences(env: &mut Env, c: ExprId, out: &mut Vec<ExprId>) -> Option<()> {
+    match *env.pool.get(c) {
+        Expr::Splat(c, _) => differences(env, c, out),
+        Expr::Bin(op @ (BinOp::Lt | BinOp::Le), a, b) => {
+            if env.pool.ty(a).scalar != ScalarType::Index {
+                return None;
+            }
+            let (a, mut b) = (extreme_lane(env, a, true)?, extreme_lane(env, b, false)?);
+            if op == BinOp::Le {
+                let one = env.pool.int(1);
+                b = env.pool.add(b, one);
+            }
+            let mut above = Vec::new();
+            operands(env, a, BinOp::Max, &mut above);
+            let mut below = Vec::new();
+            operands(env, b, BinOp::Min, &mut below);
+            for &x in &above {
+                for &y in &below {
+                    out.push(env.pool.sub(y, x));
+                }
+            }
+            Some(())
+        }
+        _ => None,
+    }
+}
+
+/// The last lane where `last`, else the first, of lanes that do not fall.
+fn extreme_lane(env: &mut Env, e: ExprId, last: bool) -> Option<ExprId> {
+    match *env.pool.get(e) {
+        Expr::Ramp { base, stride, lanes } if stride >= 0 => {
+            let more = if last { stride.checked_mul(i64::from(lanes) - 1)? } else { 0 };
+            let more = env.pool.int(more);
+            Some(env.pool.add(base, more))
+        }
+        Expr::Splat(x, _) => Some(x),
+        _ => (env.pool.ty(e).lanes == 1).then_some(e),
+    }
+}
+
+fn operands(env: &Env, e: ExprId, op: BinOp, out: &mut Vec<ExprId>) {
+    match *env.pool.get(e) {
+        Expr::Bin(o, a, b) if o == op => {
+            operands(env, a, op, out);
+            operands(env, b, op, out);
+        }
+        _ => out.push(e),
+    }
+}
+
+/// The conjuncts of `c` that are not in `hold`; nothing if none is left.
+fn left_of(env: &mut Env, c: ExprId, hold: &FxHashSet<ExprId>) -> Option<ExprId> {
+    match *env.pool.get(c) {
+        Expr::Bin(BinOp::And, a, b) => match (left_of(env, a, hold), left_of(env, b, hold)) {
+            (Some(x), Some(y)) => Some(if (x, y) == (a, b) { c } else { env.pool.bin(BinOp::And, x, y) }),
+            (x, y) => x.or(y),
+        },
+        _ => (!hold.contains(&c)).then_some(c),
+    }
+}
+
+/// A copy of the statements where the conditions in `hold` hold.
+fn without(env: &mut Env, body: &[Stmt], hold: &FxHashSet<ExprId>) -> Vec<Stmt> {
+    let mut out = Vec::new();
+    for s in body {
+        match s {
+            Stmt::If { cond, then, other } => {
+                let then = without(env, then, hold);
+                match left_of(env, *cond, hold) {
+                    None => out.extend(then),
+                    Some(cond) => out.push(Stmt::If { cond, then, other: without(env, other, hold) }),
+                }
+            }
+            Stmt::Let { var, value } => out.push(Stmt::Let { var: *var, value: unguarded(env, *value, hold) }),
+            Stmt::Store { tensor, index, value, mask } => out.push(Stmt::Store {
+                tensor: *tensor,
+                index: unguarded(env, *index, hold),
+                value: unguarded(env, *value, hold),
+                mask: mask.and_then(|m| left_of(env, m, hold)),
+            }),
+            Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Barrier => out.push(s.clone()),
+        }
+    }
+    out
+}
+
+/// The statements where the conditions in `fails` fail, without what they keep from running.
+fn skipping(env: &Env, body: &[Stmt], fails: &FxHashSet<ExprId>) -> Vec<Stmt> {
+    let mut out = Vec::new();
+    for s in body {
+        match s {
+            Stmt::If { cond, then, other } => {
+                let mut own = Vec::new();
+                conjuncts(env, *cond, &mut own);
+                if own.iter().any(|c| fails.contains(c)) {
+                    out.extend(skipping(env, other, fails));
+                } else {
+                    let (then, other) = (skipping(env, then, fails), skipping(env, other, fails));
+                    out.push(Stmt::If { cond: *cond, then, other });
+                }
+            }
+            s => out.push(s.clone()),
+        }
+    }
+    // Names that nothing is left to use.
+    if out.iter().all(|s| matches!(s, Stmt::Let { .. })) { Vec::new() } else { out }
+}
+
+fn unguarded(env: &mut Env, e: ExprId, hold: &FxHashSet<ExprId>) -> ExprId {
+    let mut conds = Vec::new();
+    env.pool.walk(e, &mut |_, n| match n {
+        Expr::Load { guard: Some((c, _)), .. } | Expr::Select(c, ..) => conds.push(*c),
+        _ => {}
+    });
+    let left: FxHashMap<ExprId, Option<ExprId>> = conds.into_iter().map(|c| (c, left_of(env, c, hold))).collect();
+    env.pool.rewrite(e, &mut |p, x| match p.get(x).clone() {
+        Expr::Load { tensor, index, guard: Some((c, other)) } => {
+            let kept = *left.get(&c)?;
+            let ty = p.ty(x).scalar;
+            Some(p.load_guarded(tensor, ty, index.iter().copied(), kept.map(|c| (c, other))))
+        }
+        Expr::Select(c, a, b) => match *left.get(&c)? {
+            None => Some(a),
+            Some(kept) => Some(p.select(kept, a, b)),
+        },
+        _ => None,
+    })
+}
+
+/// A copy of the statements with variables replaced, whose names are its own.
+fn copy(env: &mut Env, body: &[Stmt], map: &FxHashMap<VarId, ExprId>) -> Vec<Stmt> {
+    let mut map = map.clone();
+    let mut out = Vec::new();
+    for s in body {
+        let sub = |env: &mut Env, e: ExprId, map: &FxHashMap<VarId, ExprId>| {
+            let e = env.pool.substitute(e, map);
+            cora_ir::affine::normalize(&mut env.pool, e)
+        };
+        out.push(match s {
+            Stmt::Let { var, value } => {
+                let value = sub(env, *value, &map);
+                let name = env.vars[*var].name.clone();
+                let fresh = env.new_var(name);
+                let e = env.pool.var(fresh);
+                map.insert(*var, e);
+                Stmt::Let { var: fresh, value }
+            }
+            Stmt::If { cond, then, other } => {
+                Stmt::If { cond: sub(env, *cond, &map), then: copy(env, then, &map), other: copy(env, other, &map) }
+            }
+            Stmt::Store { tensor, index, value, mask } => Stmt::Store {
+                tensor: *tensor,
+                index: sub(env, *index, &map),
+                value: sub(env, *value, &map),
+                mask: mask.map(|m| sub(env, m, &map)),
+            },
+            Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Barrier => s.clone(),
+        });
+    }
+    out
+}
