@@ -228,6 +228,7 @@ impl Cut<'_> {
                     guards(self.env, *index, &mut found);
                     guards(self.env, *value, &mut found);
                 }
+                Stmt::Prefetch { index, .. } => guards(self.env, *index, &mut found),
                 Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
             });
         }
@@ -381,6 +382,10 @@ fn without(env: &mut Env, body: &[Stmt], hold: &FxHashSet<ExprId>) -> Vec<Stmt> 
                 value: unguarded(env, *value, hold),
                 mask: mask.and_then(|m| left_of(env, m, hold)),
             }),
+            Stmt::Prefetch { tensor, index, locality } => {
+                let index = unguarded(env, *index, hold);
+                out.push(Stmt::Prefetch { tensor: *tensor, index, locality: *locality });
+            }
             Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Barrier => out.push(s.clone()),
         }
     }
@@ -457,6 +462,9 @@ fn copy(env: &mut Env, body: &[Stmt], map: &FxHashMap<VarId, ExprId>) -> Vec<Stm
                 value: sub(env, *value, &map),
                 mask: mask.map(|m| sub(env, m, &map)),
             },
+            Stmt::Prefetch { tensor, index, locality } => {
+                Stmt::Prefetch { tensor: *tensor, index: sub(env, *index, &map), locality: *locality }
+            }
             Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Barrier => s.clone(),
         });
     }
