@@ -12,7 +12,7 @@
 //! Requires: a loop around a read of the tensor in the stage, which is not yet split further. Ensures: loops, blocks and
 //! results stay.
 
-use super::tree::{find_loop, find_stage, loop_at, loop_at_mut};
+use super::tree::{find_loop, find_stage, loop_at, loop_at_mut, writes_below};
 use cora_ir::loops::{Block, For, LoopModule, Prefetch, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Expr, ExprPool, Scope, TensorId};
@@ -20,8 +20,8 @@ use cora_ir::{Diagnostic, Expr, ExprPool, Scope, TensorId};
 /// Marks loop `at`.
 ///
 /// # Errors
-/// `E0401`/`E0402` unknown stage or loop, `E0412` a distance below 1, a locality beyond 0 to 3, or a tensor in
-/// registers, `E0463` a tensor that the stage does not read in the loop.
+/// `E0401`/`E0402` unknown stage or loop, `E0412` a distance below 1, a locality beyond 0 to 3, a tensor in
+/// registers or one that the loop itself fills, `E0463` a tensor that the stage does not read in the loop.
 pub fn prefetch(
     m: &mut LoopModule,
     stage: &str,
@@ -51,6 +51,16 @@ pub fn prefetch(
     if m.env.tensors[t].scope == Scope::Reg {
         return Err(Diagnostic::new("E0412", format!("`{tensor}` is in registers, which no cache holds"))
             .hint("prefetch what is copied into the registers"));
+    }
+    if writes_below(&loop_at(&m.body, &path).body).contains(&t) {
+        return Err(Diagnostic::new(
+            "E0412",
+            format!(
+                "`{tensor}` is filled inside loop `{}.{}`: what a later iteration reads is not there yet",
+                at.stage, at.name
+            ),
+        )
+        .hint("prefetch at a loop inside the one where it is filled, or prefetch what it is filled from"));
     }
     loop_at_mut(&mut m.body, &path).prefetch.push(Prefetch { stage: of, tensor: t, distance, locality });
     Ok(())

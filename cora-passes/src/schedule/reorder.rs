@@ -149,11 +149,13 @@ fn check_values(
         }
         let was_inside = |x: &&For| old.iter().take_while(|o| o.var != l.var).any(|o| o.var == x.var);
         for left in new[n + 1..].iter().filter(was_inside) {
-            let range = |l: &For| (l.var, l.extent);
-            let mut facts = Facts::in_loops(outside.iter().copied().chain(new[..n].iter().map(range)));
+            // Only loops that it depends on: the others need not be around an `init` of the same loops.
+            let around: Vec<_> = outside.iter().copied().chain(new[..n].iter().map(|l| (l.var, l.extent))).collect();
+            let ranges = ranges_of(m, &around, l.extent);
+            let mut facts = Facts::in_loops(ranges.iter().copied());
             let zero = m.env.pool.int(0);
-            for x in &new[..n] {
-                let runs = m.env.pool.lt(zero, x.extent);
+            for (_, extent) in ranges {
+                let runs = m.env.pool.lt(zero, extent);
                 facts.push_assumption(runs);
             }
             let always = m.env.pool.as_int(left.extent).is_some_and(|e| e > 0);
