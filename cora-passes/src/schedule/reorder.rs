@@ -5,8 +5,9 @@
 //! such as `(o * 6 + i) // 6 * 6` where `i < 6`, is simplified first. Ensures: the same iterations; sums may be combined
 //! in another order.
 
+use super::defined::is_defined;
 use super::tree::{find_loop, find_stage, is_condition, loop_at, loop_at_mut, place_init, remove_inits};
-use crate::simplify::{Facts, simplify};
+use crate::simplify::{Facts, Prover, simplify};
 use cora_ir::Diagnostic;
 use cora_ir::loops::{For, LoopKind, LoopModule};
 use cora_ir::schedule::LoopRef;
@@ -92,7 +93,9 @@ fn simplify_extents(m: &mut LoopModule, innermost: &[usize], new: &mut [For]) {
         if uses(m, new[n].extent) {
             let ranges = ranges_of(m, &around, new[n].extent);
             let simpler = simplify(&mut m.env, None, &Facts::in_loops(ranges), new[n].extent);
-            if !uses(m, simpler) {
+            // Functions may have no value where the loop that is left does not run.
+            let here = Facts::in_loops(ranges_of(m, &around, simpler));
+            if !uses(m, simpler) && is_defined(&mut m.env, &mut Prover::new(), &here, simpler) {
                 new[n].extent = simpler;
             }
         }
