@@ -245,7 +245,7 @@ impl Walk<'_> {
         let mut seen: Vec<&str> = Vec::new();
         let mut kept = Vec::new();
         for one in example {
-            let hoisted = self.names.iter().any(|n| *n == one.0) && !self.loops.contains(&one.0);
+            let hoisted = self.names.contains(&one.0) && !self.loops.contains(&one.0);
             if !hoisted && !seen.contains(&one.0.as_str()) {
                 seen.push(&one.0);
                 kept.push(one);

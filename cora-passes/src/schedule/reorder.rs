@@ -95,7 +95,9 @@ fn simplify_extents(m: &mut LoopModule, innermost: &[usize], new: &mut [For]) {
         if uses(m, new[n].extent) {
             let ranges = ranges_of(m, &around, new[n].extent);
             let simpler = simplify(&mut m.env, None, &Facts::in_loops(ranges), new[n].extent);
-            if !uses(m, simpler) {
+            // Functions may have no value where the loop that is left does not run.
+            let here = Facts::in_loops(ranges_of(m, &around, simpler));
+            if !uses(m, simpler) && is_defined(&mut m.env, &mut Prover::new(), &here, simpler) {
                 new[n].extent = simpler;
             }
         }
