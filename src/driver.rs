@@ -1,5 +1,6 @@
 //! From a `.cora` file to a storage module, with everything that a command wants to see on the way.
 
+use crate::console::Console;
 use cora_frontend::{ConstValue, Elaborated, parse_with_warnings, render};
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::Schedule;
@@ -70,10 +71,9 @@ impl Source {
         }
     }
 
-    /// Tells on standard error what is suspicious about the program; once it is known to compile, since an
-    /// error matters more.
-    pub fn warn(&self) {
-        eprint!("{}", render_all(&self.warnings, &self.path, &self.text));
+    /// Tells what is suspicious about the program; once it is known to compile, since an error matters more.
+    pub fn warn(&self, console: &mut dyn Console) {
+        console.note(&render_all(&self.warnings, &self.path, &self.text));
     }
 
     /// Diagnostics as text, with lines of this source.

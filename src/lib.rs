@@ -2,11 +2,12 @@
 //!
 //! This crate is the front of the house: it ties the stages together ([`driver`]), makes and reads
 //! batches and inputs ([`batch`], [`inputs`]), compares results with the reference interpreter
-//! ([`check`]) and holds the `cora` command ([`cli`]). Each stage is a crate of its own.
+//! ([`check`]), says what it finds on a [`console`] and holds the `cora` command ([`cli`]). Each stage is a crate of its own.
 
 pub mod batch;
 pub mod check;
 pub mod cli;
+pub mod console;
 pub mod driver;
 pub mod eval;
 pub mod inputs;

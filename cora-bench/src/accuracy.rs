@@ -3,11 +3,11 @@
 //! A one-operator program is compiled as any other for the CPU asked for, and run on consecutive bit patterns. The
 //! bounds that it finds are those of `docs/bench.md`, and the code generator's tests hold them on samples.
 
-use crate::console::Console;
 use crate::measure::{Form, Ready};
 use crate::workload::{self, Values};
 use clap::builder::PossibleValuesParser;
 use cora::codegen_llvm::llvm::TargetSpec;
+use cora::console::Console;
 use cora::driver::Failure;
 use cora::ir::types::f32_ulps;
 use cora::runtime::abi::DType;

@@ -1,12 +1,12 @@
 //! `cora-bench bench`: one workload on one batch, in turn with its peers, beside the machine's measured peak.
 
 use crate::case::{Case, CaseArgs};
-use crate::console::Console;
 use crate::measure::{Form, Ready, Times, ms};
 use crate::peak::Meter;
 use crate::peers::{self, Folder, Peer, Started};
 use crate::record::{Kernel, PeerRecord, Record, Skipped, machine};
 use crate::workload::{self, Shape, Values};
+use cora::console::Console;
 use cora::driver::{Failure, Source};
 use cora::runtime::pool::Pool;
 use std::path::PathBuf;

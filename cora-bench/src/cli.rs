@@ -1,8 +1,8 @@
 //! The `cora-bench` command: `paper` and `bench`.
 
-use crate::console::Terminal;
 use crate::{accuracy, bench, paper, report, suite};
 use clap::{Parser, Subcommand};
+use cora::console::{Console, Terminal};
 use cora::driver::Failure;
 use std::process::ExitCode;
 
@@ -56,7 +56,7 @@ pub fn main() -> ExitCode {
         Err(Failure::Mismatch(text)) => (3, text),
         Err(Failure::Bug(text)) => (70, format!("internal error: {text}")),
     };
-    eprintln!("{text}");
+    console.note(&text);
     ExitCode::from(code)
 }
 

@@ -4,14 +4,13 @@
 //! [`tables`] the sizes of the tables that the compiler really builds; [`workload`] and [`measure`] time
 //! example programs, [`peers`] other libraries on the same batch, [`peak`] the machine; [`suite`] is the paper's
 //! experiments, [`report`] their figures and tables. [`cli`] is the command, with a module for each subcommand;
-//! what they say goes to a [`console`].
+//! what they say goes to a [`console`](cora::console).
 
 pub mod accuracy;
 pub mod analytic;
 pub mod bench;
 pub mod case;
 pub mod cli;
-pub mod console;
 pub mod csf;
 pub mod datasets;
 pub mod layer_work;

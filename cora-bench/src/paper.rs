@@ -1,12 +1,12 @@
 //! `cora-bench paper`: datasets, work, prelude memory and activation memory, by formula and by our compiler.
 
 use crate::analytic::{self, geomean, mean};
-use crate::console::Console;
 use crate::csf::CsfTables;
 use crate::datasets::{self, Dataset};
 use crate::layer_work::LayerWork;
 use crate::tables::{ENCODER6, ProgramTables};
 use clap::ValueEnum;
+use cora::console::Console;
 use cora::driver::Failure;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;

@@ -1,11 +1,11 @@
 //! `cora-bench report`: figures (SVG) and tables (markdown) from the results of a suite.
 
 use crate::analytic::geomean;
-use crate::console::Console;
 use crate::record::Record;
 use crate::suite::{self, Line, PARTS};
 use crate::svg::{Chart, Series};
 use crate::targets;
+use cora::console::Console;
 use cora::driver::Failure;
 use std::fmt::Write;
 use std::path::PathBuf;

@@ -5,11 +5,11 @@
 
 use crate::bench;
 use crate::case::CaseArgs;
-use crate::console::Console;
 use crate::datasets::{BATCH_SIZES, NAMES};
 use crate::preludes::{self, PreludeRecord};
 use crate::record::Record;
 use clap::builder::PossibleValuesParser;
+use cora::console::Console;
 use cora::driver::Failure;
 use serde::{Deserialize, Serialize};
 use std::io::Write;

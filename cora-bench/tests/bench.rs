@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use cora::driver::Failure;
-use cora_bench::console::Kept;
+use cora::console::Kept;
 use cora_bench::peers;
 use cora_bench::record::Record;
 use cora_bench::suite::Line;

@@ -1,7 +1,8 @@
 //! `cora compile`: any form of a program, from the op graph to an object file.
 
 use super::{PATHS, write_out};
-use crate::driver::{Failure, Source, lower_for, lower_verified};
+use crate::console::Console;
+use crate::driver::{Failure, Lowered, Source, lower_for, lower_verified};
 use clap::ValueEnum;
 use cora_codegen_cuda::{ARCHITECTURES, GpuTarget, GridProgram};
 use cora_codegen_llvm::compile::{
@@ -10,6 +11,7 @@ use cora_codegen_llvm::compile::{
 use cora_codegen_llvm::describe::{DescribeError, DescribeFault, program_desc};
 use cora_codegen_llvm::llvm::{CodegenError, TargetSpec};
 use cora_frontend::ConstValue;
+use cora_ir::schedule::Schedule;
 use cora_ir::storage::StorageModule;
 use cora_ir::{Diagnostic, text};
 use cora_passes::manager::Report;
@@ -17,6 +19,7 @@ use cora_passes::program::Program;
 use cora_runtime::abi::{DescFault, ProgramDesc};
 use cora_runtime::artifact::{Artifact, Machine, Manifest};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What to print.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -287,21 +290,61 @@ fn native_failure(storage: &StorageModule, e: &CompileError) -> Failure {
     Failure::Bug(format!("code generation failed: {e}\n  reproducer: {path}"))
 }
 
-/// Compiles and prints.
-pub fn compile(args: &Args) -> Result<(), Failure> {
+/// Compiles and writes the form that is asked for.
+pub fn compile(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
+    let form = form(args, console)?;
+    write_out(args.output.as_deref(), &form, console)
+}
+
+/// The form that is asked for.
+fn form(args: &Args, console: &mut dyn Console) -> Result<Vec<u8>, Failure> {
     let target = Target::new(&args.target, &args.target_cpu)?;
     check_emit(args.emit, &target)?;
     let source = Source::load(&args.program, &args.consts)?;
-    let out = |bytes: &[u8]| write_out(args.output.as_deref(), bytes);
     let schedule = source.schedule(args.schedule.as_deref(), target.schedule())?;
     match args.emit {
-        Emit::Graph => return out(text::print_graph(&source.graph).as_bytes()),
-        Emit::Dot => return out(cora_ir::dimgraph::DimGraph::of_graph(&source.graph).to_dot().as_bytes()),
-        Emit::Svg => return out(cora_ir::dimgraph::DimGraph::of_graph(&source.graph).to_svg().as_bytes()),
-        Emit::Cora => return out(cora_frontend::print_program(&source.graph).as_bytes()),
-        Emit::Rust => return out(cora_frontend::to_builder_code(&source.graph).as_bytes()),
+        Emit::Graph => return Ok(text::print_graph(&source.graph).into_bytes()),
+        Emit::Dot => return Ok(cora_ir::dimgraph::DimGraph::of_graph(&source.graph).to_dot().into_bytes()),
+        Emit::Svg => return Ok(cora_ir::dimgraph::DimGraph::of_graph(&source.graph).to_svg().into_bytes()),
+        Emit::Cora => return Ok(cora_frontend::print_program(&source.graph).into_bytes()),
+        Emit::Rust => return Ok(cora_frontend::to_builder_code(&source.graph).into_bytes()),
         _ => {}
     }
+    let lowered = lower(args, &source, schedule, &target, console)?;
+    match (args.emit, &target) {
+        (Emit::Loop, _) => Ok(text::print_loops(&lowered.loops).into_bytes()),
+        (Emit::Storage, _) => Ok(text::print_storage(&lowered.storage).into_bytes()),
+        (Emit::Prelude, _) => {
+            let mut prelude = lowered.storage;
+            prelude.kernels.clear();
+            Ok(text::print_storage(&prelude).into_bytes())
+        }
+        (_, Target::Cpu(target)) => for_processor(args, &lowered.storage, target, console),
+        (Emit::Mlir, Target::Gpu(_)) => {
+            check_grid(&lowered.storage)?;
+            let (mlir, _) = cora_codegen_llvm::mlir::emit_grid(&lowered.storage)
+                .map_err(|e| grid_failure(&lowered.storage, &e.into()))?;
+            Ok(mlir.into_bytes())
+        }
+        (emit, Target::Gpu(target)) => {
+            let program = for_gpu(&lowered.storage, target)?;
+            match emit {
+                Emit::Llvm => Ok(program.llvm.into_bytes()),
+                Emit::Artifact => Ok(gpu_artifact(&program).to_bytes()?),
+                _ => Ok(program.ptx.into_bytes()),
+            }
+        }
+    }
+}
+
+/// Runs the passes, and tells of them what is asked for.
+fn lower(
+    args: &Args,
+    source: &Source,
+    schedule: Option<&Schedule>,
+    target: &Target,
+    console: &mut dyn Console,
+) -> Result<Lowered, Failure> {
     if let Some(dir) = &args.dump_dir {
         std::fs::create_dir_all(dir)
             .map_err(|e| Diagnostic::new("E0600", format!("cannot create `{}`: {e}", dir.display())).hint(PATHS))?;
@@ -310,7 +353,7 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
     let mut observe = |r: &Report| {
         let printed = (args.print_ir_after_all || args.dump_dir.is_some()).then(|| r.program.print());
         if let Some(p) = printed.as_deref().filter(|_| args.print_ir_after_all) {
-            eprintln!("// after {}\n{p}", r.invocation);
+            console.note(&format!("// after {}\n{p}\n", r.invocation));
         }
         if let (Some(dir), Some(p)) = (&args.dump_dir, &printed) {
             let path = dir.join(format!("{n:03}-{}.{}", r.invocation.pass, stage_suffix(r.program)));
@@ -320,51 +363,32 @@ pub fn compile(args: &Args) -> Result<(), Failure> {
             n += 1;
         }
     };
-    let lowered = if args.verify_each {
-        let (lowered, batches) = lower_verified(&source, schedule, args.padded, target.is_gpu(), &mut observe)?;
-        eprintln!("every pass keeps the results on {batches} batches");
-        lowered
+    let (lowered, verified) = if args.verify_each {
+        let (lowered, batches) = lower_verified(source, schedule, args.padded, target.is_gpu(), &mut observe)?;
+        (lowered, Some(batches))
     } else {
-        lower_for(&source, schedule, args.padded, target.is_gpu(), &mut observe)?
+        (lower_for(source, schedule, args.padded, target.is_gpu(), &mut observe)?, None)
     };
-    source.warn();
+    if let Some(batches) = verified {
+        console.note(&format!("every pass keeps the results on {batches} batches"));
+    }
+    source.warn(console);
     if let Some(d) = failed {
         return Err(d.into());
     }
     if args.time_passes {
-        for (name, time) in &lowered.times {
-            eprintln!("{:>10.3} ms  {name}", time.as_secs_f64() * 1e3);
-        }
+        note_times(lowered.times.iter().map(|(name, time)| (name.as_str(), *time)), console);
     }
     if args.explain_guards {
-        eprint!("{}", cora_passes::guards::explain(&lowered.storage));
+        console.note(&cora_passes::guards::explain(&lowered.storage));
     }
-    match args.emit {
-        Emit::Loop => return out(text::print_loops(&lowered.loops).as_bytes()),
-        Emit::Storage => return out(text::print_storage(&lowered.storage).as_bytes()),
-        Emit::Prelude => {
-            let mut prelude = lowered.storage.clone();
-            prelude.kernels.clear();
-            return out(text::print_storage(&prelude).as_bytes());
-        }
-        _ => {}
-    }
-    match &target {
-        Target::Cpu(target) => for_processor(args, &lowered.storage, target),
-        Target::Gpu(target) => {
-            if args.emit == Emit::Mlir {
-                check_grid(&lowered.storage)?;
-                let (mlir, _) = cora_codegen_llvm::mlir::emit_grid(&lowered.storage)
-                    .map_err(|e| grid_failure(&lowered.storage, &e.into()))?;
-                return out(mlir.as_bytes());
-            }
-            let program = for_gpu(&lowered.storage, target)?;
-            match args.emit {
-                Emit::Llvm => out(program.llvm.as_bytes()),
-                Emit::Artifact => out(&gpu_artifact(&program).to_bytes()?),
-                _ => out(program.ptx.as_bytes()),
-            }
-        }
+    Ok(lowered)
+}
+
+/// A line for each step of the compilation.
+fn note_times<'a>(times: impl Iterator<Item = (&'a str, Duration)>, console: &mut dyn Console) {
+    for (name, time) in times {
+        console.note(&format!("{:>10.3} ms  {name}", time.as_secs_f64() * 1e3));
     }
 }
 
@@ -384,35 +408,39 @@ fn check_emit(emit: Emit, target: &Target) -> Result<(), Failure> {
     }
 }
 
-/// Prints a form of a program for a processor, going only as far as that form needs.
-fn for_processor(args: &Args, storage: &StorageModule, target: &TargetSpec) -> Result<(), Failure> {
-    let out = |bytes: &[u8]| write_out(args.output.as_deref(), bytes);
-    let times = |phases: &[Phase]| {
-        for p in phases.iter().filter(|_| args.time_passes) {
-            eprintln!("{:>10.3} ms  {}", p.time.as_secs_f64() * 1e3, p.name);
+/// A form of a program for a processor, going only as far as that form needs.
+fn for_processor(
+    args: &Args,
+    storage: &StorageModule,
+    target: &TargetSpec,
+    console: &mut dyn Console,
+) -> Result<Vec<u8>, Failure> {
+    let (options, failed) = (CompileOptions::default(), |e: CompileError| native_failure(storage, &e));
+    let mut note_phases = |phases: &[Phase]| {
+        if args.time_passes {
+            note_times(phases.iter().map(|p| (p.name, p.time)), console);
         }
     };
-    let (options, failed) = (CompileOptions::default(), |e: CompileError| native_failure(storage, &e));
     match args.emit {
-        Emit::Mlir | Emit::Llvm | Emit::Asm => check_native(storage)?,
-        _ => {}
-    }
-    match args.emit {
-        Emit::Mlir => out(to_mlir(storage, target, &options).map_err(failed)?.as_bytes()),
-        Emit::Llvm | Emit::Asm => {
-            let (llvm, phases) = to_llvm(storage, target, &options).map_err(failed)?;
-            times(&phases);
-            if args.emit == Emit::Llvm {
-                return out(llvm.to_ir_string().as_bytes());
-            }
-            out(llvm.emit_asm().map_err(|e| failed(e.into()))?.as_bytes())
+        Emit::Mlir => {
+            check_native(storage)?;
+            Ok(to_mlir(storage, target, &options).map_err(failed)?.into_bytes())
         }
-        _ => {
+        Emit::Llvm | Emit::Asm => {
+            check_native(storage)?;
+            let (llvm, phases) = to_llvm(storage, target, &options).map_err(failed)?;
+            note_phases(&phases);
+            if args.emit == Emit::Llvm {
+                return Ok(llvm.to_ir_string().into_bytes());
+            }
+            Ok(llvm.emit_asm().map_err(|e| failed(e.into()))?.into_bytes())
+        }
+        emit => {
             let program = native(storage, target)?;
-            times(&program.phases);
-            match args.emit {
-                Emit::Artifact => out(&cpu_artifact(&program)?.to_bytes()?),
-                _ => out(&program.object),
+            note_phases(&program.phases);
+            match emit {
+                Emit::Artifact => Ok(cpu_artifact(&program)?.to_bytes()?),
+                _ => Ok(program.object),
             }
         }
     }

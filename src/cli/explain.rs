@@ -1,6 +1,7 @@
 //! `cora explain`: the loop nest after each schedule step.
 
 use super::compile::Target;
+use crate::console::Console;
 use crate::driver::{Failure, Source, lower_for};
 use cora_frontend::ConstValue;
 use cora_ir::text::print_loop_stmts;
@@ -23,8 +24,8 @@ pub struct Args {
     consts: Vec<(String, ConstValue)>,
 }
 
-/// Prints the nests after each step on standard output.
-pub fn explain(args: &Args) -> Result<(), Failure> {
+/// Prints the nests after each step.
+pub fn explain(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
     let source = Source::load(&args.program, &args.consts)?;
     let target = Target::new(&args.target, "host")?.schedule();
     let schedule = source.schedule(args.schedule.as_deref(), target)?;
@@ -34,6 +35,6 @@ pub fn explain(args: &Args) -> Result<(), Failure> {
             text.push_str(&format!("// {}\n{}\n", r.invocation, print_loop_stmts(&m.env, &m.body)));
         }
     })?;
-    source.warn();
-    super::write_out(None, text.as_bytes())
+    source.warn(console);
+    super::write_out(None, text.as_bytes(), console)
 }

@@ -5,6 +5,7 @@ mod explain;
 mod prepare;
 mod run;
 
+use crate::console::{Console, Terminal};
 use crate::driver::Failure;
 use clap::{Parser, Subcommand};
 use cora_frontend::ConstValue;
@@ -51,38 +52,32 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
         }
     };
+    let mut console = Terminal;
     let result = match cli.command {
-        Command::Run(a) => run::run(&a),
-        Command::Compile(a) => compile::compile(&a),
-        Command::Explain(a) => explain::explain(&a),
-        Command::Paper(r) => return sibling("paper", &r.rest),
-        Command::Bench(r) => return sibling("bench", &r.rest),
+        Command::Run(a) => run::run(&a, &mut console),
+        Command::Compile(a) => compile::compile(&a, &mut console),
+        Command::Explain(a) => explain::explain(&a, &mut console),
+        Command::Paper(r) => return sibling("paper", &r.rest, &mut console),
+        Command::Bench(r) => return sibling("bench", &r.rest, &mut console),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::User(text)) => {
-            eprintln!("{}", text.trim_end());
-            ExitCode::from(1)
-        }
-        Err(Failure::Mismatch(text)) => {
-            eprintln!("{text}");
-            ExitCode::from(3)
-        }
-        Err(Failure::Bug(text)) => {
-            eprintln!("internal error: {text}");
-            ExitCode::from(70)
-        }
-    }
+    let (code, text) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::User(text)) => (1, text.trim_end().to_owned()),
+        Err(Failure::Mismatch(text)) => (3, text),
+        Err(Failure::Bug(text)) => (70, format!("internal error: {text}")),
+    };
+    console.note(&text);
+    ExitCode::from(code)
 }
 
-fn sibling(command: &str, rest: &[String]) -> ExitCode {
+fn sibling(command: &str, rest: &[String], console: &mut dyn Console) -> ExitCode {
     let exe = std::env::current_exe().ok().and_then(|p| p.parent().map(|d| d.join("cora-bench")));
     let program = exe.filter(|p| p.exists()).unwrap_or_else(|| "cora-bench".into());
     match std::process::Command::new(&program).arg(command).args(rest).status() {
         Ok(s) => ExitCode::from(s.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(70)),
         Err(e) => {
             let d = Diagnostic::new("E0604", format!("cannot start `{}`: {e}", program.display()));
-            eprintln!("{}", d.hint("build it with `cargo build --release`"));
+            console.note(&d.hint("build it with `cargo build --release`").to_string());
             ExitCode::from(1)
         }
     }
@@ -118,13 +113,11 @@ fn name_file(text: &str) -> Result<(String, std::path::PathBuf), String> {
 /// What to do about a file that cannot be written.
 const PATHS: &str = "check the path and its permissions";
 
-/// Writes to a file, or to standard output for `-` and for nothing.
-fn write_out(to: Option<&std::path::Path>, bytes: &[u8]) -> Result<(), Failure> {
-    use std::io::Write;
+/// Writes to a file, or to the console for `-` and for nothing.
+fn write_out(to: Option<&std::path::Path>, bytes: &[u8], console: &mut dyn Console) -> Result<(), Failure> {
     match to.filter(|p| p.as_os_str() != "-") {
-        None => std::io::stdout()
-            .write_all(bytes)
-            .and_then(|()| std::io::stdout().flush())
+        None => console
+            .bytes(bytes)
             .map_err(|e| Diagnostic::new("E0600", format!("standard output: {e}")).hint(PATHS).into()),
         Some(p) => std::fs::write(p, bytes)
             .map_err(|e| Diagnostic::new("E0600", format!("cannot write `{}`: {e}", p.display())).hint(PATHS).into()),

@@ -3,6 +3,7 @@
 use super::compile::{Target, cpu_artifact, describe, for_gpu, gpu_artifact, native};
 use super::prepare::{Prepared, prepare};
 use crate::check::{Comparison, compare, reconsider, tolerances};
+use crate::console::Console;
 use crate::driver::{Failure, Lowered, Source, lower_for, lower_verified};
 use crate::inputs;
 use crate::report::{KernelRow, RunReport, SetupRow, TableRow};
@@ -98,7 +99,7 @@ type Outputs = Vec<(TensorId, RaggedArray)>;
 ///
 /// # Errors
 /// The user's mistakes; a mismatch, after all batches have been reported.
-pub fn run(args: &Args) -> Result<(), Failure> {
+pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
     let source = Source::load(&args.program, &args.consts)?;
     let batches = batches(&args.params)?;
     applicable(args)?;
@@ -106,34 +107,34 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let d = Diagnostic::new("E0606", "--output with several batches");
         return Err(d.hint("give one value for each --param").into());
     }
-    let mut ragged = Compiled::new(args, &source, args.padded)?;
-    source.warn();
+    let mut ragged = Compiled::new(args, &source, args.padded, console)?;
+    source.warn(console);
     let mut padded =
-        if args.compare_padded && ragged.native() { Some(Compiled::new(args, &source, true)?) } else { None };
+        if args.compare_padded && ragged.native() { Some(Compiled::new(args, &source, true, console)?) } else { None };
     let mut failed = Vec::new();
     for params in &batches {
         let prepared = prepare(args, params, &source, &ragged.desc)?;
         let mut forms: Vec<&mut Compiled> = std::iter::once(&mut ragged).chain(&mut padded).collect();
-        let mut results = run_in_turn(args, &source, &prepared, &mut forms)?.into_iter();
+        let mut results = run_in_turn(args, &source, &prepared, &mut forms, console)?.into_iter();
         let Some((mut report, outputs)) = results.next() else { continue };
         write_outputs(args, &source, &outputs)?;
         if let Some(path) = &args.artifact {
-            write_artifact(path, args, &source, &ragged, &prepared)?;
+            write_artifact(path, args, &source, &ragged, &prepared, console)?;
         }
         if let Some(slices) = args.check {
-            failed.extend(check(args, slices, &source, &ragged.lowered, &prepared, &outputs, &mut report)?);
+            failed.extend(check(args, slices, &source, &ragged.lowered, &prepared, &outputs, &mut report, console)?);
         }
         if let Some((other, _)) = results.next() {
             report.padded_total_ms = Some(other.total_ms);
             if !args.json {
-                eprint!("{}", other.render());
+                console.note(&other.render());
             }
         }
         if args.json {
             let json = serde_json::to_string(&report).map_err(|e| Failure::Bug(e.to_string()))?;
-            super::write_out(None, format!("{json}\n").as_bytes())?;
+            super::write_out(None, format!("{json}\n").as_bytes(), console)?;
         } else {
-            eprint!("{}", report.render());
+            console.note(&report.render());
         }
     }
     if failed.is_empty() { Ok(()) } else { Err(Failure::Mismatch(failed.join("\n"))) }
@@ -176,9 +177,10 @@ fn check(
     p: &Prepared,
     outputs: &Outputs,
     report: &mut RunReport,
+    console: &mut dyn Console,
 ) -> Result<Vec<String>, Failure> {
     if !args.json {
-        eprintln!("checking against the reference interpreter ...");
+        console.note("checking against the reference interpreter ...");
     }
     let options = interp::Options { only_outer: slices, ..interp::Options::default() };
     let want = interp::run_graph(&lowered.checked, &p.interp, &options)
@@ -237,7 +239,7 @@ struct Compiled {
 }
 
 impl Compiled {
-    fn new(args: &Args, source: &Source, padded: bool) -> Result<Self, Failure> {
+    fn new(args: &Args, source: &Source, padded: bool, console: &mut dyn Console) -> Result<Self, Failure> {
         let interpreted = args.target == "interp";
         let target = if interpreted { None } else { Some(Target::new(&args.target, &args.target_cpu)?) };
         let grid = target.as_ref().is_some_and(Target::is_gpu);
@@ -248,7 +250,7 @@ impl Compiled {
         let schedule = source.schedule(args.schedule.as_deref(), target.as_ref().map_or("cpu", Target::schedule))?;
         let lowered = if args.verify_each {
             let (lowered, batches) = lower_verified(source, schedule, padded, grid, &mut |_| {})?;
-            eprintln!("every pass keeps the results on {batches} batches");
+            console.note(&format!("every pass keeps the results on {batches} batches"));
             lowered
         } else {
             lower_for(source, schedule, padded, grid, &mut |_| {})?
@@ -364,6 +366,7 @@ fn run_in_turn(
     source: &Source,
     p: &Prepared,
     forms: &mut [&mut Compiled],
+    console: &mut dyn Console,
 ) -> Result<Vec<(RunReport, Outputs)>, Failure> {
     for form in forms.iter_mut() {
         form.bind(p)?;
@@ -376,7 +379,7 @@ fn run_in_turn(
             form.time(if i < warm_up { &mut untimed } else { times })?;
         }
         if args.repeat > 20 && i % (args.repeat / 10) == 0 && !args.json && forms[0].native() {
-            eprintln!("run {i} of {}", args.repeat);
+            console.note(&format!("run {i} of {}", args.repeat));
         }
     }
     forms.iter_mut().zip(times).map(|(form, times)| form.report(args, source, p, times)).collect()
@@ -397,6 +400,7 @@ fn write_artifact(
     source: &Source,
     compiled: &Compiled,
     p: &Prepared,
+    console: &mut dyn Console,
 ) -> Result<(), Failure> {
     let mut artifact = match Target::new(&args.target, &args.target_cpu)? {
         Target::Cpu(t) => cpu_artifact(&native(&compiled.lowered.storage, &t)?)?,
@@ -415,7 +419,7 @@ fn write_artifact(
         sample.tolerance.push(id.and_then(|id| bounds.get(&id)).copied().unwrap_or(0.0));
     }
     artifact.sample = Some(sample);
-    super::write_out(Some(path), &artifact.to_bytes()?)
+    super::write_out(Some(path), &artifact.to_bytes()?, console)
 }
 
 /// Runs one batch on a GPU as often as asked for.

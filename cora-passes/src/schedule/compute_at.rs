@@ -314,33 +314,19 @@ fn shift_min(env: &mut Env, e: ExprId) -> ExprId {
     env.pool.min(a, b)
 }
 
+/// `block` within `loops`, outermost first; within a loop of one iteration where there are none.
 fn wrap(env: &mut Env, stage: TensorId, block: Block, loops: &[(VarId, ExprId)]) -> Stmt {
-    let mut stmt = Stmt::Block(block);
-    for &(var, extent) in loops.iter().rev() {
-        stmt = Stmt::For(For {
-            var,
-            stage,
-            extent,
-            kind: LoopKind::Serial,
-            prefetch: vec![],
-            init: false,
-            body: vec![stmt],
-        });
-    }
-    if loops.is_empty() {
-        let var = env.new_var("once");
-        let extent = env.pool.int(1);
-        stmt = Stmt::For(For {
-            var,
-            stage,
-            extent,
-            kind: LoopKind::Serial,
-            prefetch: vec![],
-            init: false,
-            body: vec![stmt],
-        });
-    }
-    stmt
+    let once;
+    let loops = if loops.is_empty() {
+        once = [(env.new_var("once"), env.pool.int(1))];
+        &once
+    } else {
+        loops
+    };
+    loops.iter().rev().fold(Stmt::Block(block), |body, &(var, extent)| {
+        let (kind, prefetch) = (LoopKind::Serial, vec![]);
+        Stmt::For(For { var, stage, extent, kind, prefetch, init: false, body: vec![body] })
+    })
 }
 
 /// The reader, if there is one that reads one element an iteration at its own iterators.

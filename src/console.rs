@@ -1,10 +1,19 @@
 //! Where commands say what they find, as they find it.
 
+use std::io::{self, Write};
+
 /// What takes results and notes.
 pub trait Console {
     /// A result, whole lines.
     fn result(&mut self, text: &str);
-    /// What a person wants to know beside the results.
+
+    /// A result as it is: a file's bytes, or lines that end themselves.
+    ///
+    /// # Errors
+    /// Where results go takes no more.
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// What a person wants to know beside the results, whole lines; nothing of an empty text.
     fn note(&mut self, text: &str);
 }
 
@@ -16,8 +25,16 @@ impl Console for Terminal {
         println!("{}", text.trim_end_matches('\n'));
     }
 
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut out = io::stdout();
+        out.write_all(bytes)?;
+        out.flush()
+    }
+
     fn note(&mut self, text: &str) {
-        eprintln!("{text}");
+        if !text.is_empty() {
+            eprintln!("{}", text.strip_suffix('\n').unwrap_or(text));
+        }
     }
 }
 
@@ -26,6 +43,8 @@ impl Console for Terminal {
 pub struct Kept {
     /// The results.
     pub results: Vec<String>,
+    /// The results that came as bytes, one after the other.
+    pub bytes: Vec<u8>,
     /// The notes.
     pub notes: Vec<String>,
 }
@@ -33,6 +52,11 @@ pub struct Kept {
 impl Console for Kept {
     fn result(&mut self, text: &str) {
         self.results.push(text.to_owned());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
     }
 
     fn note(&mut self, text: &str) {
