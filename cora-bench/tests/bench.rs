@@ -1,8 +1,8 @@
 //! Measurements of small cases, ours beside peers, and the report that is made of them.
 
 use clap::Parser;
-use cora::driver::Failure;
 use cora::console::Kept;
+use cora::driver::Failure;
 use cora_bench::peers;
 use cora_bench::record::Record;
 use cora_bench::suite::Line;

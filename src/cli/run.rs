@@ -122,7 +122,10 @@ pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
             write_artifact(path, args, &source, &ragged, &prepared, console)?;
         }
         if let Some(slices) = args.check {
-            failed.extend(check(args, slices, &source, &ragged.lowered, &prepared, &outputs, &mut report, console)?);
+            if !args.json {
+                console.note("checking against the reference interpreter ...");
+            }
+            failed.extend(check(slices, &source, &ragged.lowered, &prepared, &outputs, &mut report)?);
         }
         if let Some((other, _)) = results.next() {
             report.padded_total_ms = Some(other.total_ms);
@@ -170,18 +173,13 @@ fn batches(params: &[(String, Vec<i64>)]) -> Result<Vec<Vec<(String, i64)>>, Fai
 
 /// Compares the outputs with the reference interpreter; a message for each that differs.
 fn check(
-    args: &Args,
     slices: Option<usize>,
     source: &Source,
     lowered: &Lowered,
     p: &Prepared,
     outputs: &Outputs,
     report: &mut RunReport,
-    console: &mut dyn Console,
 ) -> Result<Vec<String>, Failure> {
-    if !args.json {
-        console.note("checking against the reference interpreter ...");
-    }
     let options = interp::Options { only_outer: slices, ..interp::Options::default() };
     let want = interp::run_graph(&lowered.checked, &p.interp, &options)
         .map_err(|e| Failure::Bug(format!("the reference interpreter: {e}")))?;
