@@ -166,6 +166,9 @@ pub struct For {
 /// What a stage reads of a tensor in a later iteration of a loop. Has no meaning but for caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prefetch {
+    /// Whose iterations are counted: a loop around the one that asks, or nothing for that one itself. The loops between
+    /// them that the reads do not depend on each ask for a share.
+    pub of: Option<VarId>,
     /// The reading stage.
     pub stage: TensorId,
     /// The tensor.

@@ -381,7 +381,7 @@ pub enum StepKind {
         target: LoopRef,
     },
     /// `prefetch S.A at S.k 2 locality 3`: each iteration asks the caches for what the stage reads of a tensor some
-    /// iterations later.
+    /// iterations later; `prefetch S.A at S.l 1 in S.k`: the iterations of a loop inside ask for a share each.
     Prefetch {
         /// The reading stage.
         stage: String,
@@ -389,6 +389,8 @@ pub enum StepKind {
         tensor: String,
         /// A loop around the read.
         at: LoopRef,
+        /// The loop inside that asks.
+        inside: Option<LoopRef>,
         /// How many iterations later.
         distance: i64,
         /// From 0 (used once) to 3 (kept in all caches).

@@ -292,7 +292,21 @@ impl<'a> ScheduleBuilder<'a> {
         locality: i64,
     ) -> &mut Self {
         let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), self.at(at));
-        self.step(StepKind::Prefetch { stage, tensor, at, distance, locality })
+        self.step(StepKind::Prefetch { stage, tensor, at, inside: None, distance, locality })
+    }
+
+    /// As [`prefetch`](Self::prefetch), but the iterations of loop `inside`, which lies in `at`, ask for a share each.
+    pub fn prefetch_in(
+        &mut self,
+        stage: impl ToStage,
+        tensor: impl ToStage,
+        (at, distance): (impl ToLoop, i64),
+        inside: impl ToLoop,
+        locality: i64,
+    ) -> &mut Self {
+        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), self.at(at));
+        let inside = Some(self.at(inside));
+        self.step(StepKind::Prefetch { stage, tensor, at, inside, distance, locality })
     }
 
     /// The buffer that a stage fills in a loop gets two slots; the next contents are made before these are used.

@@ -257,8 +257,9 @@ impl Cx<'_> {
                 let (stage, tensor) = stage_and_tensor(p)?;
                 p.expect("at")?;
                 let (at, distance) = (loop_ref(p)?, positive(p)?);
+                let inside = if p.eat("in") { Some(loop_ref(p)?) } else { None };
                 let locality = if p.eat("locality") { whole(p)? } else { 3 };
-                kinds.push(StepKind::Prefetch { stage, tensor, at, distance, locality });
+                kinds.push(StepKind::Prefetch { stage, tensor, at, inside, distance, locality });
             }
             "double_buffer" => {
                 let mut stages = vec![p.name("a stage")?.name];

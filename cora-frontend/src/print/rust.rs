@@ -236,8 +236,11 @@ fn step_call(step: &StepKind) -> String {
             format!("hfuse(&[{}], {name:?})", loops.join(", "))
         }
         StepKind::Offload { target } => format!("offload({})", at(target)),
-        StepKind::Prefetch { stage, tensor, at: r, distance, locality } => {
+        StepKind::Prefetch { stage, tensor, at: r, inside: None, distance, locality } => {
             format!("prefetch({stage:?}, {tensor:?}, {}, {distance}, {locality})", at(r))
+        }
+        StepKind::Prefetch { stage, tensor, at: r, inside: Some(l), distance, locality } => {
+            format!("prefetch_in({stage:?}, {tensor:?}, ({}, {distance}), {}, {locality})", at(r), at(l))
         }
         StepKind::DoubleBuffer { stage } => format!("double_buffer({stage:?})"),
         StepKind::StorageAlign { tensor, dim, multiple, offset } => {

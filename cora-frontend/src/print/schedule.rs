@@ -69,10 +69,11 @@ pub fn print_step(step: &StepKind) -> String {
             format!("tile {stage}: {} -> {}", loops.join(" "), names.join(" "))
         }
         StepKind::Offload { target } => format!("offload {}", at(target)),
-        StepKind::Prefetch { stage, tensor, at: r, distance, locality } => {
+        StepKind::Prefetch { stage, tensor, at: r, inside, distance, locality } => {
             let dot = if tensor.contains('.') { ":" } else { "." };
             let locality = if *locality == 3 { String::new() } else { format!(" locality {locality}") };
-            format!("prefetch {stage}{dot}{tensor} at {} {distance}{locality}", at(r))
+            let inside = inside.as_ref().map(|l| format!(" in {}", at(l))).unwrap_or_default();
+            format!("prefetch {stage}{dot}{tensor} at {} {distance}{inside}{locality}", at(r))
         }
         StepKind::DoubleBuffer { stage } => format!("double_buffer {stage}"),
         StepKind::StorageAlign { tensor, dim, multiple, offset } => {

@@ -284,6 +284,12 @@ impl Parser {
         Ok(v)
     }
 
+    /// A variable in scope.
+    pub(super) fn mention(&mut self) -> Parse<VarId> {
+        let (name, span) = self.binder()?;
+        self.var_ref(name, false, span)
+    }
+
     /// The variable that a mention stands for.
     pub(super) fn var_ref(&mut self, name: Name, free: bool, span: Span) -> Parse<VarId> {
         if free {

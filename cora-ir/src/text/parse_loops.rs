@@ -45,15 +45,17 @@ impl Parser {
         self.word("stage")?;
         let stage = self.tensor_ref()?;
         let init = self.eat_word("init");
-        let mut prefetch = Vec::new();
-        while self.eat_word("prefetch") {
-            let (stage, tensor, distance) = (self.tensor_ref()?, self.tensor_ref()?, self.signed()?);
-            self.word("locality")?;
-            prefetch.push(Prefetch { stage, tensor, distance, locality: self.signed()? });
-        }
-        self.punct("{")?;
         let depth = self.scope_depth();
         let var = self.bind(name, span)?;
+        let mut prefetch = Vec::new();
+        while self.eat_word("prefetch") {
+            let (stage, tensor) = (self.tensor_ref()?, self.tensor_ref()?);
+            let of = if self.eat_word("of") { Some(self.mention()?) } else { None };
+            let distance = self.signed()?;
+            self.word("locality")?;
+            prefetch.push(Prefetch { of, stage, tensor, distance, locality: self.signed()? });
+        }
+        self.punct("{")?;
         let mut body = Vec::new();
         while !self.eat_punct("}") {
             body.push(self.loop_stmt("`for`, `block` or `}`")?);

@@ -76,6 +76,9 @@ impl Printer<'_> {
         }
         for p in &l.prefetch {
             self.text(" prefetch ").tensor(p.stage).text(" ").tensor(p.tensor);
+            if let Some(v) = p.of {
+                self.text(" of ").binder(v);
+            }
             self.text(&format!(" {} locality {}", p.distance, p.locality));
         }
         self.open();

@@ -97,9 +97,10 @@ pub fn print_step(step: &StepKind) -> String {
             format!("tile @{}[{}] -> {}", quote(stage), loops.join(", "), names.join(", "))
         }
         StepKind::Offload { target } => format!("offload {}", loop_ref(target)),
-        StepKind::Prefetch { stage, tensor, at, distance, locality } => {
+        StepKind::Prefetch { stage, tensor, at, inside, distance, locality } => {
             let (stage, tensor) = (quote(stage), quote(tensor));
-            format!("prefetch @{stage} @{tensor} at {} {distance} locality {locality}", loop_ref(at))
+            let inside = inside.as_ref().map(|l| format!(" in {}", loop_ref(l))).unwrap_or_default();
+            format!("prefetch @{stage} @{tensor} at {} {distance}{inside} locality {locality}", loop_ref(at))
         }
         StepKind::DoubleBuffer { stage } => format!("double_buffer @{}", quote(stage)),
         StepKind::StorageAlign { tensor, dim, multiple, offset } => {
@@ -176,8 +177,9 @@ impl Parser {
                 let (stage, tensor) = (p.stage_name()?, p.stage_name()?);
                 p.word("at")?;
                 let (at, distance) = (p.loop_ref()?, p.signed()?);
+                let inside = if p.eat_word("in") { Some(p.loop_ref()?) } else { None };
                 p.word("locality")?;
-                Ok(StepKind::Prefetch { stage, tensor, at, distance, locality: p.signed()? })
+                Ok(StepKind::Prefetch { stage, tensor, at, inside, distance, locality: p.signed()? })
             }),
             ("double_buffer", |p| Ok(StepKind::DoubleBuffer { stage: p.stage_name()? })),
             ("storage_align", |p| {

@@ -65,6 +65,9 @@ impl Checker<'_> {
             if known && (p.distance < 1 || !(0..=3).contains(&p.locality)) {
                 self.error("prefetch", format!("{} iterations ahead with locality {}", p.distance, p.locality));
             }
+            if let Some(v) = p.of.filter(|&v| v != l.var && !around.scope.contains(&v)) {
+                self.error("prefetch", format!("no loop around binds `{}`", self.var_name(v)));
+            }
         }
         let new = around.scope.insert(l.var);
         if !new {

@@ -54,7 +54,7 @@
 //! | `block-type` | the value is a scalar of the tensor's type |
 //! | `block-role` | compute and init blocks have no reduced iterators; no block writes an input |
 //! | `attached` | the variables in the extents of a tensor are bound wherever it is accessed |
-//! | `prefetch` | stage and tensor exist; the distance is at least 1, the locality from 0 to 3 |
+//! | `prefetch` | stage and tensor exist; iterations of this loop or of one around are counted; the distance is at least 1, the locality from 0 to 3 |
 //! | `written` | every output is written |
 //!
 //! Storage dialect:

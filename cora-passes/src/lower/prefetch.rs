@@ -7,13 +7,21 @@
 //!
 //! The address is that of the read with the loop's variable moved on; the condition makes every function in it be called
 //! where it is defined. Loops inside that the index uses are run again, the one with the smallest stride once a cache line.
+//!
+//! ```text
+//! for %n in 0..N { for %r in 0..16 { for %k in 0..K prefetch @S @A of %n 1 { .. @A[%n, %k, %j] .. for %j in 0..64 .. }}}
+//!   =>  .. for %k in 0..K { prefetch @A[((min(%n + 1, N - 1) * K + %k) * 64 + %r * 4] if that line is there .. }
+//! ```
+//!
+//! Where a loop around is counted, its last iteration is asked for once more, so that no condition is left inside. Loops
+//! between that the index does not use ask for a share of the lines each.
 
 use super::to_storage::Lowering;
 use crate::schedule::prefetch::{Read, readers, reads};
 use cora_ir::affine::{normalize, poly};
 use cora_ir::loops::{Block, For, LoopKind, Prefetch};
 use cora_ir::storage::Stmt;
-use cora_ir::{ExprId, VarId};
+use cora_ir::{Expr, ExprId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Bytes of a cache line on every processor that there is code for.
@@ -52,10 +60,15 @@ impl Lowering<'_> {
         }
         seen.push(key);
         let used = self.used(&index, loops);
+        // The loop whose iterations are counted, and those inside it down to this one.
+        let counted = p.of.unwrap_or(l.var);
+        let place = self.loops.iter().position(|&(v, _)| v == counted)?;
+        let extent = if p.of.is_some() { self.loops[place].1 } else { extent };
+        let between: Vec<(VarId, ExprId)> = self.loops[place + 1..].to_vec();
         // A name for the iteration that is asked for, whose range is that of the loop.
-        let then = self.env.new_var(self.env.vars[l.var].name.clone());
+        let then = self.env.new_var(self.env.vars[counted].name.clone());
         let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
-        map.insert(l.var, self.env.pool.var(then));
+        map.insert(counted, self.env.pool.var(then));
         let outer = self.loops.len();
         self.loops.push((then, extent));
         let mut inner: Vec<(VarId, ExprId)> = Vec::new();
@@ -68,12 +81,31 @@ impl Lowering<'_> {
             inner.push((var, e));
             self.loops.push((var, e));
         }
-        let conds = self.conditions(block, *guard, (&bound, &map), loops, &used);
+        let mut conds = self.conditions(block, *guard, (&bound, &map), loops, &used);
+        let idle: Vec<(VarId, ExprId)> =
+            between.iter().copied().filter(|&(v, _)| !index.iter().any(|&e| self.env.pool.uses_var(e, v))).collect();
         let index: Vec<ExprId> = index.iter().map(|&e| self.env.pool.substitute(e, &map)).collect();
         let index: Vec<ExprId> = index.into_iter().map(|e| self.value(e, &mut FxHashMap::default())).collect();
         let at = self.flat(p.tensor, &index);
+        // Iterations of the loops between that the later iteration does not have.
+        for &(v, e) in between.iter().filter(|x| !idle.contains(x)) {
+            if self.env.pool.uses_var(e, counted) {
+                let e = self.env.pool.substitute(e, &map);
+                let v = self.env.pool.var(v);
+                conds.push(self.env.pool.lt(v, e));
+            }
+        }
         self.loops.truncate(outer);
-        let at = self.by_lines(p, at, &mut inner);
+        let mut at = self.by_lines(p, at, &mut inner);
+        let shared = if p.of.is_some() && l.var != counted && !idle.is_empty() {
+            self.share(&idle, &mut inner, &mut at, &mut conds)
+        } else {
+            None
+        };
+        // An address beyond the end does no harm where nothing is looked up to find it.
+        if p.of.is_some() && !self.looks_up(at) {
+            conds.clear();
+        }
         let mut stmt = Stmt::Prefetch { tensor: p.tensor, index: at, locality: p.locality };
         if !conds.is_empty() {
             stmt = Stmt::If { cond: self.env.pool.all(conds), then: vec![stmt], other: Vec::new() };
@@ -83,7 +115,92 @@ impl Lowering<'_> {
             let kind = if few { LoopKind::Unroll } else { LoopKind::Serial };
             stmt = Stmt::For { var, extent, kind, body: vec![stmt] };
         }
-        Some(self.moved(stmt, (l.var, then), p.distance, extent))
+        if let Some(first) = shared {
+            stmt = Stmt::If { cond: first, then: vec![stmt], other: Vec::new() };
+        }
+        Some(match p.of {
+            Some(_) => self.clamped(stmt, (counted, then), p.distance, extent),
+            None => self.moved(stmt, (counted, then), p.distance, extent),
+        })
+    }
+
+    /// Whether a function or a tensor is read to find an address.
+    fn looks_up(&self, at: ExprId) -> bool {
+        let mut found = false;
+        self.env
+            .pool
+            .walk(at, &mut |_, e| found |= matches!(e, Expr::Call(..) | Expr::Load { .. } | Expr::Search { .. }));
+        found
+    }
+
+    /// Divides the lines that `inner` goes through among the iterations of `idle`, on which they do not depend: line `q`
+    /// is asked for by iteration `q / (lines / iterations)`, both counted row by row. Where a number is not constant the
+    /// first iteration asks for all, which the condition that is given back says.
+    fn share(
+        &mut self,
+        idle: &[(VarId, ExprId)],
+        inner: &mut Vec<(VarId, ExprId)>,
+        at: &mut ExprId,
+        conds: &mut Vec<ExprId>,
+    ) -> Option<ExprId> {
+        let pool = &mut self.env.pool;
+        let sizes: Option<Vec<i64>> = inner.iter().map(|&(_, e)| pool.as_int(e).filter(|&n| n > 0)).collect();
+        let most: Option<Vec<i64>> = idle.iter().map(|&(_, e)| pool.constant_bound(e).filter(|&n| n > 0)).collect();
+        let product = |n: &[i64]| n.iter().try_fold(1i64, |p, &n| p.checked_mul(n));
+        let known = sizes.as_ref().and_then(|n| product(n)).zip(most.as_ref().and_then(|n| product(n)));
+        let (Some((lines, iterations)), Some(sizes), Some(most)) = (known, &sizes, &most) else {
+            let one = pool.int(1);
+            let first = idle.iter().map(|&(v, _)| {
+                let v = pool.var(v);
+                pool.lt(v, one)
+            });
+            let first: Vec<ExprId> = first.collect();
+            return Some(pool.all(first));
+        };
+        let each = (lines + iterations - 1) / iterations;
+        let mut number = pool.int(0);
+        for (&(v, _), &n) in idle.iter().zip(most) {
+            let (v, n) = (pool.var(v), pool.int(n));
+            number = pool.mul(number, n);
+            number = pool.add(number, v);
+        }
+        let turn = self.env.new_var("line");
+        let pool = &mut self.env.pool;
+        let (e, t) = (pool.int(each), pool.var(turn));
+        number = pool.mul(number, e);
+        number = pool.add(number, t);
+        let number = normalize(pool, number);
+        if each * iterations != lines {
+            let lines = pool.int(lines);
+            conds.push(pool.lt(number, lines));
+        }
+        // The line's own indices, row by row.
+        let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
+        let mut below = 1;
+        for (n, (&(v, _), &size)) in inner.iter().zip(sizes).enumerate().rev() {
+            let b = pool.int(below);
+            let mut digit = pool.floor_div(number, b);
+            if n > 0 {
+                let s = pool.int(size);
+                digit = pool.modulo(digit, s);
+            }
+            map.insert(v, digit);
+            below *= size;
+        }
+        *at = pool.substitute(*at, &map);
+        conds.iter_mut().for_each(|c| *c = pool.substitute(*c, &map));
+        *inner = vec![(turn, e)];
+        None
+    }
+
+    /// The statement for the iteration `distance` later, or for the last one.
+    fn clamped(&mut self, stmt: Stmt, (here, then): (VarId, VarId), distance: i64, extent: ExprId) -> Stmt {
+        let pool = &mut self.env.pool;
+        let (v, d, one) = (pool.var(here), pool.int(distance), pool.int(1));
+        let (later, last) = (pool.add(v, d), pool.sub(extent, one));
+        let later = pool.min(later, last);
+        let map: FxHashMap<VarId, ExprId> = [(then, later)].into_iter().collect();
+        super::vectorize::substitute(&mut self.env, &stmt, &map)
     }
 
     /// The loops that the index depends on, outermost first.

@@ -53,7 +53,7 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
     let kinds = copies.unwrap_or_else(|| vec![step.kind.clone()]);
     let saved = (m.body.clone(), m.env.tensors.clone());
     for kind in &kinds {
-        if let Err(d) = apply_kind(m, kind).and_then(|()| check_sizes(m)) {
+        if let Err(d) = apply_kind(m, kind).and_then(|()| check_sizes(m)).and_then(|()| prefetch::check(m)) {
             (m.body, m.env.tensors) = saved;
             return Err(d.at(step.span));
         }
@@ -116,8 +116,8 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
         StepKind::Hfuse { loops, name } => hfuse::hfuse(m, loops, name),
         StepKind::Tile { stage, loops, names } => tile::tile(m, stage, loops, names),
         StepKind::Offload { target } => offload::offload(m, target),
-        StepKind::Prefetch { stage, tensor, at, distance, locality } => {
-            prefetch::prefetch(m, stage, tensor, at, (*distance, *locality))
+        StepKind::Prefetch { stage, tensor, at, inside, distance, locality } => {
+            prefetch::prefetch(m, stage, tensor, (at, inside.as_ref()), (*distance, *locality))
         }
         StepKind::DoubleBuffer { stage } => double_buffer::double_buffer(m, stage),
         StepKind::StorageAlign { tensor, dim, multiple, offset } => {

@@ -159,8 +159,9 @@ impl Copier<'_> {
                 self.vars.insert(l.var, v);
                 let body = l.body.iter().map(|s| self.stmt(s)).collect();
                 let prefetch = l.prefetch.iter().map(|p| {
+                    let of = p.of.and_then(|v| self.vars.get(&v)).and_then(|&e| self.env.pool.as_var(e)).or(p.of);
                     let (stage, tensor) = (self.part.stage(p.stage), self.part.buffer(p.tensor));
-                    Prefetch { stage, tensor, ..*p }
+                    Prefetch { of, stage, tensor, ..*p }
                 });
                 let prefetch = prefetch.collect();
                 Stmt::For(For { var, stage: self.part.stage(l.stage), extent, prefetch, body, ..*l })

@@ -5,15 +5,21 @@
 //!                                   for k { if k + 2 < K { for .. { prefetch @A[..] } }  .. }
 //! ```
 //!
+//! With `in S.m` the iterations of a loop inside, `m`, ask: of what is read in that iteration of `m`, `k` moved on. Loops
+//! between the two that the read does not depend on share the work: each of their iterations asks for some of the lines.
+//! There the last iteration is asked for again where there is none so much later, which costs no condition.
+//!
 //! Nothing is read: interpreters skip it, and an iteration that there is not is not asked for. The loops inside that the
 //! read depends on run once for each line of the cache; the others do not matter. A grid has no such statement, so there
 //! the step has no effect.
 //!
-//! Requires: a loop around a read of the tensor in the stage, which is not yet split further. Ensures: loops, blocks and
+//! The tensor may be the one that the stage writes: its lines are then there when they are written.
+//!
+//! Requires: a loop around a read of the tensor in the stage, or around its write, which is not yet split further. Ensures: loops, blocks and
 //! results stay.
 
 use super::tree::{find_loop, find_stage, loop_at, loop_at_mut, writes_below};
-use cora_ir::loops::{Block, For, LoopModule, Prefetch, Stmt};
+use cora_ir::loops::{Block, BlockRole, For, LoopModule, Prefetch, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Expr, ExprPool, Scope, TensorId};
 
@@ -21,16 +27,30 @@ use cora_ir::{Diagnostic, Expr, ExprPool, Scope, TensorId};
 ///
 /// # Errors
 /// `E0401`/`E0402` unknown stage or loop, `E0412` a distance below 1, a locality beyond 0 to 3, a tensor in
-/// registers or one that the loop itself fills, `E0463` a tensor that the stage does not read in the loop.
+/// registers or one that the loop itself fills for the stage, `E0463` a tensor that the stage neither reads nor writes in
+/// the loop.
 pub fn prefetch(
     m: &mut LoopModule,
     stage: &str,
     tensor: &str,
-    at: &LoopRef,
+    (at, inside): (&LoopRef, Option<&LoopRef>),
     (distance, locality): (i64, i64),
 ) -> Result<(), Diagnostic> {
     let of = find_stage(m, stage)?;
     let path = find_loop(m, at)?;
+    let asks = match inside {
+        Some(r) => find_loop(m, r)?,
+        None => path.clone(),
+    };
+    if let Some(r) = inside
+        && !asks.starts_with(&path)
+    {
+        return Err(Diagnostic::new(
+            "E0402",
+            format!("loop `{}.{}` is neither `{}.{}` nor inside it", r.stage, r.name, at.stage, at.name),
+        )
+        .hint("ask in a loop between the one whose iterations are counted and the read"));
+    }
     if distance < 1 || !(0..=3).contains(&locality) {
         return Err(Diagnostic::new(
             "E0412",
@@ -38,21 +58,26 @@ pub fn prefetch(
         )
         .hint("prefetch 1 or more iterations ahead, with a locality from 0 (used once) to 3 (kept in all caches)"));
     }
+    let inner = inside.unwrap_or(at);
     let read = m.env.tensor_named(tensor);
     let Some(t) = read.filter(|&t| {
-        readers(loop_at(&m.body, &path), of).iter().any(|(b, _)| reads(&m.env.pool, b, t).next().is_some())
+        readers(loop_at(&m.body, &asks), of).iter().any(|(b, _)| reads(&m.env.pool, b, t).next().is_some())
     }) else {
         return Err(Diagnostic::new(
             "E0463",
-            format!("stage `{stage}` does not read a tensor `{tensor}` inside loop `{}.{}`", at.stage, at.name),
+            format!(
+                "stage `{stage}` does not read or write a tensor `{tensor}` inside loop `{}.{}`",
+                inner.stage, inner.name
+            ),
         )
-        .hint("name a tensor that the stage reads there, and a loop around that read"));
+        .hint("name a tensor that the stage reads or writes there, and a loop around that"));
     };
     if m.env.tensors[t].scope == Scope::Reg {
         return Err(Diagnostic::new("E0412", format!("`{tensor}` is in registers, which no cache holds"))
             .hint("prefetch what is copied into the registers"));
     }
-    if writes_below(&loop_at(&m.body, &path).body).contains(&t) {
+    let own = readers(loop_at(&m.body, &asks), of).iter().all(|(b, _)| b.tensor == t);
+    if !own && writes_below(&loop_at(&m.body, &path).body).contains(&t) {
         return Err(Diagnostic::new(
             "E0412",
             format!(
@@ -62,8 +87,38 @@ pub fn prefetch(
         )
         .hint("prefetch at a loop inside the one where it is filled, or prefetch what it is filled from"));
     }
-    loop_at_mut(&mut m.body, &path).prefetch.push(Prefetch { stage: of, tensor: t, distance, locality });
+    let counted = inside.map(|_| loop_at(&m.body, &path).var);
+    let mark = Prefetch { of: counted, stage: of, tensor: t, distance, locality };
+    loop_at_mut(&mut m.body, &asks).prefetch.push(mark);
     Ok(())
+}
+
+/// Each loop whose iterations are counted still lies around the one that asks.
+///
+/// # Errors
+/// `E0411` one does not.
+pub fn check(m: &LoopModule) -> Result<(), Diagnostic> {
+    fn go(m: &LoopModule, body: &[Stmt], around: &mut Vec<cora_ir::VarId>) -> Result<(), Diagnostic> {
+        for s in body {
+            let Stmt::For(l) = s else { continue };
+            around.push(l.var);
+            if let Some(p) = l.prefetch.iter().find(|p| p.of.is_some_and(|v| !around.contains(&v))) {
+                let (env, name) = (&m.env, |v| &m.env.vars[v].name);
+                let what = format!(
+                    "loop `{}.{}` asks for `{}` of later iterations of loop `{}`, which would no longer lie around it",
+                    env.tensors[l.stage].name,
+                    name(l.var),
+                    env.tensors[p.tensor].name,
+                    p.of.map(name).map_or("", |n| n)
+                );
+                return Err(Diagnostic::new("E0411", what).hint("prefetch after loops are split, fused and in order"));
+            }
+            go(m, &l.body, around)?;
+            around.pop();
+        }
+        Ok(())
+    }
+    go(m, &m.body, &mut Vec::new())
 }
 
 /// The blocks of `stage` below `l`, with the loops between.
@@ -89,9 +144,12 @@ pub(crate) fn readers(l: &For, stage: TensorId) -> Vec<(&Block, Vec<&For>)> {
 /// A read: its index, and the condition under which it happens.
 pub(crate) type Read = (Vec<cora_ir::ExprId>, Option<cora_ir::ExprId>);
 
-/// The distinct reads of `tensor` in a block, in order.
+/// The distinct accesses to `tensor` in a block, in order: its reads, and the write.
 pub(crate) fn reads(pool: &ExprPool, b: &Block, tensor: TensorId) -> impl Iterator<Item = Read> + use<> {
     let mut found: Vec<Read> = Vec::new();
+    if b.tensor == tensor && b.role != BlockRole::Init {
+        found.push((b.index.clone(), None));
+    }
     for &e in std::iter::once(&b.value).chain(&b.index) {
         pool.walk(e, &mut |_, n| {
             if let Expr::Load { tensor: t, index, guard } = n

@@ -197,9 +197,13 @@ impl<'r> Proposer<'r> {
         let (path, b) = all.choose(self.rng)?;
         let read = reads_below(&m.env.pool, std::slice::from_ref(&Stmt::Block((*b).clone())));
         let (tensor, stage) = (name(m, *read.choose(self.rng)?), name(m, b.stage));
-        let at = loop_ref(m, enclosing(&m.body, path).choose(self.rng)?);
+        let around = enclosing(&m.body, path);
+        let outer = self.rng.random_range(0..around.len().max(1));
+        let at = loop_ref(m, around.get(outer)?);
+        let below = &around[outer + 1..];
+        let inside = if self.rng.random_bool(0.5) { below.choose(self.rng).map(|p| loop_ref(m, p)) } else { None };
         let distance = self.rng.random_range(1..4);
-        Some(StepKind::Prefetch { stage, tensor, at, distance, locality: self.rng.random_range(0..4) })
+        Some(StepKind::Prefetch { stage, tensor, at, inside, distance, locality: self.rng.random_range(0..4) })
     }
 
     /// Buffers in loops, mostly.

@@ -237,7 +237,9 @@ impl Gen {
             let mut prefetch = Vec::new();
             if self.rng.chance(20) {
                 let (stage, tensor) = (self.rng.pick(&self.tensors), self.rng.pick(&self.tensors));
-                prefetch.push(Prefetch { stage, tensor, distance: 2, locality: 3 });
+                let around = self.scope[..mark].first().copied();
+                let of = around.filter(|_| self.rng.chance(50));
+                prefetch.push(Prefetch { of, stage, tensor, distance: 2, locality: 3 });
             }
             Stmt::For(For { var, stage, extent, kind, prefetch, init: self.rng.chance(20), body })
         } else {
@@ -436,7 +438,7 @@ impl Gen {
             25 => StepKind::Offload { target: at },
             26 => {
                 let locality = self.rng.pick(&[0, 3]);
-                StepKind::Prefetch { stage, tensor: name, at, distance: multiple, locality }
+                StepKind::Prefetch { stage, tensor: name, at, inside: None, distance: multiple, locality }
             }
             27 => StepKind::DoubleBuffer { stage },
             _ => StepKind::StorageAlign { tensor: stage, dim: name, multiple, offset: self.rng.pick(&[0, 3]) },
