@@ -19,8 +19,18 @@ for program in examples/*.cora; do
     for schedule in cuda default; do
         [[ $schedule == cuda ]] && ! grep -q '^schedule cuda' "$program" && continue
         # The emulation is the reference's own time again; a program that takes too long is left out, and said so.
+        status=0
         timeout 300 "$target/$profile/cora" run "$program" --target "cuda:$arch" --schedule "$schedule" --emulate \
-            --artifact "$out/$name-$schedule.artifact" >/dev/null 2>&1 || echo "SKIP $name ($schedule)"
+            --artifact "$out/$name-$schedule.artifact" >"$out/log" 2>&1 || status=$?
+        case $status in
+        0) ;;
+        124) echo "SKIP $name ($schedule): its emulation takes more than 300 s" ;;
+        *)
+            cat "$out/log"
+            echo "FAILED $name ($schedule): exit code $status"
+            exit 1
+            ;;
+        esac
     done
 done
 cat >"$out/run.sh" <<'RUN'
@@ -35,4 +45,5 @@ done
 exit $failed
 RUN
 chmod +x "$out/run.sh"
+rm -f "$out/log"
 echo "$(find "$out" -name '*.artifact' | wc -l) artifacts in $out"

@@ -12,7 +12,7 @@
 
 use cora_ir::interp::{Batch, Data, InterpError, Options, Output, run_graph};
 use cora_ir::{Expr, Graph, TensorId};
-use cora_passes::graph::error_bounds::{epsilon, error_bounds, within};
+use cora_passes::graph::error_bounds::{allowed, epsilon, error_bounds, within};
 use rustc_hash::FxHashMap;
 
 /// How one output compares.
@@ -139,6 +139,38 @@ pub fn reconsider(
     };
     comparison.within_bounds = want.ranges.iter().cloned().flatten().enumerate().all(near);
     Ok(())
+}
+
+/// For each output that need not be exact, the difference allowed of each element: by the tolerance or by the element's own
+/// bound, whichever is greater.
+///
+/// # Errors
+/// The interpreter's.
+pub fn allowed_differences(
+    source: &Graph,
+    graph: &Graph,
+    batch: &Batch,
+    want: &[Output],
+) -> Result<FxHashMap<TensorId, Vec<f64>>, InterpError> {
+    let tolerances = tolerances(source, batch);
+    let (bounded, of) = error_bounds(graph);
+    let bounds = run_graph(&bounded, batch, &Options::default())?;
+    let mut out = FxHashMap::default();
+    for w in want {
+        let bound = of.get(&w.tensor).and_then(|&b| bounds.output(b));
+        let tolerance = tolerances.get(&w.tensor).copied().unwrap_or(0.0);
+        if bound.is_none() && tolerance == 0.0 {
+            continue;
+        }
+        let rms = root_mean_square(&w.data);
+        let element = |i: usize| {
+            let loose = tolerance * w.data.get(i).unwrap_or(0.0).abs().max(rms).max(f64::MIN_POSITIVE);
+            let loose = if loose.is_finite() { loose } else { 0.0 };
+            loose.max(allowed(bound.and_then(|b| b.data.get(i)), loose))
+        };
+        out.insert(w.tensor, (0..w.data.len()).map(element).collect());
+    }
+    Ok(out)
 }
 
 /// Of the finite values.

@@ -22,7 +22,9 @@ pub struct Terminal;
 
 impl Console for Terminal {
     fn result(&mut self, text: &str) {
-        println!("{}", text.trim_end_matches('\n'));
+        if let Err(e) = self.bytes(format!("{}\n", text.trim_end_matches('\n')).as_bytes()) {
+            gone(&e);
+        }
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -36,6 +38,15 @@ impl Console for Terminal {
             eprintln!("{}", text.strip_suffix('\n').unwrap_or(text));
         }
     }
+}
+
+/// Ends the process: whoever reads the results has had enough, or they have nowhere to go.
+fn gone(e: &io::Error) -> ! {
+    if e.kind() == io::ErrorKind::BrokenPipe {
+        std::process::exit(0);
+    }
+    eprintln!("error[E0600]: standard output: {e}\n  help: check the path and its permissions");
+    std::process::exit(1);
 }
 
 /// Keeps everything.

@@ -2,6 +2,7 @@
 
 use crate::console::Console;
 use cora_frontend::{ConstValue, Elaborated, parse_with_warnings, render};
+use cora_ir::interp::InterpError;
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::Schedule;
 use cora_ir::storage::StorageModule;
@@ -11,6 +12,7 @@ use cora_passes::manager::Report;
 use cora_passes::pipeline;
 use cora_passes::program::Program;
 use cora_passes::standard::StandardSimplifier;
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -39,6 +41,18 @@ impl From<cora_runtime::Error> for Failure {
             text.push_str(&format!("\n  help: {hint}"));
         }
         Self::User(text)
+    }
+}
+
+impl From<InterpError> for Failure {
+    /// What the reference interpreter cannot do: for want of memory, or by a mistake of ours.
+    fn from(e: InterpError) -> Self {
+        match e {
+            InterpError::TooLarge { .. } => Diagnostic::new("E0312", format!("the reference interpreter: {e}"))
+                .hint("check fewer rows with --check=N, or a smaller batch")
+                .into(),
+            e => Self::Bug(format!("the reference interpreter: {e}")),
+        }
     }
 }
 
@@ -208,8 +222,16 @@ pub fn reproducer(storage: &StorageModule) -> String {
 }
 
 fn write_reproducer(text: &str) -> String {
-    let path = std::env::temp_dir().join(format!("cora-{}.reproducer", std::process::id()));
-    // The message that names the file matters more than an error in writing it.
-    let _ = std::fs::write(&path, text);
-    path.display().to_string()
+    let mut n = 0;
+    let (path, file) = loop {
+        let path = std::env::temp_dir().join(format!("cora-{}-{n}.reproducer", std::process::id()));
+        match std::fs::File::create_new(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && n < 1 << 10 => n += 1,
+            file => break (path, file),
+        }
+    };
+    match file.and_then(|mut f| f.write_all(text.as_bytes())) {
+        Ok(()) => path.display().to_string(),
+        Err(e) => format!("none, `{}`: {e}", path.display()),
+    }
 }

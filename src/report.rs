@@ -86,7 +86,7 @@ pub struct RunReport {
     pub ok: bool,
     /// Worker threads.
     pub threads: usize,
-    /// From text to native code.
+    /// From the op graph to native code.
     pub compile_ms: f64,
     /// Building the tables for this batch.
     pub prelude_ms: f64,
@@ -171,9 +171,10 @@ impl RunReport {
         }
         for c in &self.checks {
             let verdict = if c.passes() { "ok" } else { "MISMATCH" };
+            let own = if c.within_bounds { "; every element within the bound of its own rounding errors" } else { "" };
             let _ = writeln!(
                 t,
-                "  check {:<18} {verdict}: {} elements, largest error {:.3e}, allowed {:.3e}",
+                "  check {:<18} {verdict}: {} elements, largest error {:.3e}, allowed {:.3e}{own}",
                 c.output, c.elements, c.max_error, c.tolerance
             );
         }

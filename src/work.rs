@@ -8,7 +8,7 @@ use crate::driver::Source;
 use crate::eval::{Evaluator, Vars};
 use cora_ir::interp::Batch;
 use cora_ir::loops::{BlockRole, LoopKind, LoopModule, Stmt};
-use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, TensorId, VarId};
+use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, TensorId, UnOp, VarId};
 use cora_passes::schedule::tree::writes_below;
 
 /// `(useful, issued)` floating-point operations (two for a multiply-add) of each kernel, that is of
@@ -40,13 +40,17 @@ pub fn kernel_flops(source: &Source, loops: &LoopModule, batch: &Batch) -> Vec<(
     work
 }
 
+/// Whether a term of a sum is a product of two things that are read; factors that are not, signs and casts do not count.
 fn is_product(pool: &ExprPool, e: ExprId) -> bool {
+    let reads = |x| pool.any(x, &mut |n| matches!(n, Expr::Load { .. }));
     match *pool.get(e) {
-        Expr::Select(_, a, _) => is_product(pool, a),
-        Expr::Bin(BinOp::Mul, a, b) => {
-            let reads = |x| pool.any(x, &mut |n| matches!(n, Expr::Load { .. }));
-            a != b && reads(a) && reads(b)
-        }
+        Expr::Select(_, a, _) | Expr::Un(UnOp::Neg, a) | Expr::Cast(_, a) => is_product(pool, a),
+        Expr::Bin(BinOp::Mul, a, b) => match (reads(a), reads(b)) {
+            (true, true) => a != b,
+            (true, false) => is_product(pool, a),
+            (false, true) => is_product(pool, b),
+            (false, false) => false,
+        },
         _ => false,
     }
 }

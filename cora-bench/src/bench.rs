@@ -308,7 +308,7 @@ impl Bench<'_> {
 }
 
 fn difference(a: &cora::runtime::array::RaggedArray, b: &cora::runtime::array::RaggedArray) -> Result<f64, Failure> {
-    peers::difference(a, b).map_err(|e| Failure::Bug(format!("results cannot be compared: {e}")))
+    peers::difference(a, b).map_err(|e| Failure::User(format!("error[E0607]: results cannot be compared: {e}")))
 }
 
 fn add_kernels(kernels: &mut Vec<(String, Vec<f64>)>, ours: &Ready) {

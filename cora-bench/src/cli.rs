@@ -35,6 +35,10 @@ enum Command {
 /// Runs the command line of this process. Exit codes: 0 done, 1 a mistake of the user, 2 usage, 3 a mismatch,
 /// 70 a bug of ours.
 pub fn main() -> ExitCode {
+    cora::cli::without_panics(start)
+}
+
+fn start() -> ExitCode {
     let cli = match Cli::try_parse_from(arguments()) {
         Ok(cli) => cli,
         Err(e) => {

@@ -1,8 +1,8 @@
 //! Compiles a program, binds a batch and times it.
 
 use crate::workload::Values;
-use cora::codegen_llvm::compile::{CompileOptions, check_host, compile};
-use cora::codegen_llvm::describe::program_desc;
+use cora::cli::compile::{describe, native, not_loaded};
+use cora::codegen_llvm::compile::check_host;
 use cora::codegen_llvm::llvm::TargetSpec;
 use cora::driver::{self, Failure, Source};
 use cora::inputs;
@@ -75,14 +75,13 @@ impl Ready {
     /// # Errors
     /// The program's mistakes, a batch that it does not admit; a failure of code generation is a bug.
     pub fn new(source: &Source, values: &Values, form: &Form, pool: Arc<Pool>) -> Result<Self, Failure> {
-        let bug = |e: &dyn std::fmt::Display| Failure::Bug(e.to_string());
         check_host(&form.target)?;
         let start = Instant::now();
         let schedule = if form.schedule == "cpu" { None } else { Some(form.schedule.as_str()) };
         let lowered = driver::lower(source, source.schedule(schedule, "cpu")?, form.padded, &mut |_| {})?;
-        let desc = Arc::new(program_desc(&lowered.storage).map_err(|e| bug(&e))?);
-        let program = compile(&lowered.storage, &form.target, &CompileOptions::default()).map_err(|e| bug(&e))?;
-        let kernels = Arc::new(program.jit().map_err(|e| bug(&e))?);
+        let desc = Arc::new(describe(&lowered.storage)?);
+        let program = native(&lowered.storage, &form.target)?;
+        let kernels = Arc::new(program.jit().map_err(not_loaded)?);
         let compile_time = start.elapsed();
         let given = cora::batch::Source { params: &values.params, lengths: &values.lengths, skip: 0, seed: 0 };
         let env = &source.graph.env;

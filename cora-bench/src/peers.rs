@@ -217,12 +217,16 @@ impl Peer {
 /// # Errors
 /// Another element type, or another number of elements.
 pub fn difference(a: &RaggedArray, b: &RaggedArray) -> Result<f64, String> {
-    let (a, b) = (a.as_slice::<f32>().map_err(|e| e.to_string())?, b.as_slice::<f32>().map_err(|e| e.to_string())?);
+    let values = |x: &RaggedArray| -> Result<Vec<f64>, String> {
+        let data = cora::inputs::to_data(x).map_err(|e| e.to_string())?;
+        Ok((0..data.len()).filter_map(|i| data.get(i)).collect())
+    };
+    let (a, b) = (values(a)?, values(b)?);
     if a.len() != b.len() {
         return Err(format!("{} and {} elements", a.len(), b.len()));
     }
-    let greatest = a.iter().fold(0.0_f64, |m, x| m.max(f64::from(x.abs())));
-    let worst = a.iter().zip(b).map(|(x, y)| (f64::from(*x) - f64::from(*y)).abs());
+    let greatest = a.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
+    let worst = a.iter().zip(&b).map(|(x, y)| (x - y).abs());
     // A NaN is an error, which `max` would drop.
     let worst = worst.fold(0.0_f64, |m, e| if e.is_nan() || e > m { e } else { m });
     Ok(if greatest > 0.0 { worst / greatest } else { worst })

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The container's version.
-pub const ARTIFACT_VERSION: u32 = 1;
+pub const ARTIFACT_VERSION: u32 = 2;
 
 const MAGIC: &[u8; 8] = b"CORAART\0";
 const HEADER: usize = 8 + 4 + 4 + 32;
@@ -73,8 +73,8 @@ pub struct Sample {
     pub lengths: Vec<Vec<i64>>,
     /// For each tensor of the description its elements in row-major ragged order: given for inputs, expected of outputs.
     pub tensors: Vec<Vec<u8>>,
-    /// The greatest error allowed of each tensor's elements, relative to the greatest element.
-    pub tolerance: Vec<f64>,
+    /// For each tensor the greatest difference allowed of each element; none where it has to be the same.
+    pub allowed: Vec<Vec<f32>>,
 }
 
 /// A compiled program.
@@ -178,7 +178,7 @@ impl Artifact {
                 (s.params.len(), desc.params.len()),
                 (s.lengths.len(), desc.extents.len()),
                 (s.tensors.len(), desc.tensors.len()),
-                (s.tolerance.len(), desc.tensors.len()),
+                (s.allowed.len(), desc.tensors.len()),
             ];
             if sizes.iter().any(|(a, b)| a != b) {
                 return Err(bad("the sample does not fit the program"));

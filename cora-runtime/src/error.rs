@@ -160,9 +160,11 @@ impl Error {
             }
             Error::NegativeExtent { .. } => "clamp the extent with max(.., 0) in the program",
             Error::Index { .. } | Error::Narrow { .. } => {
-                "tighten the declared ranges, so that the compiler chooses wider arithmetic or refuses"
+                "use smaller lengths or parameters, and declare the ranges they have"
             }
-            Error::Steps { .. } | Error::Memory { .. } => "use a smaller batch, or raise the limit in the run options",
+            Error::Steps { .. } | Error::Memory { .. } => {
+                "use a smaller batch; callers of the library can raise the limit"
+            }
             Error::Alloc { .. } => "use a smaller batch, or free memory",
             Error::Storage { .. } | Error::Offset { .. } => {
                 "the program's storage is too small for this batch; this is a fault of its compiler"

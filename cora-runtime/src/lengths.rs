@@ -34,6 +34,8 @@ pub fn from_bytes(path: &str, bytes: &[u8]) -> Result<Vec<i64>> {
 /// # Errors
 /// [`Error::LengthSyntax`] and [`Error::LengthNegative`], with the line.
 pub fn parse(path: &str, text: &str) -> Result<Vec<i64>> {
+    // Some editors begin a file with the mark of its encoding.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut values = Vec::new();
     for (i, line) in text.lines().enumerate() {
         for word in line.split_ascii_whitespace() {

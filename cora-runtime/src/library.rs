@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Kernels of a shared library.
 pub struct LoadedKernels {
@@ -42,13 +43,18 @@ pub fn check_machine(machine: &Machine) -> Result<()> {
     }
 }
 
-/// A new file in the folder for temporary files. One that is there already belongs to somebody else, and stays.
+/// A new file in the folder for temporary files. One that is there already belongs to somebody else, and stays. No name
+/// comes twice: the system's loader takes a file of the name of a library in memory for that library.
 fn temporary_file() -> std::io::Result<(PathBuf, File)> {
-    let mut n = 0;
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let first = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut n = first;
     loop {
         let path = std::env::temp_dir().join(format!("cora-{}-{n}.so", std::process::id()));
         match File::create_new(&path) {
-            Err(e) if e.kind() == ErrorKind::AlreadyExists && n < 1 << 16 => n += 1,
+            Err(e) if e.kind() == ErrorKind::AlreadyExists && n < first + (1 << 16) => {
+                n = NEXT.fetch_add(1, Ordering::Relaxed);
+            }
             opened => return opened.map(|file| (path, file)),
         }
     }
@@ -105,5 +111,14 @@ mod tests {
         assert!(first.exists());
         drop(file);
         [first, second].iter().for_each(|p| std::fs::remove_file(p).unwrap());
+    }
+
+    #[test]
+    fn no_name_comes_twice() {
+        let (first, _) = temporary_file().expect("a file");
+        std::fs::remove_file(&first).expect("it is ours");
+        let (second, _) = temporary_file().expect("a file");
+        std::fs::remove_file(&second).expect("it is ours");
+        assert_ne!(first, second, "the loader would take the second for the first");
     }
 }

@@ -233,9 +233,22 @@ pub fn cpu_artifact(program: &CompiledProgram) -> Result<Artifact, Failure> {
         manifest: manifest(&program.desc.name, machine(&program.target)),
         desc: program.desc.clone(),
         grid: None,
-        code: program.shared_library().map_err(|e| Failure::Bug(e.to_string()))?,
+        code: program.shared_library().map_err(not_linked)?,
         sample: None,
     })
+}
+
+/// Why there is no shared library: files that cannot be written and a missing linker are no faults of ours.
+fn not_linked(e: CodegenError) -> Failure {
+    match e {
+        CodegenError::Io { path, source } => {
+            Diagnostic::new("E0600", format!("cannot write `{}`: {source}", path.display())).hint(PATHS).into()
+        }
+        CodegenError::NoLinker => Diagnostic::new("E0604", e.to_string())
+            .hint("install the package lld-22, or put `ld.lld` on the PATH")
+            .into(),
+        e => Failure::Bug(e.to_string()),
+    }
 }
 
 fn is_parallel(s: &cora_ir::storage::Stmt) -> bool {
@@ -280,6 +293,14 @@ pub fn native(storage: &StorageModule, target: &TargetSpec) -> Result<CompiledPr
     compile_native(storage, target, &CompileOptions::default()).map_err(|e| native_failure(storage, &e))
 }
 
+/// Why code cannot be loaded: a library that is not there is the user's affair.
+pub fn not_loaded(e: CompileError) -> Failure {
+    match e {
+        CompileError::Runtime(e) => e.into(),
+        e => Failure::Bug(e.to_string()),
+    }
+}
+
 fn native_failure(storage: &StorageModule, e: &CompileError) -> Failure {
     if let CompileError::Describe(d) = e
         && let Some(refusal) = too_large(d)
@@ -300,6 +321,7 @@ pub fn compile(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
 fn form(args: &Args, console: &mut dyn Console) -> Result<Vec<u8>, Failure> {
     let target = Target::new(&args.target, &args.target_cpu)?;
     check_emit(args.emit, &target)?;
+    check_passes(args)?;
     let source = Source::load(&args.program, &args.consts)?;
     let schedule = source.schedule(args.schedule.as_deref(), target.schedule())?;
     match args.emit {
@@ -333,6 +355,32 @@ fn form(args: &Args, console: &mut dyn Console) -> Result<Vec<u8>, Failure> {
                 Emit::Artifact => Ok(gpu_artifact(&program).to_bytes()?),
                 _ => Ok(program.ptx.into_bytes()),
             }
+        }
+    }
+}
+
+/// Refuses options about passes for forms that none makes.
+///
+/// # Errors
+/// `E0613` one is given.
+fn check_passes(args: &Args) -> Result<(), Failure> {
+    if !matches!(args.emit, Emit::Graph | Emit::Dot | Emit::Svg | Emit::Cora | Emit::Rust) {
+        return Ok(());
+    }
+    let given = [
+        ("--padded", args.padded),
+        ("--print-ir-after-all", args.print_ir_after_all),
+        ("--dump-dir", args.dump_dir.is_some()),
+        ("--verify-each", args.verify_each),
+        ("--time-passes", args.time_passes),
+        ("--explain-guards", args.explain_guards),
+    ];
+    match given.into_iter().find(|g| g.1) {
+        None => Ok(()),
+        Some((option, _)) => {
+            Err(Diagnostic::new("E0613", format!("{option} means nothing for this form of a program"))
+                .hint("no pass runs to make it: leave the option away, or give --emit loop or a later form")
+                .into())
         }
     }
 }

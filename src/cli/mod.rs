@@ -1,6 +1,6 @@
 //! The `cora` command: `run`, `compile`, `explain`; others are started as siblings.
 
-mod compile;
+pub mod compile;
 mod explain;
 mod prepare;
 mod run;
@@ -45,6 +45,20 @@ struct Rest {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
+    without_panics(start)
+}
+
+/// Runs a command; a panic in it is a bug of ours as any other, with exit code 70.
+pub fn without_panics(command: fn() -> ExitCode) -> ExitCode {
+    std::panic::set_hook(Box::new(|info| {
+        let words: Vec<String> = std::env::args().collect();
+        let mut console = Terminal;
+        console.note(&format!("internal error: {info}\n  reproduce with: {}", words.join(" ")));
+    }));
+    std::panic::catch_unwind(command).unwrap_or_else(|_| ExitCode::from(70))
+}
+
+fn start() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {

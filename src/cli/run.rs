@@ -1,13 +1,13 @@
 //! `cora run`: compile, run on a batch, check, time.
 
-use super::compile::{Target, cpu_artifact, describe, for_gpu, gpu_artifact, native};
+use super::compile::{Target, cpu_artifact, describe, for_gpu, gpu_artifact, native, not_loaded};
 use super::prepare::{Prepared, prepare};
-use crate::check::{Comparison, compare, reconsider, tolerances};
+use crate::check::{Comparison, allowed_differences, compare, reconsider, tolerances};
 use crate::console::Console;
 use crate::driver::{Failure, Lowered, Source, lower_for, lower_verified};
 use crate::inputs;
 use crate::report::{KernelRow, RunReport, SetupRow, TableRow};
-use cora_codegen_llvm::compile::{CompileError, check_host};
+use cora_codegen_llvm::compile::check_host;
 use cora_frontend::ConstValue;
 use cora_ir::interp::{self, Data};
 use cora_ir::{Diagnostic, Graph, TensorId};
@@ -103,8 +103,9 @@ pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
     let source = Source::load(&args.program, &args.consts)?;
     let batches = batches(&args.params)?;
     applicable(args)?;
-    if batches.len() > 1 && !args.outputs.is_empty() {
-        let d = Diagnostic::new("E0606", "--output with several batches");
+    let files = [("--output", !args.outputs.is_empty()), ("--artifact", args.artifact.is_some())];
+    if let Some((option, _)) = files.into_iter().find(|f| f.1 && batches.len() > 1) {
+        let d = Diagnostic::new("E0606", format!("{option} with several batches"));
         return Err(d.hint("give one value for each --param").into());
     }
     let mut ragged = Compiled::new(args, &source, args.padded, console)?;
@@ -145,11 +146,25 @@ pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
 
 /// Refuses options that mean nothing for the target, rather than ignore them.
 fn applicable(args: &Args) -> Result<(), Failure> {
-    let gpu = args.target.starts_with("cuda");
+    let (gpu, interpreted) = (args.target.starts_with("cuda"), args.target == "interp");
+    if args.padded && args.compare_padded {
+        return Err(Diagnostic::new("E0613", "--compare-padded means nothing with --padded")
+            .hint("it runs the padded form beside the ragged one: leave --padded away")
+            .into());
+    }
+    if let Some((name, _)) = args.outputs.iter().find(|(_, p)| p.as_os_str() == "-") {
+        return Err(Diagnostic::new("E0606", format!("output `{name}` cannot go to standard output"))
+            .hint("give a file: --output NAME=FILE.npy")
+            .into());
+    }
     let wrong = [
         ("--emulate", args.emulate && !gpu, "it runs the kernels of a GPU: give --target cuda"),
         ("--target-cpu", args.target_cpu != "host" && args.target != "cpu", "it names a processor: give --target cpu"),
         ("--compare-padded", args.compare_padded && args.target != "cpu", "it compares times: give --target cpu"),
+        ("--poison", args.poison && args.target != "cpu", "it fills memory before kernels run: give --target cpu"),
+        ("--threads", args.threads > 0 && args.target != "cpu", "they are workers on processors: give --target cpu"),
+        ("--repeat", args.repeat > 1 && (interpreted || args.emulate), "nothing is timed: leave it away"),
+        ("--artifact", args.artifact.is_some() && interpreted, "it holds code: give --target cpu or cuda"),
     ];
     match wrong.into_iter().find(|w| w.1) {
         None => Ok(()),
@@ -181,8 +196,7 @@ fn check(
     report: &mut RunReport,
 ) -> Result<Vec<String>, Failure> {
     let options = interp::Options { only_outer: slices, ..interp::Options::default() };
-    let want = interp::run_graph(&lowered.checked, &p.interp, &options)
-        .map_err(|e| Failure::Bug(format!("the reference interpreter: {e}")))?;
+    let want = interp::run_graph(&lowered.checked, &p.interp, &options)?;
     let tolerance = tolerances(&source.graph, &p.interp);
     let mut failed = Vec::new();
     for w in &want.outputs {
@@ -191,8 +205,7 @@ fn check(
         let got = inputs::to_data(got)?;
         let mut c = compare(name, &got, w, tolerance.get(&w.tensor).copied().unwrap_or(0.0));
         if !c.passes() {
-            reconsider(&lowered.checked, &p.interp, &options, &mut c, &got, w)
-                .map_err(|e| Failure::Bug(format!("the reference interpreter: {e}")))?;
+            reconsider(&lowered.checked, &p.interp, &options, &mut c, &got, w)?;
         }
         if !c.passes() {
             failed.push(mismatch(&c, &got, w));
@@ -213,11 +226,11 @@ fn mismatch(c: &Comparison, got: &Data, want: &interp::Output) -> String {
         before += r.len();
     }
     format!(
-        "error[E0700]: output `{}` differs from the reference at element {}: {:?}, expected {:?} (error {:.3e}, allowed {:.3e})",
+        "error[E0700]: output `{}` differs from the reference at element {}: {}, expected {} (error {:.3e}, allowed {:.3e})",
         c.output,
         c.at,
-        got.get(c.at),
-        want.data.get(k),
+        got.get(c.at).unwrap_or(f64::NAN),
+        want.data.get(k).unwrap_or(f64::NAN),
         c.max_error,
         c.tolerance
     )
@@ -297,9 +310,8 @@ impl Compiled {
     /// Runs the kernels once on the CPU; does nothing on another target.
     fn time(&mut self, times: &mut Times) -> Result<(), Failure> {
         if let Some(instance) = &mut self.instance {
-            let start = Instant::now();
             instance.run()?;
-            times.totals.push(start.elapsed());
+            times.totals.push(instance.run_time());
             times.kernels.push(instance.kernel_times().map(|(_, t)| t).collect());
         }
         Ok(())
@@ -383,14 +395,6 @@ fn run_in_turn(
     forms.iter_mut().zip(times).map(|(form, times)| form.report(args, source, p, times)).collect()
 }
 
-/// Why code cannot be loaded: a library that is not there is the user's affair.
-fn not_loaded(e: CompileError) -> Failure {
-    match e {
-        CompileError::Runtime(e) => e.into(),
-        e => Failure::Bug(e.to_string()),
-    }
-}
-
 /// An artifact with a sample, so that another machine can be checked.
 fn write_artifact(
     path: &std::path::Path,
@@ -405,8 +409,10 @@ fn write_artifact(
         Target::Gpu(t) => gpu_artifact(&for_gpu(&compiled.lowered.storage, &t)?),
     };
     let env = &source.graph.env;
-    let want = interpret(&compiled.lowered.checked, p)?;
-    let bounds = tolerances(&source.graph, &p.interp);
+    let graph = &compiled.lowered.checked;
+    let results = interp::run_graph(graph, &p.interp, &interp::Options::default())?;
+    let mut allowed = allowed_differences(&source.graph, graph, &p.interp, &results.outputs)?;
+    let want = outputs_of(&graph.env, results, p)?;
     let mut sample =
         Sample { params: p.runtime.params.clone(), lengths: p.runtime.lengths.clone(), ..Sample::default() };
     for (n, t) in artifact.desc.tensors.iter().enumerate() {
@@ -414,7 +420,8 @@ fn write_artifact(
         let given = p.arrays.iter().find(|(k, _)| *k == n).map(|(_, a)| a);
         let array = given.or_else(|| want.iter().find(|(t, _)| Some(*t) == id).map(|(_, a)| a));
         sample.tensors.push(array.map_or_else(Vec::new, |a| a.bytes().to_vec()));
-        sample.tolerance.push(id.and_then(|id| bounds.get(&id)).copied().unwrap_or(0.0));
+        let allowed = id.and_then(|id| allowed.remove(&id)).unwrap_or_default();
+        sample.allowed.push(allowed.into_iter().map(|x| (x as f32).next_up()).collect());
     }
     artifact.sample = Some(sample);
     super::write_out(Some(path), &artifact.to_bytes()?, console)
@@ -433,6 +440,9 @@ fn on_device(
         device.set_input(*n, array)?;
     }
     let mut each: Vec<Vec<(String, Duration)>> = Vec::new();
+    if args.repeat > 1 {
+        device.run_timed()?;
+    }
     for _ in 0..args.repeat.max(1) {
         each.push(device.run_timed()?);
     }
@@ -465,13 +475,12 @@ fn collect(
 /// The grid on the interpreter: blocks and threads one after the other, every race an error.
 fn emulate(storage: &cora_ir::storage::StorageModule, p: &Prepared) -> Result<Outputs, Failure> {
     let options = interp::Options { races: true, ..interp::Options::default() };
-    let r = interp::run_storage(storage, &p.interp, &options).map_err(|e| Failure::Bug(e.to_string()))?;
+    let r = interp::run_storage(storage, &p.interp, &options)?;
     outputs_of(&storage.env, r, p)
 }
 
 fn interpret(graph: &Graph, p: &Prepared) -> Result<Outputs, Failure> {
-    let r =
-        interp::run_graph(graph, &p.interp, &interp::Options::default()).map_err(|e| Failure::Bug(e.to_string()))?;
+    let r = interp::run_graph(graph, &p.interp, &interp::Options::default())?;
     outputs_of(&graph.env, r, p)
 }
 

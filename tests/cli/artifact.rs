@@ -103,6 +103,26 @@ fn a_gpu_that_is_not_there() {
     refuses(&["compile", "examples/listing1.cora", "--emit", "ptx"], "E0610", &[]);
 }
 
+/// An element whose rounding is enlarged by cancellation or cut to an integer is compared with a bound of its own, here as
+/// in `cora run --check`.
+#[test]
+fn samples_allow_what_the_check_allows() {
+    let program = "param M in 0..=64
+        extent lens(b) in 0..=300
+        dim b = M, k = lens(b), d = 64
+        input A[b, k, d] : f32
+        input B[b, d] : f32
+        S[b, k] = sum(d) A[b, k, d] * B[b, d]
+        Z[b, k] = i32(S[b, k] * 1000000.0)
+        C[b, k] = S[b, k] - sum(d) A[b, k, d] * B[b, d] * 1.0000001
+        output Z, C";
+    let program = crate::tool::file("cancel.cora", program);
+    let path = scratch("cancel.cora-artifact").to_str().expect("UTF-8").to_owned();
+    succeeds(&["run", &program, "--param", "M=16", "--check", "--artifact", &path]);
+    let out = run(&[&path]);
+    assert!(out.status.success(), "{out:?}");
+}
+
 #[test]
 fn offloaded_products() {
     if let Err(e) = cora::runtime::blas::library() {

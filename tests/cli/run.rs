@@ -31,6 +31,23 @@ fn read(path: &str) -> (Vec<u64>, Vec<f32>) {
 }
 
 #[test]
+fn factors_signs_and_casts_are_no_work() {
+    let flops = |term: &str| {
+        let text = format!(
+            "param M in 0..=8\ndim b = M, k = 5\ninput A[b, k] : f32\ninput B[b, k] : f32\nY[b] = sum(k) {term}\noutput Y"
+        );
+        let program = crate::tool::file(&format!("work{}.cora", term.len()), &text);
+        let out = succeeds(&["run", &program, "--param", "M=3", "--json"]);
+        let report: Value = serde_json::from_str(&out).expect("JSON");
+        report["kernels"][0]["useful_flops"].as_f64()
+    };
+    for term in ["A * B", "0.5 * A * B", "-(A * B * 0.25)", "2.0 * f32(f64(A * B))"] {
+        assert_eq!(flops(term), Some(30.0), "{term}");
+    }
+    assert_eq!(flops("0.5 * A + 1.0"), Some(0.0));
+}
+
+#[test]
 fn exit_codes() {
     assert_eq!(cora(&["--help"]).code, Some(0));
     assert_eq!(cora(&["--version"]).code, Some(0));

@@ -43,7 +43,10 @@ pub enum CodegenError {
         /// The symbols that were not found.
         names: Vec<String>,
     },
-    /// lld is missing or failed.
+    /// There is no lld.
+    #[error("no lld found")]
+    NoLinker,
+    /// lld failed.
     #[error("linking failed: {message}")]
     Link {
         /// lld's own words, or what to install.

@@ -50,9 +50,7 @@ fn lld(flags: &[&str], files: &[&Path]) -> Result<(), CodegenError> {
         let message = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
         return Err(CodegenError::Link { message });
     }
-    Err(CodegenError::Link {
-        message: "no lld found; install the package lld-22 or put `ld.lld` on the PATH".to_owned(),
-    })
+    Err(CodegenError::NoLinker)
 }
 
 /// A folder of our own that goes away with the value.

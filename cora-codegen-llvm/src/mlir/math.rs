@@ -3,8 +3,8 @@
 //! LLVM would turn `exp` of a vector into one call of libm per lane; these expansions stay in vector registers, and because
 //! scalars use them too, an element's value does not depend on whether it was computed in a vector or in a tail.
 //!
-//! Bounds of the error for `f32`, in units in the last place. `cora bench accuracy` measures them over all 2^32 arguments
-//! against `f64` libm (the greatest errors found are in `docs/bench.md`); the tests hold them on a million points of the
+//! Bounds of the error for `f32`, in units in the last place. `cora bench accuracy` measures those of one argument over
+//! all 2^32 of it against `f64` libm (docs/bench.md has the greatest errors found); the tests hold them on a million points of the
 //! range, the edges and the worst arguments, for targets with and without fused multiply-add:
 //!
 //! | function | error | beyond the range |

@@ -2,10 +2,10 @@
 
 use clap::Parser;
 use cora_passes::execution::Observer;
-use cora_passes::manager::{PASSES, PassContext, parse_pipeline, run_pipeline};
+use cora_passes::manager::{PASSES, Pass, PassContext, parse_pipeline, run_pipeline};
 use cora_passes::program::Program;
 use cora_passes::standard::StandardSimplifier;
-use std::io::Read;
+use std::io::{ErrorKind, Read, Write};
 use std::process::ExitCode;
 
 /// Runs compiler passes on the text of any stage and prints the result.
@@ -36,20 +36,27 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     if args.list_passes {
-        for p in PASSES {
-            println!("{:<24} {:<16} {}", p.name, p.input.keyword(), p.summary);
-        }
-        return ExitCode::SUCCESS;
+        let line = |p: &Pass| format!("{:<24} {:<16} {}\n", p.name, p.input.keyword(), p.summary);
+        return say(&PASSES.iter().map(line).collect::<String>());
     }
     match run(&args) {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
+        Ok(text) => say(&text),
         Err((message, code)) => {
             eprintln!("{message}");
             ExitCode::from(code)
         }
+    }
+}
+
+/// Writes to standard output. Whoever closed it has had enough, which is no mistake.
+fn say(text: &str) -> ExitCode {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            eprintln!("error[E0600]: standard output: {e}");
+            ExitCode::from(1)
+        }
+        _ => ExitCode::SUCCESS,
     }
 }
 

@@ -89,6 +89,7 @@ pub struct Instance {
     given: Given,
     bound: bool,
     ran: bool,
+    run_time: Duration,
 }
 
 impl Instance {
@@ -126,6 +127,7 @@ impl Instance {
             given: Given::new(&desc),
             bound: false,
             ran: false,
+            run_time: Duration::ZERO,
             desc,
         })
     }
@@ -253,9 +255,16 @@ impl Instance {
             run_stages(&mut self.setup, &self.memory, tables, &self.pool);
             self.given.setup_done = true;
         }
+        let start = Instant::now();
         run_stages(&mut self.kernels, &self.memory, tables, &self.pool);
+        self.run_time = start.elapsed();
         self.ran = true;
         Ok(())
+    }
+
+    /// How long the last run took: all kernels, without setup and without what comes before the first.
+    pub fn run_time(&self) -> Duration {
+        self.run_time
     }
 
     /// An output of the last run, in row-major ragged order without padding.

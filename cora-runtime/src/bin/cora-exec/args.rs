@@ -17,7 +17,7 @@ against the results that are stored with it. Inputs that are not given are rando
   --seed N                 seed of what is random
   --sample                 run the sample; an error where there is none
   --check                  compare with the results that are stored; an error where there are none
-  --repeat N               run this many times and report the median
+  --repeat N               run this many times and report the median; if more than once, after one run not timed
   --threads N              worker threads; 0 = one for each core
   --poison                 fill padding and unused memory with NaN before each run
   --json                   print one JSON object on standard output

@@ -17,7 +17,7 @@ pub fn check(
     for (n, array) in outputs {
         let t = &desc.tensors[*n];
         let want = RaggedArray::from_bytes(t.dtype, array.shape().clone(), &sample.tensors[*n])?;
-        let c = compare(t.dtype, array.bytes(), want.bytes(), sample.tolerance[*n]);
+        let c = compare(t.dtype, array.bytes(), want.bytes(), &sample.allowed[*n]);
         if let Some((at, got, want)) = &c.differs {
             failed.push(format!(
                 "error[E0700]: output `{}` differs from the stored one at element {at}: {got}, expected {want} (allowed {:.3e})",
@@ -27,7 +27,7 @@ pub fn check(
         report.checks.push(Check {
             output: t.name.clone(),
             elements: c.elements,
-            max_error: c.greatest,
+            difference: c.greatest,
             allowed: c.allowed,
             ok: c.differs.is_none(),
         });
@@ -37,36 +37,43 @@ pub fn check(
 
 struct Comparison {
     elements: usize,
-    /// Greatest difference, and what is allowed.
+    /// The difference of the element that differs most for what is allowed of it, and that.
     greatest: f64,
     allowed: f64,
-    /// The first element that differs by more, with both values.
+    /// The first element that differs by more than is allowed of it, with both values.
     differs: Option<(usize, String, String)>,
 }
 
-fn compare(dtype: DType, got: &[u8], want: &[u8], tolerance: f64) -> Comparison {
-    let size = dtype.size();
-    let pairs = || got.chunks_exact(size).zip(want.chunks_exact(size));
-    let mut c = Comparison { elements: got.len() / size, greatest: 0.0, allowed: 0.0, differs: None };
-    if !matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64) {
-        for (i, (g, w)) in pairs().enumerate().filter(|(_, (g, w))| g != w) {
-            let (g, w) = (integer(g), integer(w));
-            c.greatest = c.greatest.max(g.abs_diff(w) as f64);
-            c.differs.get_or_insert_with(|| (i, g.to_string(), w.to_string()));
+impl Comparison {
+    fn element(&mut self, at: usize, error: f64, allowed: f64, texts: impl FnOnce() -> (String, String)) {
+        if error * self.allowed > self.greatest * allowed || (self.allowed == 0.0 && error >= self.greatest) {
+            (self.greatest, self.allowed) = (error, allowed);
         }
-        return c;
+        if error > allowed && self.differs.is_none() {
+            let (got, want) = texts();
+            self.differs = Some((at, got, want));
+        }
     }
-    let finite = pairs().map(|(_, w)| float(dtype, w)).filter(|x| x.is_finite());
-    c.allowed = tolerance * finite.fold(0.0, |a: f64, x| a.max(x.abs())).max(f64::MIN_POSITIVE);
-    for (i, (g, w)) in pairs().enumerate() {
-        let (g, w) = (float(dtype, g), float(dtype, w));
-        if g == w || (g.is_nan() && w.is_nan()) {
-            continue;
-        }
-        let error = if g.is_finite() && w.is_finite() { (g - w).abs() } else { f64::INFINITY };
-        c.greatest = c.greatest.max(error);
-        if error > c.allowed {
-            c.differs.get_or_insert_with(|| (i, g.to_string(), w.to_string()));
+}
+
+/// Compares element by element; `allowed` holds a difference for each, or nothing where they have to be the same.
+fn compare(dtype: DType, got: &[u8], want: &[u8], allowed: &[f32]) -> Comparison {
+    let size = dtype.size();
+    let pairs = got.chunks_exact(size).zip(want.chunks_exact(size)).enumerate();
+    let mut c = Comparison { elements: got.len() / size, greatest: 0.0, allowed: 0.0, differs: None };
+    let is_float = matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64);
+    for (i, (g, w)) in pairs {
+        let allowed = allowed.get(i).map_or(0.0, |&a| f64::from(a));
+        if is_float {
+            let (g, w) = (float(dtype, g), float(dtype, w));
+            if g == w || (g.is_nan() && w.is_nan()) {
+                continue;
+            }
+            let error = if g.is_finite() && w.is_finite() { (g - w).abs() } else { f64::INFINITY };
+            c.element(i, error, allowed, || (g.to_string(), w.to_string()));
+        } else if g != w {
+            let (g, w) = (integer(g), integer(w));
+            c.element(i, g.abs_diff(w) as f64, allowed, || (g.to_string(), w.to_string()));
         }
     }
     c
@@ -107,15 +114,15 @@ mod tests {
     #[test]
     fn integers_are_compared_exactly() {
         let (a, b) = ((1i64 << 53) + 1, 1i64 << 53);
-        let c = compare(DType::I64, &a.to_le_bytes(), &b.to_le_bytes(), 0.0);
+        let c = compare(DType::I64, &a.to_le_bytes(), &b.to_le_bytes(), &[]);
         assert_eq!(c.differs, Some((0, a.to_string(), b.to_string())));
-        assert!(compare(DType::I64, &a.to_le_bytes(), &a.to_le_bytes(), 0.0).differs.is_none());
+        assert!(compare(DType::I64, &a.to_le_bytes(), &a.to_le_bytes(), &[]).differs.is_none());
         assert_eq!((integer(&[0xff]), integer(&[0x7f, 0xff])), (-1, -129));
     }
 
     #[test]
     fn floats_may_differ_by_the_tolerance() {
-        let of = |g: f32, w: f32| compare(DType::F32, &g.to_le_bytes(), &w.to_le_bytes(), 1e-3).differs.is_none();
+        let of = |g: f32, w: f32| compare(DType::F32, &g.to_le_bytes(), &w.to_le_bytes(), &[1e-3]).differs.is_none();
         assert!(of(1.0, 1.0005) && !of(1.0, 1.1));
         assert!(of(f32::NAN, f32::NAN) && of(f32::INFINITY, f32::INFINITY));
         assert!(!of(f32::INFINITY, 1.0) && !of(1.0, f32::NAN));

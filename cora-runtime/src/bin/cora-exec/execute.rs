@@ -11,7 +11,7 @@ use cora_runtime::pool::Pool;
 use cora_runtime::prelude::Batch;
 use cora_runtime::{Error, Result, library};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a run gives.
 pub struct Ran {
@@ -40,10 +40,12 @@ pub fn on_cpu(
         instance.set_input(*n, array)?;
     }
     let (mut totals, mut each): (Vec<Duration>, Vec<Vec<Duration>>) = (Vec::new(), Vec::new());
-    for _ in 0..args.repeat {
-        let start = Instant::now();
+    if args.repeat > 1 {
         instance.run()?;
-        totals.push(start.elapsed());
+    }
+    for _ in 0..args.repeat {
+        instance.run()?;
+        totals.push(instance.run_time());
         each.push(instance.kernel_times().map(|(_, t)| t).collect());
     }
     let mut report = report(artifact, batch, threads, totals, &each);
@@ -74,6 +76,9 @@ pub fn on_gpu(
         device.set_input(*n, array)?;
     }
     let (mut totals, mut each): (Vec<Duration>, Vec<Vec<Duration>>) = (Vec::new(), Vec::new());
+    if args.repeat > 1 {
+        device.run_timed()?;
+    }
     for _ in 0..args.repeat {
         let times = device.run_timed()?;
         totals.push(times.iter().map(|t| t.1).sum());

@@ -10,6 +10,7 @@ use args::{Args, Command, USAGE};
 use cora_runtime::artifact::{Artifact, Machine};
 use cora_runtime::library::check_machine;
 use cora_runtime::{Error, npy};
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -32,16 +33,21 @@ impl From<Error> for Stop {
 
 fn main() -> ExitCode {
     code(args::parse(std::env::args().skip(1)).and_then(|command| match command {
-        Command::Help => {
-            print!("{USAGE}");
-            Ok(())
-        }
-        Command::Version => {
-            println!("cora-exec {}", env!("CARGO_PKG_VERSION"));
-            Ok(())
-        }
+        Command::Help => say(USAGE),
+        Command::Version => say(concat!("cora-exec ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Run(args) => run(&args),
     }))
+}
+
+/// Writes to standard output. Whoever closed it has had enough, which is no mistake.
+fn say(text: &str) -> Result<(), Stop> {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::Io { path: "standard output".to_owned(), source: e }.into())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn code(result: Result<(), Stop>) -> ExitCode {
@@ -67,8 +73,7 @@ fn run(args: &Args) -> Result<(), Stop> {
     let bytes = std::fs::read(&args.artifact).map_err(|source| Error::Io { path, source })?;
     let artifact = Artifact::from_bytes(&bytes)?;
     if args.info {
-        print!("{}", report::describe(&artifact));
-        return Ok(());
+        return say(&report::describe(&artifact));
     }
     let desc = Arc::new(artifact.desc.clone());
     batch::check_names(args, &desc)?;
@@ -100,7 +105,7 @@ fn run(args: &Args) -> Result<(), Stop> {
     };
     ran.report.ok = checked.is_empty();
     if args.json {
-        println!("{}", ran.report.to_json());
+        say(&format!("{}\n", ran.report.to_json()))?;
     } else {
         eprint!("{}", ran.report.render());
     }

@@ -17,8 +17,8 @@ pub struct Kernel {
 pub struct Check {
     pub output: String,
     pub elements: usize,
-    /// Greatest difference, and what is allowed.
-    pub max_error: f64,
+    /// The difference of the element that differs most for what is allowed of it, and that.
+    pub difference: f64,
     pub allowed: f64,
     pub ok: bool,
 }
@@ -65,11 +65,11 @@ impl Report {
         for c in &self.checks {
             let _ = writeln!(
                 t,
-                "  check {:<22} {}: {} elements, largest error {:.3e}, allowed {:.3e}",
+                "  check {:<22} {}: {} elements, difference {:.3e}, allowed {:.3e}",
                 c.output,
                 if c.ok { "ok" } else { "MISMATCH" },
                 c.elements,
-                c.max_error,
+                c.difference,
                 c.allowed
             );
         }
