@@ -41,6 +41,23 @@ pub struct SetupRow {
     pub ms: f64,
 }
 
+/// How a kernel that ran on the grid interpreter uses shared memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct SharedRow {
+    /// The kernel's name.
+    pub kernel: String,
+    /// Passes of warps over shared memory that are needed.
+    pub accesses: u64,
+    /// Passes for each of these, by the predicted bank conflicts: 1 without any.
+    pub passes_per_access: f64,
+}
+
+impl From<&cora_ir::interp::SharedTraffic> for SharedRow {
+    fn from(t: &cora_ir::interp::SharedTraffic) -> Self {
+        Self { kernel: t.kernel.clone(), accesses: t.accesses, passes_per_access: t.ratio() }
+    }
+}
+
 /// One prelude table.
 #[derive(Clone, Debug, Serialize)]
 pub struct TableRow {
@@ -100,6 +117,8 @@ pub struct RunReport {
     pub kernels: Vec<KernelRow>,
     /// Each setup kernel; its time is not part of the total.
     pub setup: Vec<SetupRow>,
+    /// Each kernel that uses shared memory, where the grid interpreter ran.
+    pub shared: Vec<SharedRow>,
     /// Each prelude table.
     pub tables: Vec<TableRow>,
     /// Memory in use.
@@ -125,6 +144,7 @@ impl RunReport {
             padded_total_ms: None,
             kernels: Vec::new(),
             setup: Vec::new(),
+            shared: Vec::new(),
             tables: Vec::new(),
             memory: None,
             checks: Vec::new(),
@@ -168,6 +188,13 @@ impl RunReport {
         }
         if let Some(p) = self.padded_total_ms {
             let _ = writeln!(t, "  padded form: {p:.3} ms, {:.2}x the ragged form's time", p / self.total_ms);
+        }
+        for r in &self.shared {
+            let _ = writeln!(
+                t,
+                "  {:<24} {} accesses of warps to shared memory, {:.2} passes each",
+                r.kernel, r.accesses, r.passes_per_access
+            );
         }
         for c in &self.checks {
             let verdict = if c.passes() { "ok" } else { "MISMATCH" };

@@ -112,6 +112,17 @@ pub enum Stmt {
     },
     /// A product of matrices: [`Gemm`].
     Gemm(Box<Gemm>),
+    /// The lanes of a warp exchange registers: of each thread, the element of `to` becomes the element of `from` of the
+    /// thread whose number along x differs in the bits of `xor`. Both are registers of one element. Stands outside
+    /// loops over `thread.x`, whose 32 threads are the lanes.
+    Shuffle {
+        /// What is written.
+        to: TensorId,
+        /// What is read, of another lane.
+        from: TensorId,
+        /// The bits in which the other lane's number differs, in 1..32.
+        xor: u32,
+    },
     /// Every thread of the block waits for all others; what was written to shared and global
     /// memory before it is seen after it. Stands outside thread loops.
     Barrier,
@@ -124,12 +135,29 @@ impl Stmt {
         match self {
             Stmt::For { body, .. } => body.iter().for_each(|s| s.walk(f)),
             Stmt::If { then, other, .. } => then.iter().chain(other).for_each(|s| s.walk(f)),
-            Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
+            Stmt::Let { .. }
+            | Stmt::Store { .. }
+            | Stmt::Prefetch { .. }
+            | Stmt::Gemm(_)
+            | Stmt::Barrier
+            | Stmt::Shuffle { .. } => {}
         }
     }
 }
 
+/// Threads of a warp.
+pub const WARP: i64 = 32;
+
 impl Kernel {
+    /// Whether lanes of a warp exchange registers.
+    pub fn shuffles(&self) -> bool {
+        let mut found = false;
+        for s in &self.body {
+            s.walk(&mut |s| found |= matches!(s, Stmt::Shuffle { .. }));
+        }
+        found
+    }
+
     /// Whether a loop of it is bound to a grid.
     pub fn is_grid(&self) -> bool {
         let mut found = false;

@@ -150,7 +150,7 @@ impl Walk<'_> {
                 self.facts.push_let(*var, *value);
                 self.define(*var, *value);
             }
-            Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
+            Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier | Stmt::Shuffle { .. } => {}
             Stmt::Store { index, value, mask, .. } => {
                 if let Some(m) = mask {
                     self.guard("mask", *m);

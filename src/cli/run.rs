@@ -6,7 +6,7 @@ use crate::check::{Comparison, allowed_differences, compare, reconsider, toleran
 use crate::console::Console;
 use crate::driver::{Failure, Lowered, Source, lower_for, lower_verified};
 use crate::inputs;
-use crate::report::{KernelRow, RunReport, SetupRow, TableRow};
+use crate::report::{KernelRow, RunReport, SetupRow, SharedRow, TableRow};
 use cora_codegen_llvm::compile::check_host;
 use cora_frontend::ConstValue;
 use cora_ir::interp::{self, Data};
@@ -30,7 +30,7 @@ pub struct Args {
     /// Where to run: cpu, cuda or cuda:ARCH such as cuda:sm_80, or interp (the reference interpreter).
     #[arg(long, default_value = "cpu")]
     pub target: String,
-    /// For a cuda target: run on the interpreter instead of a GPU, and report races between threads.
+    /// For a cuda target: run on the interpreter instead of a GPU; report races between threads, and bank conflicts.
     #[arg(long)]
     pub emulate: bool,
     /// The processor to compile for.
@@ -333,9 +333,12 @@ impl Compiled {
         }
         let Some(instance) = &mut self.instance else {
             report.compile_ms = 0.0;
-            let outputs =
-                if args.emulate { emulate(&self.lowered.storage, p)? } else { interpret(&self.lowered.checked, p)? };
-            return Ok((report, outputs));
+            if !args.emulate {
+                return Ok((report, interpret(&self.lowered.checked, p)?));
+            }
+            let results = emulate(&self.lowered.storage, p)?;
+            report.shared = results.shared.iter().filter(|t| t.accesses > 0).map(SharedRow::from).collect();
+            return Ok((report, outputs_of(&self.lowered.storage.env, results, p)?));
         };
         report.threads = self.threads;
         report.total_ms = median(times.totals).as_secs_f64() * 1e3;
@@ -473,10 +476,9 @@ fn collect(
 }
 
 /// The grid on the interpreter: blocks and threads one after the other, every race an error.
-fn emulate(storage: &cora_ir::storage::StorageModule, p: &Prepared) -> Result<Outputs, Failure> {
+fn emulate(storage: &cora_ir::storage::StorageModule, p: &Prepared) -> Result<interp::Results, Failure> {
     let options = interp::Options { races: true, ..interp::Options::default() };
-    let r = interp::run_storage(storage, &p.interp, &options)?;
-    outputs_of(&storage.env, r, p)
+    Ok(interp::run_storage(storage, &p.interp, &options)?)
 }
 
 fn interpret(graph: &Graph, p: &Prepared) -> Result<Outputs, Failure> {

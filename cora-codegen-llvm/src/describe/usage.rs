@@ -28,7 +28,7 @@ pub(super) fn usage(module: &StorageModule, slots: &Slots, body: &[Stmt]) -> Usa
                 Stmt::For { extent, .. } => vec![*extent],
                 Stmt::If { cond, .. } => vec![*cond],
                 Stmt::Let { value, .. } => vec![*value],
-                Stmt::Barrier => vec![],
+                Stmt::Barrier | Stmt::Shuffle { .. } => vec![],
                 Stmt::Prefetch { tensor, index, .. } => {
                     used.reads.push(*tensor);
                     vec![*index]

@@ -254,7 +254,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn load_at(&mut self, at: Val, ty: Ty) -> Val {
+    pub(super) fn load_at(&mut self, at: Val, ty: Ty) -> Val {
         self.b.op(ty, &format!("llvm.load {at} {{alignment = {} : i64}} : !llvm.ptr -> {ty}", ty.elem.bits() / 8))
     }
 
@@ -344,7 +344,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn store_at(&mut self, v: Val, at: Val) {
+    pub(super) fn store_at(&mut self, v: Val, at: Val) {
         let ty = self.b.ty(v);
         self.b.stmt(&format!("llvm.store {v}, {at} {{alignment = {} : i64}} : {ty}, !llvm.ptr", ty.elem.bits() / 8));
     }

@@ -99,7 +99,7 @@ fn check_functions(module: &StorageModule, kernel: &Kernel) -> Result<(), EmitFa
             }
             Stmt::For { extent, .. } => check(*extent),
             Stmt::Let { value, .. } => check(*value),
-            Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
+            Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier | Stmt::Shuffle { .. } => {}
         });
     }
     fault.map_or(Ok(()), Err)
@@ -147,6 +147,52 @@ impl Emitter<'_> {
         let all = self.stored.clone();
         self.forget(&all);
         Ok(())
+    }
+
+    /// An exchange between the lanes of a warp, all of which come by: what stands outside loops over lanes is uniform.
+    pub(super) fn shuffle(&mut self, (to, from): (TensorId, TensorId), xor: u32) -> Result<(), EmitFault> {
+        if self.threads.is_none_or(|t| t[0] != cora_ir::storage::WARP) {
+            return Err(EmitFault::NotLegal("an exchange between lanes in a block whose rows are no warps"));
+        }
+        let (source, target) = (self.pointer(from)?, self.pointer(to)?);
+        let ty = Ty::scalar(memory_elem(self.module.env.tensors[from].ty));
+        let v = self.load_at(source, ty);
+        let v = match ty.elem.bits() {
+            64 => {
+                let whole = self.b.bitcast(v, Elem::I64);
+                let by = self.b.i64(32);
+                let low = self.b.convert("arith.trunci", whole, Elem::I32);
+                let high = self.b.bin("arith.shrui", whole, by);
+                let high = self.b.convert("arith.trunci", high, Elem::I32);
+                let (low, high) = (self.butterfly(low, xor), self.butterfly(high, xor));
+                let low = self.b.convert("arith.extui", low, Elem::I64);
+                let high = self.b.convert("arith.extui", high, Elem::I64);
+                let high = self.b.bin("arith.shli", high, by);
+                self.b.bin("arith.ori", low, high)
+            }
+            32 => {
+                let bits = self.b.bitcast(v, Elem::I32);
+                self.butterfly(bits, xor)
+            }
+            n => {
+                let small = if n == 16 { Elem::I16 } else { Elem::I8 };
+                let bits = if ty.elem.is_float() { self.b.bitcast(v, small) } else { v };
+                let wide = self.b.convert("arith.extui", bits, Elem::I32);
+                let other = self.butterfly(wide, xor);
+                self.b.convert("arith.trunci", other, small)
+            }
+        };
+        let v = self.b.bitcast(v, ty.elem);
+        self.store_at(v, target);
+        self.forget(&[to]);
+        Ok(())
+    }
+
+    /// A word of the lane whose number differs in the bits of `xor`.
+    fn butterfly(&mut self, v: Val, xor: u32) -> Val {
+        let word = Ty::scalar(Elem::I32);
+        let (all, distance, clamp) = (self.b.int(word, -1), self.b.int(word, xor.into()), self.b.int(word, 31));
+        self.b.op(word, &format!("nvvm.shfl.sync bfly {all}, {v}, {distance}, {clamp} : i32 -> i32"))
     }
 
     /// The address of a shared buffer.

@@ -43,7 +43,7 @@ pub(super) fn stored(body: &[Stmt]) -> Vec<TensorId> {
     let mut all = Vec::new();
     for s in body {
         s.walk(&mut |s| match s {
-            Stmt::Store { tensor, .. } => all.push(*tensor),
+            Stmt::Store { tensor, .. } | Stmt::Shuffle { to: tensor, .. } => all.push(*tensor),
             Stmt::Gemm(g) => all.push(g.c.tensor),
             _ => {}
         });
@@ -69,6 +69,7 @@ impl Emitter<'_> {
             Stmt::For { var, extent, kind: LoopKind::Bound(axis), body } => self.bound_loop(*axis, *var, *extent, body),
             Stmt::For { .. } => Err(EmitFault::NotLegal("a vector or unrolled loop")),
             Stmt::Barrier => self.barrier(),
+            Stmt::Shuffle { to, from, xor } => self.shuffle((*to, *from), *xor),
             Stmt::Gemm(g) => self.gemm(g),
             Stmt::Prefetch { tensor, index, locality } => self.prefetch(*tensor, *index, *locality),
             Stmt::If { cond, then, other } => self.branch(*cond, then, other),

@@ -187,7 +187,7 @@ fn outputs<'a>(
         }
         outputs.push(Output { tensor, data: result.buf.into_data(), outer, ranges });
     }
-    Ok(Results { outputs })
+    Ok(Results { outputs, ..Results::default() })
 }
 
 /// What is known about one operator before it is compiled.

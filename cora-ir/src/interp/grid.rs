@@ -6,6 +6,7 @@
 //! a thread at a barrier is its registers alone, which have an instance for each thread.
 
 use crate::ids::{EntityId, TensorId};
+use crate::interp::banks::{Banks, SharedTraffic, Site};
 use crate::interp::error::InterpError;
 use crate::loops::Axis;
 use rustc_hash::FxHashMap;
@@ -36,6 +37,13 @@ pub(crate) struct Shadow {
     shared: Vec<Option<bool>>,
     now: Who,
     coordinates: [u32; 3],
+    /// Threads along x and along y of the kernel's blocks.
+    threads: [u32; 2],
+    /// Thread loops around.
+    inside: u32,
+    banks: Banks,
+    /// What the kernels before used.
+    traffic: Vec<SharedTraffic>,
 }
 
 impl Shadow {
@@ -45,11 +53,28 @@ impl Shadow {
         Self { shared, ..Self::default() }
     }
 
-    /// A kernel begins: what came before has happened.
-    pub fn kernel(&mut self) {
+    /// A kernel begins, with so many threads along x and y in a block: what came before has happened.
+    pub fn kernel(&mut self, threads: [u32; 2]) {
+        self.threads = threads;
         self.elements.clear();
         self.now = Who { block: 0, thread: 0, epoch: self.now.epoch + 1 };
         self.coordinates = [0; 3];
+    }
+
+    /// A kernel has ended.
+    pub fn end(&mut self, kernel: String) {
+        let (accesses, passes) = self.banks.take();
+        self.traffic.push(SharedTraffic { kernel, accesses, passes });
+    }
+
+    /// What the kernels used of shared memory.
+    pub fn traffic(self) -> Vec<SharedTraffic> {
+        self.traffic
+    }
+
+    /// A loop that is bound to `axis` begins.
+    pub fn begin(&mut self, axis: Axis) {
+        self.inside += u32::from(axis.is_thread());
     }
 
     /// Iteration `i` of a loop that is bound to `axis` begins.
@@ -68,6 +93,10 @@ impl Shadow {
     pub fn leave(&mut self, axis: Axis) {
         if axis.is_thread() {
             self.enter(axis, 0);
+            self.inside -= 1;
+            if self.inside == 0 {
+                self.banks.close();
+            }
         }
     }
 
@@ -99,6 +128,15 @@ impl Shadow {
             _ => now,
         });
         found
+    }
+
+    /// Records what an instruction accesses of a buffer that the threads of a block share, elements of `size` bytes.
+    pub fn banks(&mut self, site: Site, elements: &[i64], size: i64) {
+        if self.shared.get(site.tensor.index()) == Some(&Some(false)) {
+            let [x, y, z] = self.coordinates;
+            let thread = x + self.threads[0] * (y + self.threads[1] * z);
+            self.banks.access(thread, site, elements, size);
+        }
     }
 
     /// Records an access to element `at` of `tensor`.

@@ -50,7 +50,7 @@ pub fn run_loops(module: &LoopModule, batch: &Batch, options: &Options) -> Resul
             memory.put(t, context.hold(t, levels)?);
         }
     }
-    run_between_views(&mut context, &mut memory, &views, &nests)?;
+    run_between_views(&mut context, &mut memory, &views, &nests, &[])?;
     results(&context, &mut memory, &views)
 }
 
@@ -101,12 +101,16 @@ pub(crate) fn put_input<'a>(
     Ok(())
 }
 
-/// Copies inputs in, runs the nests, copies results out.
+/// A kernel's name, and the threads of its blocks along x and y.
+pub(crate) type Grid = (String, [u32; 2]);
+
+/// Copies inputs in, runs the nests, of which `grids` may be the kernels, copies results out.
 pub(crate) fn run_between_views<'a>(
     context: &mut Context<'a>,
     memory: &mut Memory<'a>,
     views: &[View],
     nests: &[Vec<Node>],
+    grids: &[Grid],
 ) -> Result<(), InterpError> {
     for v in views.iter().filter(|v| !v.out) {
         if memory.get(v.tensor).is_none() {
@@ -117,8 +121,12 @@ pub(crate) fn run_between_views<'a>(
         run_nest(context, memory, &v.nest)?;
         memory.take(v.view);
     }
-    for nest in nests {
-        run_nest(context, memory, nest)?;
+    for (n, nest) in nests.iter().enumerate() {
+        let grid = grids.get(n);
+        run_on(context, memory, nest, grid.map_or([1, 1], |g| g.1))?;
+        if let (Some(s), Some((kernel, _))) = (&context.shadow, grid) {
+            s.lock().unwrap_or_else(PoisonError::into_inner).end(kernel.clone());
+        }
     }
     for v in views.iter().filter(|v| v.out) {
         context.prepare_tensor(v.view)?;
@@ -131,9 +139,19 @@ pub(crate) fn run_between_views<'a>(
 }
 
 fn run_nest(context: &mut Context<'_>, memory: &mut Memory<'_>, nest: &[Node]) -> Result<(), InterpError> {
+    run_on(context, memory, nest, [1, 1])
+}
+
+/// Runs a nest whose blocks have so many threads along x and y.
+fn run_on(
+    context: &mut Context<'_>,
+    memory: &mut Memory<'_>,
+    nest: &[Node],
+    threads: [u32; 2],
+) -> Result<(), InterpError> {
     let program = compile(context, nest)?;
     if let Some(s) = &context.shadow {
-        s.lock().unwrap_or_else(PoisonError::into_inner).kernel();
+        s.lock().unwrap_or_else(PoisonError::into_inner).kernel(threads);
     }
     execute(context, &program, memory, Outer::All)
 }
@@ -153,7 +171,7 @@ pub(crate) fn results(context: &Context<'_>, memory: &mut Memory<'_>, views: &[V
         let ranges = std::iter::once(0..data.len()).collect();
         outputs.push(Output { tensor, data, outer: None, ranges });
     }
-    Ok(Results { outputs })
+    Ok(Results { outputs, ..Results::default() })
 }
 
 fn node(s: &Stmt) -> Node {

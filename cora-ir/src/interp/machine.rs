@@ -3,6 +3,7 @@
 use crate::env::Role;
 use crate::ids::{TensorId, VarId};
 use crate::interp::access::next_run;
+use crate::interp::banks::Site;
 use crate::interp::buffer::{Held, Memory};
 use crate::interp::context::{Context, Size, held_bytes};
 use crate::interp::contract::Factor;
@@ -11,6 +12,8 @@ use crate::interp::eval::{greatest_not_above, table_row};
 use crate::interp::grid::Shadow;
 use crate::interp::instr::{Access, Instr, LANES, Opd, Program, Step};
 use crate::interp::regs::{Fault, Regs, Src, Und};
+use rustc_hash::FxBuildHasher;
+use std::hash::BuildHasher;
 use std::sync::PoisonError;
 
 /// Which iterations of the outermost loop to run.
@@ -31,6 +34,8 @@ pub(crate) struct Machine<'m, 'd> {
     /// The undefined element that was read last.
     origin: Option<(TensorId, i64)>,
     args: Vec<i64>,
+    /// In a grid, which iteration of the serial loops around this is.
+    iteration: u64,
 }
 
 /// Runs `program`.
@@ -41,7 +46,7 @@ pub(crate) fn execute<'m, 'd>(
     outer: Outer<'m>,
 ) -> Result<(), InterpError> {
     let regs = Regs::new(program);
-    Machine { context, memory, regs, outer, origin: None, args: Vec::new() }.run(&program.steps)
+    Machine { context, memory, regs, outer, origin: None, args: Vec::new(), iteration: 0 }.run(&program.steps)
 }
 
 impl<'m> Machine<'m, '_> {
@@ -51,11 +56,20 @@ impl<'m> Machine<'m, '_> {
                 Step::Do(instr) => self.exec(instr)?,
                 Step::For { var, extent, at, axis: Some(axis), body, .. } if self.context.shadow.is_some() => {
                     let n = self.trip(*extent, *at)?;
+                    self.shadow(|s| s.begin(*axis));
                     for i in 0..n {
                         self.shadow(|s| s.enter(*axis, i));
                         self.each(*var, i..i + 1, body)?;
                     }
                     self.shadow(|s| s.leave(*axis));
+                }
+                Step::For { var, extent, at, body, .. } if self.context.shadow.is_some() => {
+                    let (n, outside) = (self.trip(*extent, *at)?, self.iteration);
+                    for i in 0..n {
+                        self.iteration = FxBuildHasher.hash_one((outside, i));
+                        self.each(*var, i..i + 1, body)?;
+                    }
+                    self.iteration = outside;
                 }
                 Step::Barrier => self.shadow(Shadow::barrier),
                 Step::For { var, extent, at, outer, body, .. } => {
@@ -96,12 +110,17 @@ impl<'m> Machine<'m, '_> {
     fn shadowed(&self, access: &Access, write: bool, lo: usize, n: usize) -> Result<(), InterpError> {
         let (Some(shadow), Some(held)) = (&self.context.shadow, self.memory.get(access.tensor)) else { return Ok(()) };
         let mut shadow = shadow.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut elements = Vec::with_capacity(n);
         for lane in lo..lo + n {
             let index: Vec<i64> = access.index.iter().map(|&o| self.regs.int_at(o, lane)).collect();
             if let Some(at) = held.levels.position(&index) {
                 shadow.check(access.tensor, at, write, || self.context.tensor_name(access.tensor))?;
+                elements.push(at);
             }
         }
+        let instruction = std::ptr::from_ref(access) as usize;
+        let site = Site { tensor: access.tensor, at: instruction, iteration: self.iteration, write };
+        shadow.banks(site, &elements, held.buf.ty.bytes() as i64);
         Ok(())
     }
 

@@ -16,6 +16,7 @@
 
 mod access;
 mod arith;
+mod banks;
 mod buffer;
 mod compile;
 mod compile_expr;
@@ -40,6 +41,7 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
+pub use banks::SharedTraffic;
 pub use error::{InterpError, Stage, Use};
 pub use graph::run_graph;
 pub use loops::run_loops;
@@ -132,6 +134,8 @@ pub struct Output {
 pub struct Results {
     /// In the order of the graph's outputs; in other stages, by tensor id.
     pub outputs: Vec<Output>,
+    /// Storage only, with [`Options::races`]: what each kernel uses of the shared memory of a grid's blocks.
+    pub shared: Vec<SharedTraffic>,
 }
 
 impl Results {

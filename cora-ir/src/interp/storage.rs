@@ -8,13 +8,14 @@ use crate::interp::context::Context;
 use crate::interp::error::{InterpError, Stage};
 use crate::interp::grid::Shadow;
 use crate::interp::levels::Levels;
-use crate::interp::loops::{is_host, results, run_between_views, with_views};
+use crate::interp::loops::{Grid, is_host, results, run_between_views, with_views};
 use crate::interp::nest::{Leaf, Loop, Node, mark_strips, place_attachments};
 use crate::interp::prelude::build_table;
 use crate::interp::{Batch, Options, Results};
-use crate::storage::{Buffer, Stmt, StorageModule};
+use crate::loops::LoopKind;
+use crate::storage::{Buffer, Kernel, Stmt, StorageModule};
 use crate::types::{BinOp, Combiner};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// Executes a program in the storage dialect: its prelude, then its kernels, serially.
 ///
@@ -60,8 +61,18 @@ pub fn run_storage(module: &StorageModule, batch: &Batch, options: &Options) -> 
         }
         memory.put(b.tensor, context.hold(b.tensor, Levels::flat(elems))?);
     }
-    run_between_views(&mut context, &mut memory, &views, &nests)?;
-    results(&context, &mut memory, &views)
+    let grids: Vec<Grid> = module.kernels.iter().map(|k| (k.name.clone(), rows(module, k))).collect();
+    run_between_views(&mut context, &mut memory, &views, &nests, &grids)?;
+    let mut found = results(&context, &mut memory, &views)?;
+    if let Some(shadow) = context.shadow.take() {
+        found.shared = shadow.into_inner().unwrap_or_else(PoisonError::into_inner).traffic();
+    }
+    Ok(found)
+}
+
+/// The threads of a kernel's blocks along x and y.
+fn rows(module: &StorageModule, k: &Kernel) -> [u32; 2] {
+    k.threads(&module.env).map_or([1, 1], |[x, y, _]| [x as u32, y as u32])
 }
 
 /// What threads (`false`) or blocks as well (`true`) share, by tensor.
@@ -136,6 +147,10 @@ fn spanning(env: &Env, private: &[&Buffer], body: &[Stmt]) -> (Vec<ExprId>, Vec<
                     [*index, *value].into_iter().chain(*mask).collect()
                 }
                 Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => vec![],
+                Stmt::Shuffle { to, from, .. } => {
+                    found |= *to == t || *from == t;
+                    vec![]
+                }
             };
             found |=
                 exprs.iter().any(|&e| env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if *tensor == t)));
@@ -145,7 +160,7 @@ fn spanning(env: &Env, private: &[&Buffer], body: &[Stmt]) -> (Vec<ExprId>, Vec<
     fn regions<'s>(body: &'s [Stmt], out: &mut Vec<&'s Stmt>) {
         for s in body {
             match s {
-                Stmt::For { kind, body, .. } if !kind.is_thread() => regions(body, out),
+                Stmt::For { kind, body, .. } if !kind.is_thread() || body.iter().any(has_threads) => regions(body, out),
                 Stmt::If { then, other, .. } => {
                     regions(then, out);
                     regions(other, out);
@@ -156,8 +171,38 @@ fn spanning(env: &Env, private: &[&Buffer], body: &[Stmt]) -> (Vec<ExprId>, Vec<
     }
     let mut parts = Vec::new();
     regions(body, &mut parts);
-    let several = |t: TensorId| parts.iter().filter(|s| uses(s, t)).count() > 1;
+    let exchanged = |s: &Stmt, t: TensorId| matches!(s, Stmt::Shuffle { to, from, .. } if *to == t || *from == t);
+    let several =
+        |t: TensorId| parts.iter().filter(|s| uses(s, t)).count() > 1 || parts.iter().any(|s| exchanged(s, t));
     private.iter().filter(|b| several(b.tensor)).map(|b| (b.elems, b.tensor)).unzip()
+}
+
+fn has_threads(s: &Stmt) -> bool {
+    let mut found = false;
+    s.walk(&mut |s| found |= matches!(s, Stmt::For { kind, .. } if kind.is_thread()));
+    found
+}
+
+/// An exchange between lanes as a loop over the lanes: `to` of each becomes `from` of another.
+fn exchange(env: &mut Env, (to, from): (TensorId, TensorId), xor: u32, base: ExprId, lanes: i64) -> Stmt {
+    let var = env.new_var("lane");
+    let lane = env.pool.var(var);
+    // lane ^ xor = lane + sum over the bits of xor of bit * (1 - 2 * (lane / bit % 2))
+    let mut other = lane;
+    for bit in (0..32).map(|b| 1i64 << b).filter(|&b| i64::from(xor) & b != 0) {
+        let (b, one, two) = (env.pool.int(bit), env.pool.int(1), env.pool.int(2));
+        let set = env.pool.floor_div(lane, b);
+        let set = env.pool.modulo(set, two);
+        let step = env.pool.mul(set, two);
+        let step = env.pool.sub(one, step);
+        let step = env.pool.mul(step, b);
+        other = env.pool.add(other, step);
+    }
+    let (at, read) = (env.pool.add(base, lane), env.pool.add(base, other));
+    let value = env.load(from, [read]);
+    let store = Stmt::Store { tensor: to, index: at, value, mask: None };
+    let extent = env.pool.int(lanes);
+    Stmt::For { var, extent, kind: LoopKind::Serial, body: vec![store] }
 }
 
 /// `T[i]` becomes `T[i + thread * size]`.
@@ -228,6 +273,11 @@ fn instances(
             *index = moved(env, at, *tensor, *index);
             *mask = mask.map(|m| redirect(env, at, m));
         }
+        Stmt::Shuffle { to, from, xor } => {
+            // Registers of one element: an element a thread, the first lane's at this thread's number.
+            let base = thread(env, at);
+            *s = exchange(env, (*to, *from), *xor, base, threads[0]);
+        }
         Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
     }
 }
@@ -252,8 +302,9 @@ fn node(env: &Env, s: &Stmt) -> Node {
             _ => Node::If { cond: *cond, then: nodes(env, then), other: nodes(env, other) },
         },
         Stmt::Let { var, value } => Node::Let { var: *var, value: *value },
-        // One thread after the other: nothing to wait for. Products of matrices are loops by now, and prefetches gone.
-        Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => Node::Barrier,
+        // One thread after the other: nothing to wait for. Products of matrices and exchanges between lanes are loops by
+        // now, and prefetches gone.
+        Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Shuffle { .. } | Stmt::Barrier => Node::Barrier,
         Stmt::Store { tensor, index, value, mask } => Node::Leaf(store(env, *tensor, *index, *value, *mask)),
     }
 }

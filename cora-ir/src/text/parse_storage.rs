@@ -96,6 +96,14 @@ impl Parser {
             let value = self.expr()?;
             return Ok(Stmt::Let { var: self.bind(name, span)?, value });
         }
+        if self.eat_word("shuffle") {
+            let to = self.tensor_ref()?;
+            self.punct("=")?;
+            let from = self.tensor_ref()?;
+            self.word("xor")?;
+            let xor = self.signed()?;
+            return Ok(Stmt::Shuffle { to, from, xor: u32::try_from(xor).unwrap_or(0) });
+        }
         if self.eat_word("barrier") {
             return Ok(Stmt::Barrier);
         }
@@ -111,7 +119,7 @@ impl Parser {
             return Ok(Stmt::Gemm(Box::new(self.gemm()?)));
         }
         if !matches!(self.peek(), Tok::At(_)) {
-            return Err(self.expected("`for`, `if`, `let`, `gemm`, `prefetch`, `barrier`, a store or `}`"));
+            return Err(self.expected("`for`, `if`, `let`, `gemm`, `prefetch`, `shuffle`, `barrier`, a store or `}`"));
         }
         let tensor = self.tensor_ref()?;
         self.punct("[")?;

@@ -74,6 +74,10 @@ fn reach_stmt(reach: &mut Reach<'_>, s: &Stmt) {
         }
         Stmt::Let { value, .. } => reach.expr(*value),
         Stmt::Barrier => {}
+        Stmt::Shuffle { to, from, .. } => {
+            reach.tensor(*to);
+            reach.tensor(*from);
+        }
         Stmt::Prefetch { tensor, index, .. } => {
             reach.tensor(*tensor);
             reach.expr(*index);
@@ -145,6 +149,10 @@ impl Printer<'_> {
                 let name = self.text("let ").binder(*var);
                 self.text(" = ").expr(*value).end_line();
                 self.enter(scope, *var, name);
+            }
+            Stmt::Shuffle { to, from, xor } => {
+                self.text("shuffle ").tensor(*to).text(" = ").tensor(*from);
+                self.text(&format!(" xor {xor}")).end_line();
             }
             Stmt::Barrier => {
                 self.text("barrier").end_line();

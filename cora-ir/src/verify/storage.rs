@@ -4,7 +4,7 @@ use super::{Allow, Checker, Loads, VerifyError};
 use crate::env::{Role, Scope, UfDef};
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId, UfId, VarId};
-use crate::loops::LoopKind;
+use crate::loops::{Axis, LoopKind};
 use crate::storage::{Buffer, Gemm, Kernel, Stmt, StorageModule, Table};
 use crate::types::{ScalarType, Type};
 use rustc_hash::FxHashSet;
@@ -26,7 +26,7 @@ pub fn verify_storage(m: &StorageModule, form: StorageForm) -> Result<(), Vec<Ve
     c.distinct("kernel", m.kernels.iter().map(|k| k.name.as_str()));
     c.buffers(m, &tables, form);
     c.tables(m);
-    let mut k = KernelChecker { c, m, tables, form, written: FxHashSet::default() };
+    let mut k = KernelChecker { c, m, tables, form, written: FxHashSet::default(), lanes: false };
     for kernel in &m.kernels {
         k.kernel(kernel);
     }
@@ -133,6 +133,8 @@ struct KernelChecker<'a> {
     tables: FxHashSet<TensorId>,
     form: StorageForm,
     written: FxHashSet<TensorId>,
+    /// Whether a loop over `thread.x` is around.
+    lanes: bool,
 }
 
 type Vars = FxHashSet<VarId>;
@@ -149,6 +151,28 @@ impl KernelChecker<'_> {
         }
         self.body(&k.body, &Vars::default(), 0, false);
         self.c.place.pop();
+    }
+
+    /// Registers of one element and one type, lanes that a warp has, not all of them inside a loop over them.
+    fn shuffle(&mut self, (to, from): (TensorId, TensorId), xor: u32) {
+        if !(1..32).contains(&xor) {
+            self.c.error("shuffle", format!("lanes whose numbers differ by {xor}; a warp has 32"));
+        }
+        if self.lanes {
+            self.c.error("shuffle", "an exchange between lanes inside a loop over lanes");
+        }
+        for t in [to, from] {
+            let register = self.c.env.tensors.get(t).is_some_and(|t| t.scope == Scope::Reg);
+            let one = self.m.buffer(t).is_some_and(|b| self.c.env.pool.as_int(b.elems) == Some(1));
+            if !register || !one {
+                let name = self.c.tensor_name(t);
+                self.c.error("shuffle", format!("`{name}` is not a register of one element"));
+            }
+        }
+        let ty = |t: TensorId| self.c.env.tensors.get(t).map(|t| t.ty);
+        if ty(to) != ty(from) || to == from {
+            self.c.error("shuffle", "lanes exchange two registers of one type");
+        }
     }
 
     fn body(&mut self, body: &[Stmt], outer: &Vars, depth: usize, threads: bool) {
@@ -177,7 +201,10 @@ impl KernelChecker<'_> {
                 }
                 let mut inner = scope.clone();
                 self.bind(*var, &mut inner);
+                let lanes = self.lanes;
+                self.lanes |= *kind == LoopKind::Bound(Axis::ThreadX);
                 self.body(body, &inner, depth + 1, threads || kind.is_thread());
+                self.lanes = lanes;
                 self.c.place.pop();
             }
             Stmt::If { cond, then, other } => {
@@ -188,6 +215,10 @@ impl KernelChecker<'_> {
             Stmt::Let { var, value } => {
                 self.scalar(*value, ScalarType::Index, "the value", scope);
                 self.bind(*var, scope);
+            }
+            Stmt::Shuffle { to, from, xor } => {
+                self.written.insert(*to);
+                self.shuffle((*to, *from), *xor);
             }
             Stmt::Barrier => {
                 if threads {

@@ -229,7 +229,7 @@ impl Cut<'_> {
                     guards(self.env, *value, &mut found);
                 }
                 Stmt::Prefetch { index, .. } => guards(self.env, *index, &mut found),
-                Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
+                Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Shuffle { .. } | Stmt::Barrier => {}
             });
         }
         found
@@ -276,7 +276,7 @@ fn add_end(ends: &mut Vec<End>, new: End) {
 fn is_innermost(body: &[Stmt]) -> bool {
     let mut inner = true;
     for s in body {
-        s.walk(&mut |s| inner &= !matches!(s, Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Barrier));
+        s.walk(&mut |s| inner &= !matches!(s, Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Shuffle { .. } | Stmt::Barrier));
     }
     inner
 }
@@ -386,7 +386,7 @@ fn without(env: &mut Env, body: &[Stmt], hold: &FxHashSet<ExprId>) -> Vec<Stmt> 
                 let index = unguarded(env, *index, hold);
                 out.push(Stmt::Prefetch { tensor: *tensor, index, locality: *locality });
             }
-            Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Barrier => out.push(s.clone()),
+            Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Shuffle { .. } | Stmt::Barrier => out.push(s.clone()),
         }
     }
     out
@@ -465,7 +465,7 @@ fn copy(env: &mut Env, body: &[Stmt], map: &FxHashMap<VarId, ExprId>) -> Vec<Stm
             Stmt::Prefetch { tensor, index, locality } => {
                 Stmt::Prefetch { tensor: *tensor, index: sub(env, *index, &map), locality: *locality }
             }
-            Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Barrier => s.clone(),
+            Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Shuffle { .. } | Stmt::Barrier => s.clone(),
         });
     }
     out

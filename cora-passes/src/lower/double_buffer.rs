@@ -59,6 +59,7 @@ fn writes_itself(s: &Stmt) -> Option<TensorId> {
     match s {
         Stmt::Store { tensor, .. } => Some(*tensor),
         Stmt::Gemm(g) => Some(g.c.tensor),
+        Stmt::Shuffle { to, .. } => Some(*to),
         _ => None,
     }
 }
@@ -66,7 +67,7 @@ fn writes_itself(s: &Stmt) -> Option<TensorId> {
 fn reads_itself(env: &Env, s: &Stmt, t: TensorId) -> bool {
     let named = match s {
         Stmt::Gemm(g) => g.reads().any(|r| r == t),
-        Stmt::Prefetch { tensor, .. } => *tensor == t,
+        Stmt::Prefetch { tensor, .. } | Stmt::Shuffle { from: tensor, .. } => *tensor == t,
         _ => false,
     };
     let is_read =
@@ -100,7 +101,7 @@ fn exprs(s: &Stmt) -> Vec<ExprId> {
         Stmt::Store { index, value, mask, .. } => [*index, *value].into_iter().chain(*mask).collect(),
         Stmt::Gemm(g) => g.exprs(),
         Stmt::Prefetch { index, .. } => vec![*index],
-        Stmt::Barrier => vec![],
+        Stmt::Shuffle { .. } | Stmt::Barrier => vec![],
     }
 }
 
@@ -251,6 +252,6 @@ pub(super) fn shifted(env: &mut Env, s: &Stmt, tensor: TensorId, by: ExprId) -> 
             let index = expr(env, *index);
             Stmt::Prefetch { tensor: *t, index: own(env, *t, index), locality: *locality }
         }
-        Stmt::Barrier => Stmt::Barrier,
+        Stmt::Shuffle { .. } | Stmt::Barrier => s.clone(),
     }
 }

@@ -109,7 +109,7 @@ impl Functions<'_> {
                     self.stmts(other);
                 }
                 Stmt::Let { value, .. } => *value = self.lower(*value),
-                Stmt::Barrier => {}
+                Stmt::Barrier | Stmt::Shuffle { .. } => {}
                 Stmt::Prefetch { index, .. } => *index = self.lower(*index),
                 Stmt::Gemm(g) => g.map(&mut |e| self.lower(e)),
                 Stmt::Store { index, value, mask, .. } => {

@@ -99,6 +99,12 @@ pub(super) fn foreign_read(env: &Env, tensor: TensorId, reader: TensorId) -> Dia
     .hint("make it `shared`, or bind the same tiles of both stages to the same threads")
 }
 
+pub(super) fn axis_twice(env: &Env, l: &For, axis: Axis) -> Diagnostic {
+    let (stage, name) = (&env.tensors[l.stage].name, &env.vars[l.var].name);
+    Diagnostic::new("E0446", format!("a loop around `{stage}.{name}` is bound to {} too", axis.name()))
+        .hint("fuse the two loops, or bind one of them to another axis")
+}
+
 pub(super) fn unbounded_blocks(env: &Env, l: &For) -> Diagnostic {
     Diagnostic::new(
         "E0488",
@@ -130,6 +136,11 @@ fn has_threads(s: &Stmt) -> bool {
 fn within(env: &mut Env, body: &mut [Stmt], missing: &[(Axis, i64)]) {
     for s in body.iter_mut() {
         if !has_threads(s) {
+            // All lanes take part in an exchange between them.
+            let missing: Vec<(Axis, i64)> = match s {
+                Stmt::Shuffle { .. } => missing.iter().copied().filter(|a| a.0 != Axis::ThreadX).collect(),
+                _ => missing.to_vec(),
+            };
             if !missing.is_empty() && !matches!(s, Stmt::Let { .. } | Stmt::Barrier) {
                 let shares = stores_shared(env, s);
                 let mut wrapped = std::mem::replace(s, Stmt::Barrier);
@@ -151,7 +162,12 @@ fn within(env: &mut Env, body: &mut [Stmt], missing: &[(Axis, i64)]) {
                 within(env, then, missing);
                 within(env, other, missing);
             }
-            Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
+            Stmt::Let { .. }
+            | Stmt::Store { .. }
+            | Stmt::Prefetch { .. }
+            | Stmt::Gemm(_)
+            | Stmt::Barrier
+            | Stmt::Shuffle { .. } => {}
         }
     }
 }

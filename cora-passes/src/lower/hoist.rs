@@ -119,7 +119,7 @@ impl Hoist<'_> {
                 }
             }
             Stmt::Let { value, .. } => self.reads(*value, out),
-            Stmt::Barrier => {}
+            Stmt::Barrier | Stmt::Shuffle { .. } => {}
             Stmt::Prefetch { index, .. } => self.reads(*index, out),
             Stmt::Gemm(g) => g.exprs().into_iter().for_each(|e| self.reads(e, out)),
             Stmt::Store { index, value, mask, .. } => {
@@ -211,7 +211,7 @@ fn replace(env: &mut Env, s: &mut Stmt, map: &FxHashMap<ExprId, ExprId>, memo: &
         }
         Stmt::Let { value, .. } => on(env, value),
         Stmt::Prefetch { index, .. } => on(env, index),
-        Stmt::Barrier => {}
+        Stmt::Barrier | Stmt::Shuffle { .. } => {}
         Stmt::Gemm(g) => g.map(&mut |mut e| {
             on(env, &mut e);
             e

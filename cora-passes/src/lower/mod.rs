@@ -20,6 +20,7 @@ pub mod to_loops;
 pub mod to_storage;
 pub mod vectorize;
 pub mod virtual_threads;
+mod warp;
 
 use cora_ir::affine::normalize;
 use cora_ir::{BinOp, Env, Expr, ExprId, VarId};

@@ -295,7 +295,7 @@ impl Placement<'_> {
                     out.push(Access { tensor: t, write, own: None, slot: None });
                 }
             }
-            Stmt::Prefetch { .. } | Stmt::Barrier => {}
+            Stmt::Prefetch { .. } | Stmt::Barrier | Stmt::Shuffle { .. } => {}
         }
     }
 

@@ -61,7 +61,12 @@ fn constant_threads(env: &mut Env, body: &mut [Stmt]) {
                 constant_threads(env, then);
                 constant_threads(env, other);
             }
-            Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
+            Stmt::Let { .. }
+            | Stmt::Store { .. }
+            | Stmt::Prefetch { .. }
+            | Stmt::Gemm(_)
+            | Stmt::Barrier
+            | Stmt::Shuffle { .. } => {}
         }
     }
 }

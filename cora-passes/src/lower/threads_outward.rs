@@ -65,7 +65,7 @@ fn stores(body: &[Stmt]) -> Vec<TensorId> {
     let mut out = Vec::new();
     for s in body {
         s.walk(&mut |s| {
-            if let Stmt::Store { tensor, .. } = s {
+            if let Stmt::Store { tensor, .. } | Stmt::Shuffle { to: tensor, .. } = s {
                 out.push(*tensor);
             }
         });

@@ -19,11 +19,12 @@ use super::layout::{Layout, sizes};
 use super::offload;
 use super::sign::as_size;
 use super::stored::Stored;
+use super::warp;
 use crate::schedule::region::{bound_above, range_over};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, LoopModule, Stmt as LoopStmt};
 use cora_ir::storage::{Buffer, Kernel, Stmt, StorageModule};
-use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
+use cora_ir::{Combiner, Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// The storage form of `m`, one kernel for each top-level nest.
@@ -41,6 +42,8 @@ pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Resu
         threads: Vec::new(),
         in_grid: false,
         fault: None,
+        partial: None,
+        registers: Vec::new(),
     };
     for t in m.env.tensors.ids() {
         if m.env.tensors[t].scope != Scope::Global {
@@ -59,22 +62,25 @@ pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Resu
         cx.in_grid = is_grid(s);
         let mut body = Vec::new();
         cx.stmt(s, &mut body);
+        if let Some(fault) = cx.fault.take() {
+            return Err(fault);
+        }
         let mut kernel = Kernel { name, body };
         if kernel.is_grid()
             && let Some(l) = offloaded(s)
         {
             return Err(offload::in_grid(&cx.env, l));
         }
+        warp::check_rows(&cx.env, &kernel)?;
         if let Some(threads) = kernel.threads(&cx.env).filter(|_| kernel.is_grid()) {
             grid::distribute(&mut cx.env, &mut kernel.body, threads);
         }
         kernels.push(kernel);
     }
-    if let Some(fault) = cx.fault {
-        return Err(fault);
-    }
     let used = used_tensors(m);
-    let mut buffers = Vec::new();
+    let one = cx.env.pool.int(1);
+    let mut buffers: Vec<Buffer> =
+        cx.registers.iter().map(|&tensor| Buffer { tensor, elems: one, offset: None }).collect();
     for t in m.env.tensors.ids().filter(|t| used.contains(t)) {
         let buffer = cx.buffer(t);
         buffers.push(buffer);
@@ -138,6 +144,10 @@ pub(super) struct Lowering<'a> {
     in_grid: bool,
     /// The first thing that cannot be lowered.
     fault: Option<Diagnostic>,
+    /// Where a lane's partial result goes, inside a loop over lanes.
+    partial: Option<TensorId>,
+    /// Registers of one element for partial results.
+    registers: Vec<TensorId>,
 }
 
 /// A block and the loops around it.
@@ -418,87 +428,134 @@ impl Lowering<'_> {
                 let outcome = self.offload(l, out);
                 self.fault = self.fault.take().or(outcome.err());
             }
-            LoopStmt::For(l) => {
-                let written = self.value(l.extent, &mut FxHashMap::default());
-                let mut extent = self.simplifier.simplify(&mut self.env, &self.loops, written);
-                // A block's shape is the constant bound of its thread loops, which a proof that the
-                // rest is never greater must not take away.
-                if l.kind.is_thread()
-                    && self.env.pool.constant_bound(extent).is_none()
-                    && let Some(most) = self.env.pool.constant_bound(written)
-                {
-                    let most = self.env.pool.int(most);
-                    extent = self.env.pool.min(most, extent);
-                }
-                let (mut launched, mut guard) = (extent, None);
-                if l.kind.is_block() && self.loops.iter().any(|&(v, _)| self.env.pool.uses_var(extent, v)) {
-                    // The grid is a box: blocks beyond this row's end have nothing to do.
-                    match bound_above(&mut self.env, l.extent, &self.loops) {
-                        Some(bound) => {
-                            launched = self.simplifier.simplify(&mut self.env, &[], bound);
-                            let v = self.env.pool.var(l.var);
-                            guard = Some(self.env.pool.lt(v, extent));
-                        }
-                        None => {
-                            let fault = grid::unbounded_blocks(&self.env, l);
-                            self.fault.get_or_insert(fault);
-                        }
+            LoopStmt::For(l) if l.kind == LoopKind::Bound(Axis::ThreadX) && self.partial.is_none() => {
+                match warp::lanes(&self.env, l) {
+                    warp::Lanes::Apart => self.loop_stmt(l, out),
+                    warp::Lanes::Reduced(b, combiner) => self.reduce_over_lanes(l, b, combiner, out),
+                    warp::Lanes::Mixed(tensor) => {
+                        let fault = warp::not_alone(&self.env, l, tensor);
+                        self.fault.get_or_insert(fault);
                     }
                 }
-                self.loops.push((l.var, extent));
-                let axis = l.kind.axis().filter(|a| a.is_thread());
-                self.threads.extend(axis.map(|a| (a, l.var)));
-                let mut body = Vec::new();
-                if !self.in_grid {
-                    self.prefetches(l, extent, &mut body);
-                }
-                for s in &l.body {
-                    self.stmt(s, &mut body);
-                }
-                self.loops.pop();
-                if axis.is_some() {
-                    self.threads.pop();
-                }
-                if let Some(cond) = guard {
-                    body = vec![Stmt::If { cond, then: body, other: Vec::new() }];
-                }
-                let extent = launched;
-                out.push(Stmt::For { var: l.var, extent, kind: l.kind, body });
             }
+            LoopStmt::For(l) => self.loop_stmt(l, out),
             LoopStmt::Block(b) => self.block(b, out),
         }
     }
 
-    fn block(&mut self, b: &Block, out: &mut Vec<Stmt>) {
-        let map: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
-        let mut conds = Vec::new();
-        for &p in &b.predicate {
-            let p = self.value(p, &mut FxHashMap::default());
-            let p = self.simplifier.simplify(&mut self.env, &self.loops, p);
-            if self.env.pool.as_bool(p) != Some(true) {
-                conds.push(p);
+    /// A loop whose lanes combine into one element: each has a partial result in a register, then they exchange them.
+    fn reduce_over_lanes(&mut self, l: &For, b: &Block, combiner: Combiner, out: &mut Vec<Stmt>) {
+        let (own, other) = warp::registers(&mut self.env, b.tensor);
+        self.registers.extend([own, other]);
+        out.push(warp::begin(&mut self.env, own, combiner));
+        self.partial = Some(own);
+        self.loop_stmt(l, out);
+        self.partial = None;
+        warp::exchange(&mut self.env, (own, other), combiner, out);
+        let at = self.index_of(b);
+        let finish = warp::finish(&mut self.env, (b.tensor, at), own, combiner);
+        let finish = self.guarded(&warp::conditions(&self.env, l, b), finish);
+        out.push(finish);
+    }
+
+    fn loop_stmt(&mut self, l: &For, out: &mut Vec<Stmt>) {
+        let written = self.value(l.extent, &mut FxHashMap::default());
+        let mut extent = self.simplifier.simplify(&mut self.env, &self.loops, written);
+        // A block's shape is the constant bound of its thread loops, which a proof that the
+        // rest is never greater must not take away.
+        if l.kind.is_thread()
+            && self.env.pool.constant_bound(extent).is_none()
+            && let Some(most) = self.env.pool.constant_bound(written)
+        {
+            let most = self.env.pool.int(most);
+            extent = self.env.pool.min(most, extent);
+        }
+        let (mut launched, mut guard) = (extent, None);
+        if l.kind.is_block() && self.loops.iter().any(|&(v, _)| self.env.pool.uses_var(extent, v)) {
+            // The grid is a box: blocks beyond this row's end have nothing to do.
+            match bound_above(&mut self.env, l.extent, &self.loops) {
+                Some(bound) => {
+                    launched = self.simplifier.simplify(&mut self.env, &[], bound);
+                    let v = self.env.pool.var(l.var);
+                    guard = Some(self.env.pool.lt(v, extent));
+                }
+                None => {
+                    let fault = grid::unbounded_blocks(&self.env, l);
+                    self.fault.get_or_insert(fault);
+                }
             }
         }
+        self.loops.push((l.var, extent));
+        let axis = l.kind.axis().filter(|a| a.is_thread());
+        if let Some(a) = axis.filter(|&a| self.threads.iter().any(|t| t.0 == a)) {
+            let fault = grid::axis_twice(&self.env, l, a);
+            self.fault.get_or_insert(fault);
+        }
+        self.threads.extend(axis.map(|a| (a, l.var)));
+        let mut body = Vec::new();
+        if !self.in_grid {
+            self.prefetches(l, extent, &mut body);
+        }
+        for s in &l.body {
+            self.stmt(s, &mut body);
+        }
+        self.loops.pop();
+        if axis.is_some() {
+            self.threads.pop();
+        }
+        if let Some(cond) = guard {
+            body = vec![Stmt::If { cond, then: body, other: Vec::new() }];
+        }
+        let extent = launched;
+        out.push(Stmt::For { var: l.var, extent, kind: l.kind, body });
+    }
+
+    /// The flat offset of the element that a block writes.
+    fn index_of(&mut self, b: &Block) -> ExprId {
+        let map: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
         let mut memo = FxHashMap::default();
         let index: Vec<ExprId> = b.index.iter().map(|&e| self.env.pool.substitute(e, &map)).collect();
         let index: Vec<ExprId> = index.into_iter().map(|e| self.value(e, &mut memo)).collect();
-        let at = self.flat(b.tensor, &index);
+        self.flat(b.tensor, &index)
+    }
+
+    fn block(&mut self, b: &Block, out: &mut Vec<Stmt>) {
+        let map: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
+        let mut memo = FxHashMap::default();
+        let partial = self.partial.filter(|_| b.role != BlockRole::Init);
+        let (target, at) = match partial {
+            Some(own) => (own, self.env.pool.int(0)),
+            None => (b.tensor, self.index_of(b)),
+        };
         let value = self.env.pool.substitute(b.value, &map);
         let value = self.value(value, &mut memo);
         let value = match b.role {
             BlockRole::Update(c) => {
-                let old = self.env.load(b.tensor, [at]);
+                let old = self.env.load(target, [at]);
                 self.env.pool.bin(c.op(), old, value)
             }
             BlockRole::Compute | BlockRole::Init => value,
         };
-        let store = Stmt::Store { tensor: b.tensor, index: at, value, mask: None };
-        if conds.is_empty() {
-            out.push(store);
-        } else {
-            let cond = self.env.pool.all(conds);
-            out.push(Stmt::If { cond, then: vec![store], other: Vec::new() });
+        let store = Stmt::Store { tensor: target, index: at, value, mask: None };
+        let store = self.guarded(&b.predicate, store);
+        out.push(store);
+    }
+
+    /// A statement that runs where all conditions hold.
+    fn guarded(&mut self, conditions: &[ExprId], s: Stmt) -> Stmt {
+        let mut left = Vec::new();
+        for &p in conditions {
+            let p = self.value(p, &mut FxHashMap::default());
+            let p = self.simplifier.simplify(&mut self.env, &self.loops, p);
+            if self.env.pool.as_bool(p) != Some(true) {
+                left.push(p);
+            }
         }
+        if left.is_empty() {
+            return s;
+        }
+        let cond = self.env.pool.all(left);
+        Stmt::If { cond, then: vec![s], other: Vec::new() }
     }
 
     /// Flattens the loads of a value, innermost first (an index may itself be loaded).

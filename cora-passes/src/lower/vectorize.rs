@@ -146,7 +146,7 @@ pub(super) fn substitute(env: &mut Env, s: &Stmt, map: &FxHashMap<VarId, ExprId>
             other: other.iter().map(|s| substitute(env, s, map)).collect(),
         },
         Stmt::Let { var, value } => Stmt::Let { var: *var, value: sub(env, *value) },
-        Stmt::Barrier => Stmt::Barrier,
+        Stmt::Barrier | Stmt::Shuffle { .. } => s.clone(),
         Stmt::Prefetch { tensor, index, locality } => {
             Stmt::Prefetch { tensor: *tensor, index: sub(env, *index), locality: *locality }
         }
@@ -321,7 +321,7 @@ fn vector_stmt(
             }
             out.push(Stmt::Let { var: *var, value: *value });
         }
-        Stmt::Gemm(_) | Stmt::Barrier => return None,
+        Stmt::Gemm(_) | Stmt::Shuffle { .. } | Stmt::Barrier => return None,
         // The line of the first lane.
         Stmt::Prefetch { .. } => {
             let zero = env.pool.int(0);

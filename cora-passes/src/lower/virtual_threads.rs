@@ -37,7 +37,15 @@ pub fn virtual_threads(m: &mut StorageModule) {
 
 /// The buffers of workers, threads or blocks that statements use which are used nowhere else in the kernel.
 fn inside(env: &Env, buffers: &[Buffer], kernel: &[Stmt], body: &[Stmt]) -> Vec<TensorId> {
-    let own = |t: TensorId| env.tensors[t].scope != Scope::Global;
+    let mut exchanged = Vec::new();
+    for s in body {
+        s.walk(&mut |s| {
+            if let Stmt::Shuffle { to, from, .. } = s {
+                exchanged.extend([*to, *from]);
+            }
+        });
+    }
+    let own = |t: TensorId| env.tensors[t].scope != Scope::Global && !exchanged.contains(&t);
     let all = buffers.iter().map(|b| b.tensor).filter(|&t| own(t));
     all.filter(|&t| accesses(env, body, t) > 0 && accesses(env, body, t) == accesses(env, kernel, t)).collect()
 }
@@ -112,8 +120,9 @@ impl Threads<'_> {
 
     fn side_by_side(&mut self, all: &Instances, body: &[Stmt]) -> Vec<Stmt> {
         let own = |env: &Env, e: ExprId| env.pool.uses_var(e, all.var);
-        if body.iter().any(|s| matches!(s, Stmt::Let { .. })) {
-            // Names are for the rest of the body, which each instance then runs as a whole.
+        if body.iter().any(|s| matches!(s, Stmt::Let { .. } | Stmt::Shuffle { .. })) {
+            // Names are for the rest of the body, and so are the registers that lanes exchange: each instance then runs
+            // all of it.
             return self.one_by_one(all, body);
         }
         let mut out = Vec::new();

@@ -13,13 +13,17 @@
 //! `vthread`, on a CPU as in a grid: each worker or thread runs all iterations side by side, statement by statement
 //! (`virtual-threads`), with buffers of their own. Independent chains of computation then hide each other's latency.
 //!
+//! A reduced loop may become the lanes of a warp: a loop of at most 32 iterations on `thread.x` that combine into one
+//! element. Each lane has a partial result, and they are combined in a fixed order.
+//!
 //! Requires: a serial loop. Ensures: only its kind changes.
 
 use super::annotate::check_copies;
 use super::tree::{enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
-use cora_ir::loops::{Axis, Block, For, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Axis, Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{Binding, LoopRef};
-use cora_ir::{Diagnostic, Scope};
+use cora_ir::storage::WARP;
+use cora_ir::{Diagnostic, Env, ExprId, Scope};
 
 /// Greatest number of threads in a block (CUDA, all architectures).
 pub const MAX_THREADS: i64 = 1024;
@@ -53,12 +57,23 @@ pub fn bind(m: &mut LoopModule, target: &LoopRef, to: Binding) -> Result<(), Dia
         )
         .hint("fuse the two loops, or bind one of them to another axis"));
     }
+    let mut inside = false;
+    l.body.iter().for_each(|s| s.walk(&mut |s| inside |= matches!(s, Stmt::For(i) if i.kind.axis() == Some(axis))));
+    if inside {
+        return Err(Diagnostic::new(
+            "E0446",
+            format!("a loop inside `{}.{}` is already bound to {}", target.stage, target.name, axis.name()),
+        )
+        .hint("fuse the two loops, or bind one of them to another axis"));
+    }
     if axis.is_thread() {
         check_threads(m, l, target)?;
     } else {
         check_blocks(m, &outer, target)?;
     }
-    check_independent(m, l, target)?;
+    if axis != Axis::ThreadX || warp_reduction(&m.env, l).is_none() {
+        check_independent(m, l, target)?;
+    }
     let stage = l.stage;
     loop_at_mut(&mut m.body, &path).kind = LoopKind::Bound(axis);
     place_init(m, stage);
@@ -108,6 +123,27 @@ fn check_threads(m: &LoopModule, l: &For, target: &LoopRef) -> Result<(), Diagno
     .hint("split it by a constant and bind the inner loop"))
 }
 
+/// The block of a loop whose iterations all combine into one element, if it is one of at most 32 iterations: bound to
+/// `thread.x`, each lane of a warp has a partial result, and lanes exchange them in a fixed order (`lower::warp`).
+/// Steps after `bind` may change what is inside, so lowering asks again.
+pub(crate) fn warp_reduction<'a>(env: &Env, l: &'a For) -> Option<&'a Block> {
+    let mut body = l.body.as_slice();
+    let mut vars = vec![l.var];
+    while let [Stmt::For(inner)] = body {
+        if inner.init || !matches!(inner.kind, LoopKind::Serial | LoopKind::Vector | LoopKind::Unroll) {
+            return None;
+        }
+        vars.push(inner.var);
+        body = &inner.body;
+    }
+    let [Stmt::Block(b)] = body else { return None };
+    let inside = |e: ExprId| vars.iter().any(|&v| env.pool.uses_var(e, v));
+    let one = b.iters.iter().all(|i| i.kind == IterKind::Reduce || !inside(i.binding));
+    let reduced = is_reduction_var(&env.pool, b, l.var);
+    let lanes = env.pool.constant_bound(l.extent).is_some_and(|n| n <= WARP);
+    (matches!(b.role, BlockRole::Update(_)) && one && reduced && lanes).then_some(b)
+}
+
 /// Iterations write different elements of what they share.
 fn check_independent(m: &LoopModule, l: &For, target: &LoopRef) -> Result<(), Diagnostic> {
     let mut blocks: Vec<&Block> = Vec::new();
@@ -137,7 +173,10 @@ fn check_independent(m: &LoopModule, l: &For, target: &LoopRef) -> Result<(), Di
                 "E0445",
                 format!("loop `{}.{}` cannot be bound: {why} `{name}`", target.stage, target.name),
             )
-            .hint("bind a spatial loop that indexes what the stage writes"));
+            .hint(
+                "bind a spatial loop that indexes what the stage writes; a reduced loop of at most 32 iterations whose \
+                 inner loops are all reduced can be bound to thread.x, the lanes of a warp",
+            ));
         }
     }
     Ok(())

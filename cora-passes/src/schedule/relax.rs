@@ -58,7 +58,10 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
     let extent = cora_ir::affine::normalize(&mut m.env.pool, extent);
     let Some((full, rest)) = tile_of(&mut m.env, extent) else { return Err(refuse("its extent is not a tile's")) };
     if reduced {
-        return relax_reduced::relax_reduced(m, &path, (full, rest)).map_err(refuse);
+        return relax_reduced::relax_reduced(m, &path, (full, rest)).map_err(|why| {
+            Diagnostic::new("E0480", format!("loop `{}.{}` cannot be relaxed: {why}", target.stage, target.name))
+                .hint("read all factors through copies, and relax these over the same tile first: `relax Copy.k zero`")
+        });
     }
     if !blocks_allow(&m.env, &l.body, (stage, tensor), var) {
         return Err(refuse("it does not index the stage's buffer, or is reduced over"));

@@ -1,10 +1,11 @@
 //! Random scheduling steps: mostly ones that fit the module as it is, some blind.
 
-use cora_ir::loops::{Block, BlockRole, For, LoopModule, Stmt};
+use cora_ir::loops::{Axis, Block, BlockRole, For, IterKind, LoopModule, Stmt};
 use cora_ir::schedule::{Binding, Formula, LayoutDim, LoopRef, Remap, StepKind, Tail};
 use cora_ir::{BinOp, Combiner, Expr, Role, Scope, TensorId};
 use cora_passes::schedule::tree::{enclosing, loop_at, reads_below, stage_loops};
 use rand::prelude::*;
+use std::collections::VecDeque;
 
 /// Names of the kinds, for counting.
 pub fn kind_name(s: &StepKind) -> &'static str {
@@ -45,18 +46,33 @@ pub struct Proposer<'r> {
     rng: &'r mut SmallRng,
     fresh: usize,
     unrolled: usize,
+    /// Whether loops are bound to a grid.
+    grid: bool,
+    /// Steps that belong together, the next one first.
+    queue: VecDeque<StepKind>,
 }
 
 type Path = Vec<usize>;
 
 impl<'r> Proposer<'r> {
     pub fn new(rng: &'r mut SmallRng) -> Self {
-        Self { rng, fresh: 0, unrolled: 0 }
+        Self { rng, fresh: 0, unrolled: 0, grid: false, queue: VecDeque::new() }
+    }
+
+    /// One that binds loops to a grid.
+    pub fn for_grid(rng: &'r mut SmallRng) -> Self {
+        Self { grid: true, ..Self::new(rng) }
     }
 
     /// A step, if the module has something that a step of the kind drawn could be about.
     pub fn propose(&mut self, m: &LoopModule) -> Option<StepKind> {
         let stages = stages(m);
+        if let Some(next) = self.queue.pop_front() {
+            return Some(next);
+        }
+        if self.grid && self.rng.random_bool(0.3) {
+            return self.bound(m, &stages);
+        }
         match self.rng.random_range(0..100) {
             0..18 => self.split(m, &stages),
             18..31 => self.fuse(m, &stages),
@@ -91,7 +107,8 @@ impl<'r> Proposer<'r> {
             }
             98 => Some(StepKind::Bind { target: self.any_loop(m, &stages)?, to: *Binding::ALL.choose(self.rng)? }),
             _ => {
-                let scope = *[Scope::Local, Scope::Reg, Scope::Reg, Scope::Global].choose(self.rng)?;
+                let last = if self.grid { Scope::Shared } else { Scope::Global };
+                let scope = *[Scope::Local, Scope::Reg, Scope::Reg, last].choose(self.rng)?;
                 Some(StepKind::SetScope { stage: name(m, *stages.choose(self.rng)?), scope })
             }
         }
@@ -145,6 +162,48 @@ impl<'r> Proposer<'r> {
         }
         let pad = if self.rng.random_bool(0.3) { self.multiple() } else { 1 };
         Some(StepKind::Fuse { loops: chosen, name: self.fresh("f"), pad })
+    }
+
+    /// Steps that bind a tile of a loop, or all of one, to threads, and what is left to blocks.
+    fn bound(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
+        let (target, lanes) = match self.reduced(m) {
+            Some(l) if self.rng.random_bool(0.5) => (l, true),
+            _ => (self.any_loop(m, stages)?, false),
+        };
+        let stage = target.stage.clone();
+        let n = self.fresh("g");
+        let (outer, inner) = (format!("{n}o"), format!("{n}t"));
+        let axis = match self.rng.random_range(0..4) {
+            _ if lanes => Axis::ThreadX,
+            0..2 => Axis::ThreadX,
+            2 => Axis::ThreadY,
+            _ => Axis::BlockX,
+        };
+        if !axis.is_thread() {
+            return Some(StepKind::Bind { target, to: Binding::Axis(axis) });
+        }
+        let factor = if axis == Axis::ThreadX { 32 } else { self.multiple() };
+        let tail = *[Tail::Exact, Tail::Mask].choose(self.rng)?;
+        let at = |name: &str| LoopRef { stage: stage.clone(), name: name.to_owned() };
+        if lanes && self.rng.random_bool(0.7) {
+            self.queue.push_back(StepKind::Reorder { stage: stage.clone(), order: vec![inner.clone(), outer.clone()] });
+        }
+        self.queue.push_back(StepKind::Bind { target: at(&inner), to: Binding::Axis(axis) });
+        if self.rng.random_bool(0.5) {
+            self.queue.push_back(StepKind::Bind { target: at(&outer), to: Binding::Axis(Axis::BlockX) });
+        }
+        Some(StepKind::Split { target, factor, outer, inner, tail })
+    }
+
+    /// A loop that is reduced over.
+    fn reduced(&mut self, m: &LoopModule) -> Option<LoopRef> {
+        let mut found = Vec::new();
+        for (path, b) in blocks(m) {
+            let reduce =
+                |l: &&For| b.iters.iter().any(|i| i.kind == IterKind::Reduce && m.env.pool.uses_var(i.binding, l.var));
+            found.extend(enclosing(&m.body, &path).into_iter().filter(reduce).map(|l| loop_ref(m, l)));
+        }
+        found.choose(self.rng).cloned()
     }
 
     /// Steps that make parts or change the order of iterations.
@@ -333,7 +392,9 @@ impl<'r> Proposer<'r> {
     }
 
     fn scope(&mut self) -> Scope {
-        *[Scope::Local, Scope::Local, Scope::Reg].choose(self.rng).unwrap_or(&Scope::Local)
+        let all = [Scope::Local, Scope::Local, Scope::Reg, Scope::Shared, Scope::Shared];
+        let n = if self.grid { all.len() } else { 3 };
+        *all[..n].choose(self.rng).unwrap_or(&Scope::Local)
     }
 
     fn cache_write(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
