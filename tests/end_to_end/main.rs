@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod banks;
 mod crates;
 mod datasets;
 mod determinism;
@@ -16,4 +17,5 @@ mod ptx;
 #[allow(dead_code, reason = "the tests of the passes use the rest")]
 mod random;
 mod random_native;
+mod random_ptx;
 mod tables;

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-const ARCHITECTURES: [&str; 3] = ["sm_70", "sm_80", "sm_90a"];
+pub const ARCHITECTURES: [&str; 3] = ["sm_70", "sm_80", "sm_90a"];
 
 /// NVIDIA's assembler, put there by `scripts/setup_ptxas.sh`.
-fn ptxas() -> Option<PathBuf> {
+pub fn ptxas() -> Option<PathBuf> {
     // Cargo's folder for tests is in the target folder, wherever that is.
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join("ptxas/nvidia/cuda_nvcc/bin/ptxas");
     path.exists().then_some(path)
@@ -32,9 +32,9 @@ fn examples_assemble() {
             Ok(s) => s,
             Err(e) => return vec![e],
         };
-        let own = source.graph.schedule("cuda");
         let mut forms = vec![("default", None)];
-        forms.extend(own.map(|_| ("cuda", own)));
+        let own = source.graph.schedules.iter().filter(|s| s.name.starts_with("cuda"));
+        forms.extend(own.map(|s| (s.name.as_str(), Some(s))));
         let mut complaints = Vec::new();
         for (form, schedule) in forms {
             // Its layer is an example of its own.
@@ -55,7 +55,7 @@ fn examples_assemble() {
                         Some(Ok(kernels)) => rows
                             .lock()
                             .expect("no panic while it is held")
-                            .extend(kernels.iter().map(|k| format!("{name:<16} {form:<8} {arch:<7} {k}"))),
+                            .extend(kernels.iter().map(|k| format!("{name:<16} {form:<23} {arch:<7} {k}"))),
                         Some(Err(e)) => complaints.push(format!("{name} ({form}, {arch}): {e}")),
                         None => {}
                     },
@@ -76,7 +76,7 @@ fn examples_assemble() {
 }
 
 /// What `ptxas -v` says of each kernel.
-fn assemble(tool: &Path, ptx: &str, arch: &str, name: &str) -> Result<Vec<String>, String> {
+pub fn assemble(tool: &Path, ptx: &str, arch: &str, name: &str) -> Result<Vec<String>, String> {
     let base = std::env::temp_dir().join(format!("cora-{}-{name}-{arch}", std::process::id()));
     let (input, output) = (base.with_extension("ptx"), base.with_extension("cubin"));
     std::fs::write(&input, ptx).map_err(|e| e.to_string())?;
