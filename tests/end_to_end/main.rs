@@ -9,6 +9,7 @@ mod datasets;
 mod determinism;
 mod examples;
 mod grid;
+mod guard_pages;
 mod harness;
 mod offload;
 mod programs;
