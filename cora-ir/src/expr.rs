@@ -149,7 +149,10 @@ impl ExprPool {
     }
 
     fn intern(&mut self, node: Expr, ty: Type) -> ExprId {
-        if let Some(&id) = self.index.get(&node) {
+        // A load has its tensor's type, and a step that is refused gives up the ids of the tensors that it made.
+        if let Some(&id) = self.index.get(&node)
+            && self.types[id.index()] == ty
+        {
             return id;
         }
         let id = ExprId::from_index(self.nodes.len());
@@ -602,6 +605,19 @@ impl ExprPool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The id of a tensor that was given up goes to another one, perhaps of another type.
+    #[test]
+    fn loads_have_the_type_that_is_asked_for() {
+        let mut p = ExprPool::default();
+        let t = TensorId::from_index(3);
+        let old = p.load(t, ScalarType::F64, []);
+        let sum = p.add(old, old);
+        let new = p.load(t, ScalarType::F16, []);
+        let other = p.add(new, new);
+        assert_eq!([sum, other].map(|e| p.ty(e).scalar), [ScalarType::F64, ScalarType::F16]);
+        assert_eq!(p.load(t, ScalarType::F16, []), new);
+    }
 
     #[test]
     fn leaves_are_replaced_once() {
