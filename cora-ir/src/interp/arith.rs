@@ -2,7 +2,7 @@
 
 use crate::interp::instr::{LANES, Opd};
 use crate::interp::ops;
-use crate::interp::regs::{File, Reg, Regs, Src, Und, src};
+use crate::interp::regs::{File, Reg, Regs, Src, Und, lane_of, src};
 use crate::types::{BinOp, Combiner, ScalarType, UnOp, round_float};
 
 #[inline]
@@ -81,6 +81,21 @@ fn decided(op: BinOp, und: Und, f: &File<i64>, a: Opd, b: Opd, n: usize) -> Und 
     out
 }
 
+/// Marks the lanes in which an index leaves 64 bits; whether there is one that was defined.
+fn mark_overflow(op: BinOp, und: &mut Und, a: Src<'_, i64>, b: Src<'_, i64>, n: usize) -> bool {
+    if !matches!(op, BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::FloorDiv) {
+        return false;
+    }
+    let mut any = false;
+    for l in 0..n {
+        if ops::checked_i(op, ScalarType::Index, a.at(l), b.at(l)).is_none() {
+            any |= !und.at(l);
+            und.set(l);
+        }
+    }
+    any
+}
+
 impl Regs {
     pub fn bin(&mut self, op: BinOp, ty: ScalarType, dst: Opd, a: Opd, b: Opd, w: u32) {
         match (dst, ty.is_float(), op.is_comparison()) {
@@ -97,10 +112,11 @@ impl Regs {
             (Opd::S(d), false, _) => {
                 let (Opd::S(ra), Opd::S(rb)) = (a, b) else { return };
                 let (ra, rb) = (ra as usize, rb as usize);
-                let x = ops::bin_i(op, ty, self.i.s[ra], self.i.s[rb]);
+                let x = ops::checked_i(op, ty, self.i.s[ra], self.i.s[rb]);
                 let und = self.i.sund[ra] || self.i.sund[rb];
                 let und = und && decided(op, Und::ALL, &self.i, a, b, 1).at(0);
-                self.i.set(d, x, und);
+                self.overflow |= x.is_none() && !und;
+                self.i.set(d, x.unwrap_or(0), und || x.is_none());
             }
             (Opd::V(d), true, false) => {
                 let n = self.width(w);
@@ -117,7 +133,11 @@ impl Regs {
             (Opd::V(d), false, _) => {
                 let n = self.width(w);
                 let und = self.i.und(a).or(&self.i.und(b));
-                self.i.vund[d as usize] = decided(op, und, &self.i, a, b, n);
+                let mut und = decided(op, und, &self.i, a, b, n);
+                if ty == ScalarType::Index {
+                    self.overflow |= mark_overflow(op, &mut und, self.i.src(a, n), self.i.src(b, n), n);
+                }
+                self.i.vund[d as usize] = und;
                 let (out, s, v) = self.i.split(d, n);
                 bin_i_lanes(op, ty, out, src(s, v, a, n), src(s, v, b, n));
             }
@@ -128,8 +148,23 @@ impl Regs {
     pub fn un(&mut self, op: UnOp, ty: ScalarType, dst: Opd, a: Opd, w: u32) {
         if ty.is_float() {
             self.map(dst, a, w, |x: f64| ops::un_f(op, x));
-        } else {
-            self.map(dst, a, w, |x: i64| ops::un_i(op, ty, x));
+            return;
+        }
+        // The source may be the destination's own register.
+        let n = if dst.is_scalar() { 1 } else { self.width(w) };
+        let values = self.i.src(a, n);
+        let outside: Vec<usize> = match ty {
+            ScalarType::Index => (0..n).filter(|&l| ops::checked_un_i(op, ty, values.at(l)).is_none()).collect(),
+            _ => Vec::new(),
+        };
+        self.map(dst, a, w, |x: i64| ops::un_i(op, ty, x));
+        for l in outside {
+            self.overflow = true;
+            match dst {
+                Opd::S(d) => self.i.sund[d as usize] = true,
+                Opd::V(d) => self.i.vund[d as usize].set(l),
+                Opd::A { .. } => {}
+            }
         }
     }
 
@@ -201,8 +236,14 @@ impl Regs {
     pub fn iota(&mut self, dst: u32, base: u32, stride: u32, w: u32) {
         let n = self.width(w);
         let (b, s) = (self.i.s[base as usize], self.i.s[stride as usize]);
-        let und = self.i.sund[base as usize] || self.i.sund[stride as usize];
-        self.i.vund[dst as usize] = if und { Und::ALL } else { Und::NONE };
+        let mut und =
+            if self.i.sund[base as usize] || self.i.sund[stride as usize] { Und::ALL } else { Und::NONE };
+        // Lanes are in order, so the last one is the furthest away.
+        if lane_of(b, s, n - 1).is_none() {
+            self.overflow = true;
+            (0..n).filter(|&l| lane_of(b, s, l).is_none()).for_each(|l| und.set(l));
+        }
+        self.i.vund[dst as usize] = und;
         let (out, _, _) = self.i.split(dst, n);
         for (l, d) in out.iter_mut().enumerate() {
             *d = b.wrapping_add(s.wrapping_mul(l as i64));

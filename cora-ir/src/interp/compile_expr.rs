@@ -77,8 +77,11 @@ impl Compiler<'_, '_> {
 
     /// An expression of the given type; a mixed-up one is refused.
     pub(super) fn typed(&mut self, e: ExprId, ty: ScalarType) -> Result<Val, InterpError> {
-        if self.context.env.pool.ty(e).scalar.is_float() != ty.is_float() {
-            return Err(self.context.unsupported(format!("a value that is not of type {ty}")));
+        let env = self.context.env;
+        let found = env.pool.ty(e).scalar;
+        if found.is_float() != ty.is_float() {
+            let shown = crate::text::print_expr(env, e, &crate::text::Names::of(env, &[e]));
+            return Err(self.context.unsupported(format!("{shown} is of type {found}, not {ty}")));
         }
         self.expr(e)
     }
@@ -257,7 +260,7 @@ impl Compiler<'_, '_> {
         if ty.is_float() != self.context.env.pool.ty(b).scalar.is_float() {
             return Err(self.context.unsupported("operands of different types"));
         }
-        if matches!(ty, ScalarType::Index | ScalarType::I64) {
+        if ty == ScalarType::Index {
             let (x, y) = (self.expr(a)?, self.expr(b)?);
             if let Some(v) = self.affine(op, x, y) {
                 return Ok(v);
@@ -300,9 +303,9 @@ impl Compiler<'_, '_> {
     fn scalar_op(&mut self, op: BinOp, a: Scalar, b: Scalar) -> Scalar {
         let (ka, kb) = (self.known.get(&a.0).copied(), self.known.get(&b.0).copied());
         let folded = match (op, ka, kb) {
-            (BinOp::Add, Some(x), Some(y)) => Some(x.wrapping_add(y)),
-            (BinOp::Sub, Some(x), Some(y)) => Some(x.wrapping_sub(y)),
-            (BinOp::Mul, Some(x), Some(y)) => Some(x.wrapping_mul(y)),
+            (BinOp::Add, Some(x), Some(y)) => x.checked_add(y),
+            (BinOp::Sub, Some(x), Some(y)) => x.checked_sub(y),
+            (BinOp::Mul, Some(x), Some(y)) => x.checked_mul(y),
             (BinOp::FloorDiv, Some(x), Some(y)) => Some(floor_div(x, y)),
             (BinOp::Mod, Some(x), Some(y)) => Some(floor_mod(x, y)),
             _ => None,

@@ -10,6 +10,7 @@ use crate::interp::functions::{Functions, leading_args};
 use crate::interp::grid::Shadow;
 use crate::interp::levels::{LevelExtent, Levels};
 use crate::interp::{Batch, Data, Options};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Which size of a tensor's dimensions is meant.
@@ -29,6 +30,8 @@ pub(crate) struct Context<'a> {
     pub stage: Stage,
     /// In a grid: who accessed what since the last barrier.
     pub shadow: Option<Mutex<Shadow>>,
+    /// Whether an index left 64 bits somewhere.
+    pub overflow: AtomicBool,
     used: usize,
     cap: usize,
 }
@@ -45,7 +48,7 @@ impl<'a> Context<'a> {
             }
         }
         let functions = Functions::new(env.ufs.len());
-        Ok(Self { env, batch, functions, stage, shadow: None, used: 0, cap: options.max_bytes })
+        Ok(Self { env, batch, functions, stage, shadow: None, overflow: AtomicBool::new(false), used: 0, cap: options.max_bytes })
     }
 
     pub fn unsupported(&self, what: impl Into<String>) -> InterpError {
@@ -238,10 +241,13 @@ impl<'a> Context<'a> {
             usage: Use::Output,
             name: self.tensor_name(t),
             index: levels.index_of(at as i64),
-            origin: None,
+            origin: self.overflow.load(Ordering::Relaxed).then(|| OUTSIDE.to_owned()),
         }
     }
 }
+
+/// Where an undefined value comes from that was an index.
+pub(crate) const OUTSIDE: &str = "an index outside 64 bits";
 
 /// Bytes of a tensor and its tables.
 pub(crate) fn held_bytes(levels: &Levels) -> usize {

@@ -51,7 +51,7 @@ impl fmt::Display for Use {
 }
 
 fn origin_note(origin: &Option<String>) -> String {
-    origin.as_ref().map_or_else(String::new, |o| format!(" (last undefined element read: {o})"))
+    origin.as_ref().map_or_else(String::new, |o| format!(" (undefined last: {o})"))
 }
 
 /// Why an interpreter stopped. The first group is about the batch, the second about the program.
@@ -125,7 +125,7 @@ pub enum InterpError {
         /// Whether it was a write.
         write: bool,
     },
-    /// An undefined value (padding, or an element never written) decided something.
+    /// An undefined value (padding, an element never written, or an index outside 64 bits) decided something.
     #[error("{stage} stage: undefined value used as {usage} of `{name}` at {index:?}{}", origin_note(origin))]
     Undefined {
         /// Where it happened.
@@ -136,7 +136,8 @@ pub enum InterpError {
         name: String,
         /// The index, as far as known.
         index: Vec<i64>,
-        /// The undefined element that was read last, if any.
+        /// What came to be undefined last, if it is known: an element that was read, or index arithmetic that left
+        /// 64 bits.
         origin: Option<String>,
     },
     /// A prelude table does not hold what its definition says.

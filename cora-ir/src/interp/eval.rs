@@ -55,7 +55,7 @@ impl Scalars<'_> {
         InterpError::Unsupported { stage: self.stage, what: what.into() }
     }
 
-    /// The value, or nothing where it is undefined.
+    /// The value, or nothing where it is undefined: an element that was never written, an index outside 64 bits.
     pub fn value(&self, e: ExprId, args: &[i64], vars: &Bindings) -> Result<Option<Value>, InterpError> {
         let pool = &self.env.pool;
         let ty = pool.ty(e).scalar;
@@ -79,9 +79,9 @@ impl Scalars<'_> {
                 let Some(actuals) = self.ints(actuals, args, vars)? else { return Ok(None) };
                 self.functions.get(*f, &actuals).map(Value::I)
             }
-            Expr::Un(op, a) => self.value(*a, args, vars)?.map(|a| match a {
-                Value::F(x) => Value::F(ops::un_f(*op, x)),
-                Value::I(x) => Value::I(ops::un_i(*op, ty, x)),
+            Expr::Un(op, a) => self.value(*a, args, vars)?.and_then(|a| match a {
+                Value::F(x) => Some(Value::F(ops::un_f(*op, x))),
+                Value::I(x) => ops::checked_un_i(*op, ty, x).map(Value::I),
             }),
             Expr::Bin(op, a, b) => self.binary(*op, *a, *b, args, vars)?,
             Expr::Select(c, a, b) => {
@@ -141,11 +141,11 @@ impl Scalars<'_> {
             _ => {}
         }
         let (Some(x), Some(y)) = (x, y) else { return Ok(None) };
-        Ok(Some(match (ty.is_float(), op.is_comparison()) {
-            (true, true) => Value::I(ops::cmp_f(op, x.float(), y.float()).into()),
-            (true, false) => Value::F(ops::bin_f(op, x.float(), y.float())),
-            (false, _) => Value::I(ops::bin_i(op, ty, x.int(), y.int())),
-        }))
+        Ok(match (ty.is_float(), op.is_comparison()) {
+            (true, true) => Some(Value::I(ops::cmp_f(op, x.float(), y.float()).into())),
+            (true, false) => Some(Value::F(ops::bin_f(op, x.float(), y.float()))),
+            (false, _) => ops::checked_i(op, ty, x.int(), y.int()).map(Value::I),
+        })
     }
 
     fn out_of_bounds(&self, tensor: TensorId, index: &[i64]) -> InterpError {

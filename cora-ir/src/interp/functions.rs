@@ -215,7 +215,7 @@ pub(crate) fn tabulate(
                 index[last] = x;
                 // A row of padding has no extent: it is empty, as in compiled code.
                 let term = body(&index)?.unwrap_or(0);
-                sum = sum.map(|s| s.wrapping_add(term));
+                sum = sum.and_then(|s| s.checked_add(term));
             }
         }
         Ok(())

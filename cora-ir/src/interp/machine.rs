@@ -5,7 +5,7 @@ use crate::ids::{TensorId, VarId};
 use crate::interp::access::next_run;
 use crate::interp::banks::Site;
 use crate::interp::buffer::{Held, Memory};
-use crate::interp::context::{Context, Size, held_bytes};
+use crate::interp::context::{Context, OUTSIDE, Size, held_bytes};
 use crate::interp::contract::Factor;
 use crate::interp::error::{InterpError, Use};
 use crate::interp::eval::{greatest_not_above, table_row};
@@ -15,6 +15,7 @@ use crate::interp::regs::{Fault, Regs, Src, Und};
 use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 /// Which iterations of the outermost loop to run.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +47,10 @@ pub(crate) fn execute<'m, 'd>(
     outer: Outer<'m>,
 ) -> Result<(), InterpError> {
     let regs = Regs::new(program);
-    Machine { context, memory, regs, outer, origin: None, args: Vec::new(), iteration: 0 }.run(&program.steps)
+    let mut machine = Machine { context, memory, regs, outer, origin: None, args: Vec::new(), iteration: 0 };
+    let done = machine.run(&program.steps);
+    context.overflow.fetch_or(machine.regs.overflow, Ordering::Relaxed);
+    done
 }
 
 impl<'m> Machine<'m, '_> {
@@ -367,6 +371,7 @@ impl<'m> Machine<'m, '_> {
             Ok(Some(lane)) => {
                 let index: Vec<i64> = access.index.iter().map(|&o| self.regs.int_at(o, lane)).collect();
                 self.origin = held.levels.position(&index).map(|at| (access.tensor, at));
+                self.regs.overflow = false;
                 Ok(())
             }
             Err(f) => Err(self.fault(f, access.tensor, false)),
@@ -458,10 +463,12 @@ impl<'m> Machine<'m, '_> {
 
     fn undefined(&self, usage: Use, at: Option<TensorId>, index: Vec<i64>) -> InterpError {
         let name = at.map_or_else(|| "a statement".to_owned(), |t| self.context.tensor_name(t));
-        let origin = self.origin.and_then(|(t, at)| {
+        let read = || {
+            let (t, at) = self.origin?;
             let held = self.memory.get(t)?;
             Some(format!("{}{:?}", self.context.tensor_name(t), held.levels.index_of(at)))
-        });
+        };
+        let origin = if self.regs.overflow { Some(OUTSIDE.to_owned()) } else { read() };
         InterpError::Undefined { stage: self.context.stage, usage, name, index, origin }
     }
 }

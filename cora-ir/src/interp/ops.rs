@@ -82,6 +82,25 @@ pub(crate) fn bin_i(op: BinOp, ty: ScalarType, a: i64, b: i64) -> i64 {
     }
 }
 
+/// [`bin_i`], or nothing where the result of an index expression leaves 64 bits: it stands for a mathematical integer.
+#[inline]
+pub(crate) fn checked_i(op: BinOp, ty: ScalarType, a: i64, b: i64) -> Option<i64> {
+    match op {
+        BinOp::Add if ty == ScalarType::Index => a.checked_add(b),
+        BinOp::Sub if ty == ScalarType::Index => a.checked_sub(b),
+        BinOp::Mul if ty == ScalarType::Index => a.checked_mul(b),
+        BinOp::Div | BinOp::FloorDiv if ty == ScalarType::Index && a == i64::MIN && b == -1 => None,
+        _ => Some(bin_i(op, ty, a, b)),
+    }
+}
+
+/// [`un_i`], or nothing where the result of an index expression leaves 64 bits.
+#[inline]
+pub(crate) fn checked_un_i(op: UnOp, ty: ScalarType, a: i64) -> Option<i64> {
+    let outside = ty == ScalarType::Index && a == i64::MIN && matches!(op, UnOp::Neg | UnOp::Abs);
+    (!outside).then(|| un_i(op, ty, a))
+}
+
 /// A unary operator on floats.
 pub(crate) fn un_f(op: UnOp, a: f64) -> f64 {
     match op {

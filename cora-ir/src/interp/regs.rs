@@ -116,6 +116,12 @@ impl<T: Copy + Default> File<T> {
     }
 }
 
+/// `base + lane * stride`, unless it leaves 64 bits.
+#[inline]
+pub(crate) fn lane_of(base: i64, stride: i64, lane: usize) -> Option<i64> {
+    stride.checked_mul(lane as i64)?.checked_add(base)
+}
+
 /// All registers of one engine run.
 #[derive(Debug)]
 pub(crate) struct Regs {
@@ -125,6 +131,8 @@ pub(crate) struct Regs {
     pub n: usize,
     /// Addresses of the lanes, where they are not regular.
     pub addr: Vec<i64>,
+    /// Whether an index left 64 bits since an undefined element was last read.
+    pub overflow: bool,
 }
 
 /// Where an access's elements are.
@@ -173,7 +181,7 @@ impl Regs {
     pub fn new(p: &Program) -> Self {
         let f = File::new(&p.floats, p.float_vectors);
         let i = File::new(&p.ints, p.int_vectors);
-        Self { f, i, n: 1, addr: vec![0; LANES] }
+        Self { f, i, n: 1, addr: vec![0; LANES], overflow: false }
     }
 
     #[inline]
@@ -198,7 +206,11 @@ impl Regs {
         match o {
             Opd::S(r) => self.i.sund[r as usize],
             Opd::V(r) => self.i.vund[r as usize].at(lane),
-            Opd::A { base, stride } => self.i.sund[base as usize] || self.i.sund[stride as usize],
+            Opd::A { base, stride } => {
+                let (base, stride) = (base as usize, stride as usize);
+                let i = &self.i;
+                i.sund[base] || i.sund[stride] || lane_of(i.s[base], i.s[stride], lane).is_none()
+            }
         }
     }
 

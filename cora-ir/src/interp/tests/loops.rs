@@ -316,3 +316,45 @@ fn a_loop_that_reads_what_it_writes_runs_in_order() {
     m.body.insert(0, start);
     assert_eq!(values(&run(&m, &Batch::default()).unwrap(), p), (1..=400).map(f64::from).collect::<Vec<_>>());
 }
+
+/// An index stands for a mathematical integer: one outside 64 bits has no value, which matters where it is used.
+#[test]
+fn indices_outside_64_bits_have_no_value() {
+    let module = |rows: &str, value: &str| {
+        let text = format!(
+            "loop.module @m {{
+               param N in 0..=10
+               tensor @Y[i: N] : i32 output
+               for %i in 0..N stage @Y {{
+                 for %j in 0..{rows} stage @Y {{
+                   block @Y compute {{ spatial %x < N = %i + %j @Y[%x] = {value} }}
+                 }}
+               }}
+             }}"
+        );
+        crate::text::parse_loops(&text).unwrap_or_else(|d| panic!("{d}"))
+    };
+    let y = |m: &LoopModule| m.env.tensor_named("Y").unwrap();
+    for (value, want) in [
+        // Not chosen where it has no value.
+        ("i32(select(%x < 2, %x * 9223372036854775807, 7) % 5)", [0.0, 2.0, 2.0, 2.0, 2.0]),
+        ("i32(select(2 <= %x, 3, (%x + 1) // (%x - 1)))", [-1.0, 0.0, 3.0, 3.0, 3.0]),
+    ] {
+        let m = module("1", value);
+        let got = run(&m, &batch(&[5], &[], &[])).unwrap_or_else(|e| panic!("{value}: {e}"));
+        assert_eq!(values(&got, y(&m)), want, "{value}");
+    }
+    for (rows, value, usage) in [
+        ("1", "i32(%x * 9223372036854775807 % 5)", Use::Output),
+        ("1", "i32((0 - 2 - %x * 9223372036854775807) % 5)", Use::Output),
+        ("1 + (%i + 1) * 4611686018427387904 // 4611686018427387904 // 9", "1:i32", Use::Extent),
+    ] {
+        let m = module(rows, value);
+        let error = run(&m, &batch(&[5], &[], &[])).unwrap_err();
+        assert!(
+            matches!(&error, InterpError::Undefined { usage: u, origin: Some(o), .. }
+                if *u == usage && o == "an index outside 64 bits"),
+            "{value}: {error}"
+        );
+    }
+}
