@@ -5,7 +5,7 @@
 //! validation. Extents need no proof: validation evaluates them, and refuses what does not fit.
 
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ScalarType, UfDef, UnOp};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Least and greatest value, both inclusive; ends of 64-bit operands never overflow it but in products
 /// of values that are refused already.
@@ -13,13 +13,59 @@ type Range = (i128, i128);
 
 const WORD: Range = (i64::MIN as i128, i64::MAX as i128);
 
-/// The first index expression below `value` that can be outside 64 bits, and its range.
+/// The first index expression below `value` that can be outside 64 bits where its value matters, and its range.
+///
+/// It does not matter in an arm of `select` that is not chosen, nor under a guard that does not hold: code computes
+/// it there as well, and drops it.
 pub(super) fn too_wide(env: &Env, value: ExprId) -> Option<(ExprId, Range)> {
-    let mut ranges = Ranges { env, memo: FxHashMap::default() };
-    let mut nodes = Vec::new();
-    env.pool.walk(value, &mut |id, _| nodes.push(id));
-    let index = nodes.into_iter().filter(|&e| env.pool.ty(e).scalar == ScalarType::Index);
-    index.map(|e| (e, ranges.of(e))).find(|(_, (lo, hi))| *lo < WORD.0 || *hi > WORD.1)
+    Search { ranges: Ranges { env, held: Vec::new(), memo: FxHashMap::default() }, seen: FxHashSet::default() }.below(value)
+}
+
+/// Looks at every expression below one, under the conditions on the way there.
+struct Search<'a> {
+    ranges: Ranges<'a>,
+    /// What was looked at under the conditions that hold now.
+    seen: FxHashSet<ExprId>,
+}
+
+impl Search<'_> {
+    fn below(&mut self, e: ExprId) -> Option<(ExprId, Range)> {
+        if !self.seen.insert(e) {
+            return None;
+        }
+        let pool = &self.ranges.env.pool;
+        let found = match pool.get(e) {
+            Expr::Select(c, a, b) => {
+                let (c, a, b) = (*c, *a, *b);
+                self.below(c).or_else(|| self.under(c, true, &[a])).or_else(|| self.under(c, false, &[b]))
+            }
+            Expr::Load { index, guard: Some((c, other)), .. } => {
+                let (c, other, index) = (*c, *other, index.clone());
+                self.below(c).or_else(|| self.under(c, true, &index)).or_else(|| self.under(c, false, &[other]))
+            }
+            _ => pool.children(e).into_iter().find_map(|k| self.below(k)),
+        };
+        found.or_else(|| {
+            let index = self.ranges.env.pool.ty(e).scalar == ScalarType::Index;
+            let range = if index { self.ranges.of(e) } else { (0, 0) };
+            (range.0 < WORD.0 || range.1 > WORD.1).then_some((e, range))
+        })
+    }
+
+    /// Below all of `es`, where `cond` has that value.
+    fn under(&mut self, cond: ExprId, value: bool, es: &[ExprId]) -> Option<(ExprId, Range)> {
+        let known = self.ranges.held.len();
+        self.ranges.hold(cond, value);
+        if self.ranges.held.len() == known {
+            return es.iter().find_map(|&e| self.below(e));
+        }
+        let memo = std::mem::take(&mut self.ranges.memo);
+        let seen = std::mem::take(&mut self.seen);
+        let found = es.iter().find_map(|&e| self.below(e));
+        self.ranges.held.truncate(known);
+        (self.ranges.memo, self.seen) = (memo, seen);
+        found
+    }
 }
 
 /// Why operator `stage` is refused.
@@ -33,15 +79,50 @@ pub(super) fn refusal(env: &Env, stage: &str, (e, (lo, hi)): (ExprId, Range)) ->
 
 struct Ranges<'a> {
     env: &'a Env,
+    /// What conditions say of expressions here.
+    held: Vec<(ExprId, Range)>,
     memo: FxHashMap<ExprId, Range>,
 }
 
 impl Ranges<'_> {
+    /// Takes what `cond` having that value says of the ranges of its operands.
+    fn hold(&mut self, cond: ExprId, value: bool) {
+        match (self.env.pool.get(cond).clone(), value) {
+            (Expr::Un(UnOp::Not, a), _) => self.hold(a, !value),
+            (Expr::Bin(BinOp::And, a, b), true) | (Expr::Bin(BinOp::Or, a, b), false) => {
+                self.hold(a, value);
+                self.hold(b, value);
+            }
+            (Expr::Bin(BinOp::Eq, a, b), true) | (Expr::Bin(BinOp::Ne, a, b), false) => {
+                self.at_most(a, b, 0);
+                self.at_most(b, a, 0);
+            }
+            (Expr::Bin(BinOp::Lt, a, b), true) | (Expr::Bin(BinOp::Le, b, a), false) => self.at_most(a, b, 1),
+            (Expr::Bin(BinOp::Le, a, b), true) | (Expr::Bin(BinOp::Lt, b, a), false) => self.at_most(a, b, 0),
+            _ => {}
+        }
+    }
+
+    /// `a + less <= b` holds.
+    fn at_most(&mut self, a: ExprId, b: ExprId, less: i128) {
+        if self.env.pool.ty(a).scalar != ScalarType::Index {
+            return;
+        }
+        let (x, y) = (self.operand(a), self.operand(b));
+        self.held.push((a, (WORD.0, y.1 - less)));
+        self.held.push((b, (x.0 + less, WORD.1)));
+        self.memo.clear();
+    }
+
     fn of(&mut self, e: ExprId) -> Range {
         if let Some(&r) = self.memo.get(&e) {
             return r;
         }
-        let r = self.node(e);
+        let mut r = self.node(e);
+        // Where the conditions contradict each other nothing is computed; then any end is right.
+        for (_, (lo, hi)) in self.held.iter().filter(|h| h.0 == e) {
+            r = (r.0.max(*lo).min(r.1), r.1.min(*hi).max(r.0));
+        }
         self.memo.insert(e, r);
         r
     }
