@@ -37,6 +37,8 @@ pub use render::render;
 
 pub use cora_ir::{Diagnostic, Graph};
 
+use cora_ir::schedule::Span;
+
 /// The op graph of a `.cora` program called `name`; `consts` override its `const` declarations.
 ///
 /// Every mistake that can be found is reported, in the order of the text.
@@ -58,6 +60,9 @@ pub fn parse_with_warnings(
         Err(more) if !diags.is_empty() => diags.extend(more.into_iter().filter(|d| d.code != "E0218")),
         Err(more) => diags = more,
     }
+    // A text that says nothing has a beginning all the same.
+    let nowhere = |d: &&mut Diagnostic| d.code == "E0218" && d.span.is_none();
+    diags.iter_mut().filter(nowhere).for_each(|d| d.span = Some(Span { start: 0, end: text.len().min(1) }));
     diags.sort_by_key(|d| d.span.map_or((0, 0), |s| (s.start, s.end)));
     Err(diags)
 }

@@ -74,6 +74,11 @@ impl Binding {
         Self::Virtual,
     ];
 
+    /// Whether iterations become threads of one block.
+    pub fn is_thread(self) -> bool {
+        matches!(self, Self::Warp) || matches!(self, Self::Axis(a) if a.is_thread())
+    }
+
     /// The name in text.
     pub fn name(self) -> &'static str {
         match self {

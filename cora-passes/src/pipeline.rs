@@ -4,7 +4,7 @@ use crate::lower::Simplifier;
 use crate::manager::{BACK_END, Invocation, PassContext, Report, run_pipeline};
 use crate::program::Program;
 use crate::schedule::apply_step;
-use cora_ir::schedule::{Schedule, Step};
+use cora_ir::schedule::{Schedule, Step, StepKind};
 use cora_ir::storage::StorageModule;
 use cora_ir::text::print_step;
 use cora_ir::{Diagnostic, Graph};
@@ -74,7 +74,12 @@ fn at_step(d: Diagnostic, steps: &[Step]) -> Diagnostic {
         let words: Vec<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
         named.iter().any(|name| name.iter().all(|part| words.contains(part)))
     };
-    match steps.iter().rev().find(speaks).map(|s| s.span).filter(|s| s.end > s.start) {
+    // Too many threads are the doing of those who bind them, wherever the kernel has its name from.
+    let threads = d.code == "E0497";
+    let binds = |step: &&Step| !threads || matches!(step.kind, StepKind::Bind { to, .. } if to.is_thread());
+    let last = || steps.iter().rev().filter(binds);
+    let found = last().find(speaks).or_else(|| if threads { last().next() } else { None });
+    match found.map(|s| s.span).filter(|s| s.end > s.start) {
         Some(span) => d.at(span),
         None => d,
     }

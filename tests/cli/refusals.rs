@@ -22,8 +22,7 @@ fn check(folder: &str, with_place: bool, least: usize) {
         if !ran.stderr.contains(" = help: ") {
             wrong.push(format!("{shown} has no hint: {}", ran.stderr));
         }
-        // What shows at lowering only is not one step's fault.
-        if with_place && !code.starts_with("E049") && !ran.stderr.contains(&format!("--> {shown}:")) {
+        if with_place && !ran.stderr.contains(&format!("--> {shown}:")) {
             wrong.push(format!("{shown} names no place: {}", ran.stderr));
         }
         wrong.extend(compare(&path.with_extension("expected"), &ran.stderr));

@@ -248,8 +248,12 @@ impl<'a> Elab<'a> {
             }
         }
         if !any && self.diags.is_empty() && self.program.broken.is_empty() {
+            // The last operator is the likeliest result; without any, the last thing that is said.
+            let ops = || program.items.iter().filter(|i| matches!(i.kind, ItemKind::Op(_)));
+            let last = ops().next_back().or(program.items.last());
+            self.origin = last.and_then(|i| i.origin.clone());
             let d = Diagnostic::new("E0218", "the program has no output").hint("add `output T` for each result T");
-            self.diags.push(d);
+            self.report(last.map_or_else(Span::default, |i| i.span), d);
         }
     }
 
