@@ -17,15 +17,16 @@ use super::sign::never_negative;
 use cora_ir::affine::{build, poly};
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
-use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, ExprPool, ScalarType, VarId};
-use rustc_hash::FxHashMap;
+use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, ExprPool, ScalarType, TensorId, VarId};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Removes vector and unrolled loops from every kernel.
 pub fn vectorize_and_unroll(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
     let env = &mut m.env;
+    let tables: FxHashSet<TensorId> = m.tables.iter().map(|t| t.tensor).collect();
     for k in &mut m.kernels {
         let body = std::mem::take(&mut k.body);
-        k.body = lower(env, body, &mut Around { loops: Vec::new(), simplifier });
+        k.body = lower(env, body, &mut Around { loops: Vec::new(), tables: &tables, simplifier });
     }
 }
 
@@ -33,6 +34,8 @@ pub fn vectorize_and_unroll(m: &mut StorageModule, simplifier: &mut dyn Simplifi
 struct Around<'a> {
     /// Variables of loops and their extents.
     loops: Vec<(VarId, ExprId)>,
+    /// Their reads may be moved, so that their positions stay as they are.
+    tables: &'a FxHashSet<TensorId>,
     simplifier: &'a mut dyn Simplifier,
 }
 
@@ -117,7 +120,8 @@ fn unroll(env: &mut Env, var: VarId, extent: ExprId, body: Vec<Stmt>, around: &m
     for i in 0..count {
         let value = env.pool.int(i);
         let map: FxHashMap<VarId, ExprId> = [(var, value)].into_iter().collect();
-        let copy: Vec<Stmt> = body.iter().map(|s| substitute(env, s, &map)).collect();
+        let mut copy: Vec<Stmt> = body.iter().map(|s| substitute(env, s, &map)).collect();
+        decide(env, &mut copy, around);
         let copy = lower(env, copy, around);
         let cond = env.pool.lt(value, extent);
         if exact || env.pool.as_bool(cond) == Some(true) || (i == 0 && around.runs(env, extent)) {
@@ -126,6 +130,52 @@ fn unroll(env: &mut Env, var: VarId, extent: ExprId, body: Vec<Stmt>, around: &m
             out.push(Stmt::If { cond, then: copy, other: Vec::new() });
         }
     }
+}
+
+/// Clamped positions of a copy are often plain: `min(0, n - 12*o - 1)` is 0 wherever the loop of `o` runs.
+fn decide(env: &mut Env, body: &mut [Stmt], around: &mut Around<'_>) {
+    let mut memo = FxHashMap::default();
+    for s in body {
+        match s {
+            Stmt::For { body, .. } => decide(env, body, around),
+            Stmt::If { then, other, .. } => {
+                decide(env, then, around);
+                decide(env, other, around);
+            }
+            Stmt::Store { index, value, .. } => {
+                for e in [index, value] {
+                    *e = decided(env, *e, around, &mut memo);
+                }
+            }
+            Stmt::Let { .. } | Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
+        }
+    }
+}
+
+/// `e` with every minimum and maximum of positions that the loops around decide as that operand. What reads a table
+/// stays: its guard is for where it may be moved to.
+fn decided(env: &mut Env, e: ExprId, around: &mut Around<'_>, memo: &mut FxHashMap<ExprId, ExprId>) -> ExprId {
+    if let Some(&done) = memo.get(&e) {
+        return done;
+    }
+    let scalar = env.pool.ty(e) == cora_ir::Type::scalar(ScalarType::Index);
+    let out = match *env.pool.get(e) {
+        Expr::Load { tensor, .. } if around.tables.contains(&tensor) => e,
+        Expr::Search { .. } => e,
+        Expr::Bin(BinOp::Min | BinOp::Max, ..) if scalar => {
+            let reads = |n: &Expr| matches!(n, Expr::Load { .. } | Expr::Search { .. } | Expr::Call(..));
+            if env.pool.any(e, &mut |n| reads(n)) { e } else { around.simplifier.simplify(env, &around.loops, e) }
+        }
+        _ => {
+            let kids = env.pool.children(e);
+            let new: Vec<ExprId> = kids.iter().map(|&k| decided(env, k, around, memo)).collect();
+            let same = kids.iter().eq(&new);
+            let rebuilt = if same { e } else { env.pool.with_children(e, &new) };
+            if same || !scalar { rebuilt } else { cora_ir::affine::normalize(&mut env.pool, rebuilt) }
+        }
+    };
+    memo.insert(e, out);
+    out
 }
 
 /// Replaces variables; loops and lets below get fresh variables, so copies stay independent.

@@ -7,6 +7,7 @@
 use super::context::Cx;
 use super::linear::{Bound, Linear, by_atom};
 use cora_ir::affine::{self, Poly};
+use cora_ir::expr::{floor_div, floor_mod};
 use cora_ir::{BinOp, Expr, ExprId, ScalarType, UfDef, UfId};
 
 fn exact(bound: Poly) -> Bound {
@@ -152,14 +153,19 @@ impl Linear<'_, '_> {
         }
     }
 
-    /// `x // c <= y // c` where `x <= y` and `c > 0`, for other quotients in `p`.
+    /// `x // c <= y // c` where `x <= y` and `c > 0`, for other quotients in `p`; and what quotients by multiples of
+    /// each other say.
     fn other_quotients(&mut self, atom: ExprId, p: &Poly, upper: bool, depth: u32, out: &mut Vec<Bound>) {
         let Expr::Bin(BinOp::FloorDiv, x, c) = *self.cx.env.pool.get(atom) else { return };
         let mut others: Vec<ExprId> = p.terms.keys().flatten().copied().filter(|&o| o != atom).collect();
         others.dedup();
         for other in others {
             let Expr::Bin(BinOp::FloorDiv, y, d) = *self.cx.env.pool.get(other) else { continue };
-            if c != d || !self.cx.bounds(c).at_least(1) {
+            if c != d {
+                out.extend(self.multiple_quotients((x, c), (y, d), other, upper));
+                continue;
+            }
+            if !self.cx.bounds(c).at_least(1) {
                 continue;
             }
             let (px, py) = (self.cx.poly(x), self.cx.poly(y));
@@ -168,6 +174,36 @@ impl Linear<'_, '_> {
                 out.push(exact(Poly::atom(other)));
             }
         }
+    }
+
+    /// A bound of `x // c` by `y // d`, where `y - x` is a constant g and one of the constants c and d is a multiple
+    /// of the other: with `d = m*c`, `m * (y // d)` is at most `y // c` and more than `y // c - m`, and `y // c` is between
+    /// `x // c + floor(g / c)` and `x // c + ceil(g / c)`.
+    fn multiple_quotients(
+        &mut self,
+        (x, c): (ExprId, ExprId),
+        (y, d): (ExprId, ExprId),
+        other: ExprId,
+        upper: bool,
+    ) -> Option<Bound> {
+        let constant = |cx: &Cx<'_>, e| cx.env.pool.as_int(e).filter(|&v| v > 0);
+        let (c, d) = (constant(self.cx, c)?, constant(self.cx, d)?);
+        let (px, py) = (self.cx.poly(x), self.cx.poly(y));
+        let gap = py.checked_add_scaled(&px, -1)?.as_constant()?;
+        let ceil = |v: i64, by: i64| floor_div(v, by).checked_add(i64::from(floor_mod(v, by) != 0));
+        let quotient = Poly::atom(other);
+        if d % c == 0 {
+            let m = d / c;
+            let by = if upper { (m - 1).checked_sub(floor_div(gap, c))? } else { ceil(gap, c)?.checked_neg()? };
+            return Poly::constant(by).checked_add_scaled(&quotient, m).map(exact);
+        }
+        if c % d == 0 {
+            // The same with the roles exchanged: m * (x // c) by y // d.
+            let (m, gap) = (c / d, gap.checked_neg()?);
+            let by = if upper { ceil(gap, d)? } else { floor_div(gap, d).checked_sub(m - 1)? };
+            return Some(Bound { factor: m, bound: self.cx.plus(&quotient, by)? });
+        }
+        None
     }
 
     fn remainder_bounds(&mut self, x: ExprId, c: ExprId, upper: bool, out: &mut Vec<Bound>) {

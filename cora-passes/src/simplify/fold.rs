@@ -127,6 +127,12 @@ impl Cx<'_> {
             let dc = self.env.pool.int(dc);
             return Some(self.env.pool.floor_div(y, dc));
         }
+        if let Some(one) = self.divided_twice(a, c) {
+            return Some(one);
+        }
+        if self.is_half_known(x, c) && self.within(a, b) {
+            return Some(self.env.pool.int(0));
+        }
         let (g, high, _) = self.split_common(a, c)?;
         let q = self.env.pool.int(c / g);
         let high = self.build(&high);
@@ -154,12 +160,37 @@ impl Cx<'_> {
         {
             return Some(self.env.pool.modulo(y, b));
         }
+        if self.is_half_known(x, c) && self.within(a, b) {
+            return Some(a);
+        }
         let (g, high, low) = self.split_common(a, c)?;
         let (q, g) = (self.env.pool.int(c / g), self.env.pool.int(g));
         let (high, low) = (self.build(&high), self.build(&low));
         let m = self.env.pool.modulo(high, q);
         let m = self.env.pool.mul(m, g);
         Some(self.env.pool.add(m, low))
+    }
+
+    /// Whether constants show one of `0 <= a < c` and contradict neither, so that the other is worth a proof: the
+    /// lesser of a position and of the last one, say.
+    fn is_half_known(&self, a: Interval, c: i64) -> bool {
+        let possible = a.lo.is_none_or(|l| l < c) && a.hi.is_none_or(|h| h >= 0);
+        possible && (a.at_least(0) || a.at_most(c - 1))
+    }
+
+    /// `(x // d + k) // c = (x + k*d) // (d*c)` for constants.
+    fn divided_twice(&mut self, a: ExprId, c: i64) -> Option<ExprId> {
+        let p = self.poly(a);
+        let mut atoms = p.terms.iter().filter(|(m, _)| !m.is_empty());
+        let (Some((m, &1)), None) = (atoms.next(), atoms.next()) else { return None };
+        let [atom] = m.as_slice() else { return None };
+        let Expr::Bin(BinOp::FloorDiv, x, d) = *self.env.pool.get(*atom) else { return None };
+        let d = self.env.pool.as_int(d).filter(|&d| d > 0)?;
+        let k = p.terms.get(&Vec::new()).copied().unwrap_or(0).checked_mul(d)?;
+        let shifted = self.poly(x).checked_add_scaled(&Poly::constant(k), 1)?;
+        let shifted = self.build(&shifted);
+        let by = self.env.pool.int(d.checked_mul(c)?);
+        Some(self.env.pool.floor_div(shifted, by))
     }
 
     /// `(g, y, r)` with `a = g*y + r`, `0 <= r < g`, and `g > 1` a divisor of c.

@@ -39,6 +39,11 @@ const FALSE_RULES: &[Rule] = &[
         "(* (// (+ ?x ?a) ?c) ?c)",
         &["(< 0 ?c)", "(<= (- ?c 2) ?a)"],
     ),
+    wrong("mod-common-factor of any sign", "(% (* ?x ?g) (* ?k ?g))", "(% ?x ?k)", &["(< 0 ?g)"]),
+    wrong("div-common-factor of factors that may be 0", "(// (* ?x ?g) (* ?k ?g))", "(// ?x ?k)", &[]),
+    wrong("mod-of-min of any quotients", "(min (% ?x ?c) (% ?y ?c))", "(% (min ?x ?y) ?c)", &["(< 0 ?c)"]),
+    wrong("mod-of-min-small, one of them negative", "(% (min ?x ?y) ?c)", "(min ?x ?y)", &["(<= 0 ?x)", "(< ?x ?c)"]),
+    wrong("div-of-max-small, one of them large", "(// (max ?x ?y) ?c)", "0", &["(<= 0 ?x)", "(<= 0 ?y)", "(< ?x ?c)"]),
     // Order.
     wrong("min-of-products of any sign", "(min (* ?x ?c) (* ?y ?c))", "(* (min ?x ?y) ?c)", &[]),
     wrong("min-first backwards", "(min ?x ?y)", "?x", &["(<= ?y ?x)"]),

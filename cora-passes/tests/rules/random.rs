@@ -233,3 +233,33 @@ fn proved_conditions_hold() {
     println!("proved {proved}, refuted {refuted}, open {open}");
     assert!(proved > 60 && refuted > 200, "proved {proved}, refuted {refuted}, open {open}");
 }
+
+/// The exact range of `x // c - m * ((x + g) // (m*c))` is found without a solver, in both directions.
+#[test]
+fn quotients_by_multiples() {
+    use cora_passes::simplify::{Stage, Verdict};
+    for (c, m) in [(1, 3), (2, 2), (4, 4), (16, 4), (3, 5)] {
+        for g in [-50, -17, -16, -3, -1, 0, 1, 3, 15, 16, 48, 63] {
+            let mut w = World::new();
+            let (_, x) = w.var("x");
+            let (by, gap, whole, times) = (w.int(c), w.int(g), w.int(c * m), w.int(m));
+            let shifted = w.env.pool.add(x, gap);
+            let (p, q) = (w.env.pool.floor_div(x, by), w.env.pool.floor_div(shifted, whole));
+            let scaled = w.env.pool.mul(q, times);
+            let e = w.env.pool.sub(p, scaled);
+            let value = |x: i64| x.div_euclid(c) - m * (x + g).div_euclid(c * m);
+            let (least, greatest) = (-200..=200).fold((i64::MAX, i64::MIN), |(l, h), x| (l.min(value(x)), h.max(value(x))));
+            let mut verdict = |lo: i64, hi: i64| {
+                let (lo, hi) = (w.int(lo), w.int(hi));
+                let (above, below) = (w.env.pool.le(lo, e), w.env.pool.le(e, hi));
+                [above, below].map(|goal| Prover::new().prove(&mut w.env, &Facts::new(), goal))
+            };
+            for v in verdict(least, greatest) {
+                assert!(matches!(v, Verdict::Proved(Stage::Affine | Stage::Linear)), "{c} {m} {g}: {v:?}");
+            }
+            for v in verdict(least + 1, greatest - 1) {
+                assert!(matches!(v, Verdict::Refuted(..)), "{c} {m} {g}: {v:?}");
+            }
+        }
+    }
+}
