@@ -1,7 +1,8 @@
 //! Lowers calls of uninterpreted functions to reads of prelude tables.
 //!
 //! Only functions that are still called get a table, and each gets one: what simplification made
-//! disappear is never built. A search becomes an inline search in its prefix sum's table.
+//! disappear is never built. A search becomes an inline search in its prefix sum's table. A prefix sum
+//! that is a stretch of another one is read there (`shifted`).
 //!
 //! A read is valid wherever the loops around it run, whether or not a condition there holds, so it
 //! may be hoisted: arguments that are not proved to be in the function's domain by the loops that
@@ -13,6 +14,7 @@
 use super::Simplifier;
 use super::declared::bounds_of;
 use super::layout::{Layout, sizes};
+use super::shifted::{self, Shifted};
 use super::sign::{inside, never_negative};
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule, Table};
@@ -21,8 +23,10 @@ use rustc_hash::FxHashMap;
 
 /// Replaces every call in `m` by a table read, and makes the tables.
 pub fn lower_functions(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
+    let shifted = shifted::find(m, simplifier);
     let mut cx = Functions {
         env: std::mem::take(&mut m.env),
+        shifted,
         simplifier,
         tables: Vec::new(),
         memo: FxHashMap::default(),
@@ -60,6 +64,8 @@ pub fn lower_functions(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
 
 struct Functions<'a> {
     env: Env,
+    /// Prefix sums without a table of their own.
+    shifted: FxHashMap<UfId, Shifted>,
     simplifier: &'a mut dyn Simplifier,
     tables: Vec<Table>,
     memo: FxHashMap<ExprId, ExprId>,
@@ -131,7 +137,16 @@ impl Functions<'_> {
         out
     }
 
+    /// Every call in `e`.
     fn lower(&mut self, e: ExprId) -> ExprId {
+        let by_another = !self.shifted.is_empty()
+            && self.env.pool.any(e, &mut |n| matches!(n, Expr::Call(f, _) if self.shifted.contains_key(f)));
+        let out = self.lower_calls(e);
+        // Where a stretch begins cancels against the offset of its rows.
+        if by_another { cora_ir::affine::normalize(&mut self.env.pool, out) } else { out }
+    }
+
+    fn lower_calls(&mut self, e: ExprId) -> ExprId {
         if let Some(&done) = self.memo.get(&e) {
             return done;
         }
@@ -142,7 +157,7 @@ impl Functions<'_> {
             },
             _ => {
                 let kids = self.env.pool.children(e);
-                let new: Vec<ExprId> = kids.iter().map(|&k| self.lower(k)).collect();
+                let new: Vec<ExprId> = kids.iter().map(|&k| self.lower_calls(k)).collect();
                 self.env.pool.with_children(e, &new)
             }
         };
@@ -153,6 +168,15 @@ impl Functions<'_> {
     /// The entry of `f` for `args` (not lowered yet); 0 beyond the table where they may be outside
     /// the function's domain.
     fn read(&mut self, f: UfId, args: &[ExprId]) -> ExprId {
+        if let Some(first) = self.first_of_stretch(f, args) {
+            let (sum, mut at) = first;
+            let before = self.read(sum, &at);
+            let (Some(last), Some(&x)) = (at.last_mut(), args.last()) else { return before };
+            *last = self.env.pool.add(*last, x);
+            *last = cora_ir::affine::normalize(&mut self.env.pool, *last);
+            let upto = self.read(sum, &at);
+            return self.env.pool.sub(upto, before);
+        }
         let table = self.table(f);
         let at = self.entry(f, args);
         let guard = if self.in_domain(f, args) {
@@ -171,19 +195,36 @@ impl Functions<'_> {
         self.env.pool.cast(ScalarType::Index, v)
     }
 
+    /// The sum whose table holds the values of `f`, if that has none, and its arguments where `f` is 0.
+    fn first_of_stretch(&mut self, f: UfId, args: &[ExprId]) -> Option<(UfId, Vec<ExprId>)> {
+        let Shifted { sum, outer, start } = self.shifted.get(&f)?.clone();
+        let (_, around) = args.split_last()?;
+        let at = outer.into_iter().chain([start]).map(|e| {
+            let e = self.env.pool.instantiate(e, around);
+            cora_ir::affine::normalize(&mut self.env.pool, e)
+        });
+        Some((sum, at.collect()))
+    }
+
     fn search(&mut self, sum: UfId, args: &[ExprId]) -> ExprId {
-        let table = self.table(sum);
         let (&position, outer) = args.split_last().expect("a search has at least one argument");
+        let zero = self.env.pool.int(0);
+        let first: Vec<ExprId> = outer.iter().copied().chain([zero]).collect();
+        // A stretch of another sum is searched where that has it, for what is before it and the position.
+        let stretch = self.first_of_stretch(sum, &first);
+        let (holder, holder_first) = stretch.clone().unwrap_or_else(|| (sum, first.clone()));
+        let table = self.table(holder);
+        let before = stretch.map(|(f, at)| self.read(f, &at));
+        let from_row = |cx: &mut Self, value: ExprId| before.map_or(value, |b| cx.env.pool.add(value, b));
         let mut value = self.lower(position);
         let extent = *self.env.ufs[sum].domain.last().expect("a prefix sum has at least one argument");
         let extent = self.env.pool.instantiate(extent, outer);
         let mut len = self.lower(extent);
-        let zero = self.env.pool.int(0);
-        let first: Vec<ExprId> = outer.iter().copied().chain([zero]).collect();
-        let mut base = self.entry(sum, &first);
+        let mut base = self.entry(holder, &holder_first);
         let total: Vec<ExprId> = outer.iter().copied().chain([extent]).collect();
         let total = self.env.pool.call(sum, total);
         if self.in_domain(sum, &first) && self.inside(position, total) {
+            value = from_row(self, value);
             return self.env.pool.search(table, base, len, value);
         }
         // A search that is moved out of the loop in which its position exists: before the first row is
@@ -193,6 +234,7 @@ impl Functions<'_> {
         if !never_negative(&mut self.env, &ranges, position) {
             value = self.env.pool.max(value, zero);
         }
+        value = from_row(self, value);
         // Where there is no row: an empty one at the beginning of the table, and its index is 0.
         let exists = self.exists(sum, outer);
         let holds = self.env.pool.as_bool(exists) == Some(true);

@@ -13,6 +13,7 @@ pub mod offload;
 pub mod place_barriers;
 pub mod prefetch;
 pub mod shape_blocks;
+mod shifted;
 pub mod sign;
 pub mod stored;
 pub mod threads_outward;
