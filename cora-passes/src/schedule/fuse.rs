@@ -164,35 +164,30 @@ struct FusedSpace {
     extents: Vec<ExprId>,
     /// The enclosing loops' variables.
     outer: Vec<ExprId>,
-    /// The condition under which enclosing loops run: elsewhere the outermost fused loop has no
-    /// iterations.
-    condition: Option<ExprId>,
+    /// Conditions under which enclosing loops run: elsewhere the loop after them has no iterations.
+    conditions: Vec<ExprId>,
 }
 
 impl FusedSpace {
     fn new(env: &mut Env, enclosing: &[(VarId, ExprId)], nest: &[For]) -> Self {
-        let mut needed: Vec<VarId> = nest.iter().flat_map(|l| env.pool.vars_of(l.extent)).collect();
-        let condition = enclosing_condition(env, enclosing, nest);
-        needed.extend(condition.iter().flat_map(|&c| env.pool.vars_of(c)));
-        for (v, extent) in enclosing.iter().rev() {
-            if needed.contains(v) {
-                needed.extend(env.pool.vars_of(*extent));
-            }
-        }
+        let read = needed(env, enclosing, nest.iter().map(|l| l.extent));
+        let masks = enclosing_conditions(env, enclosing, nest, &read);
+        let needed = needed(env, enclosing, nest.iter().map(|l| l.extent).chain(masks.iter().map(|c| c.1)));
         let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
-        let (mut extents, mut outer) = (Vec::new(), Vec::new());
-        let mut outermost = true;
-        let all = enclosing
-            .iter()
-            .filter(|(v, _)| needed.contains(v))
-            .map(|&(v, e)| (v, e, true))
-            .chain(nest.iter().map(|l| (l.var, l.extent, false)));
+        let (mut extents, mut outer, mut conditions) = (Vec::new(), Vec::new(), Vec::new());
+        // What was met on the way in and no loop bears yet.
+        let mut pending: Vec<ExprId> = Vec::new();
+        let all = enclosing.iter().map(|&(v, e)| (v, e, true)).chain(nest.iter().map(|l| (l.var, l.extent, false)));
         for (v, extent, is_outer) in all.collect::<Vec<_>>() {
+            if is_outer && !needed.contains(&v) {
+                pending.extend(masks.iter().filter(|c| c.0 == v).map(|c| c.1));
+                continue;
+            }
             let mut size = extent;
-            if let (Some(c), false, true) = (condition, is_outer, outermost) {
-                let zero = env.pool.int(0);
-                size = env.pool.select(c, extent, zero);
-                outermost = false;
+            if !pending.is_empty() {
+                let (here, zero) = (env.pool.all(std::mem::take(&mut pending)), env.pool.int(0));
+                size = env.pool.select(here, extent, zero);
+                conditions.push(here);
             }
             let over_args = env.pool.substitute(size, &map);
             extents.push(over_args);
@@ -202,30 +197,50 @@ impl FusedSpace {
                 outer.push(env.pool.var(v));
             }
         }
-        Self { extents: sizes(env, &extents), outer, condition }
+        Self { extents: sizes(env, &extents), outer, conditions }
     }
 
     /// `e` where every enclosing condition holds.
     fn inside_conditions(&self, env: &mut Env, e: ExprId) -> ExprId {
-        let Some(c) = self.condition else { return e };
-        let normal = cora_ir::affine::normalize(&mut env.pool, c);
-        env.pool.rewrite(e, &mut |p, x| match *p.get(x) {
-            cora_ir::Expr::Select(cond, then, _) if cond == c || cond == normal => Some(then),
-            _ => None,
+        self.conditions.iter().fold(e, |e, &c| {
+            let normal = cora_ir::affine::normalize(&mut env.pool, c);
+            env.pool.rewrite(e, &mut |p, x| match *p.get(x) {
+                cora_ir::Expr::Select(cond, then, _) if cond == c || cond == normal => Some(then),
+                _ => None,
+            })
         })
     }
 }
 
-/// The tables of a fused space cover all iterations of the enclosing loops; where a loop that is a
-/// condition does not run, functions that the extents call may have no value. Nothing if there is no
-/// such loop.
-fn enclosing_condition(env: &mut Env, enclosing: &[(VarId, ExprId)], nest: &[For]) -> Option<ExprId> {
-    let calls = |e| env.pool.any(e, &mut |n| matches!(n, cora_ir::Expr::Call(..)));
-    // A single loop needs no table.
-    if nest.len() < 2 || !nest.iter().any(|l| calls(l.extent)) {
-        return None;
+/// The variables in `exprs`, and in the extents of enclosing loops that bind such.
+fn needed(env: &Env, enclosing: &[(VarId, ExprId)], exprs: impl Iterator<Item = ExprId>) -> Vec<VarId> {
+    let mut needed: Vec<VarId> = exprs.flat_map(|e| env.pool.vars_of(e)).collect();
+    for (v, extent) in enclosing.iter().rev() {
+        if needed.contains(v) {
+            needed.extend(env.pool.vars_of(*extent));
+        }
     }
-    let conditions: Vec<ExprId> = enclosing.iter().map(|l| l.1).filter(|&e| is_condition(&env.pool, e)).collect();
-    let runs: Vec<ExprId> = conditions.into_iter().map(|e| runs(env, e)).collect();
-    (!runs.is_empty()).then(|| env.pool.all(runs))
+    needed
+}
+
+/// The tables of a fused space cover all iterations of the enclosing loops; where a loop that is a
+/// condition does not run, functions that the extents inside it call may have no value. The conditions of such
+/// loops; none if nothing inside is called. `read` are the variables that the extents of the nest depend on.
+fn enclosing_conditions(
+    env: &mut Env,
+    enclosing: &[(VarId, ExprId)],
+    nest: &[For],
+    read: &[VarId],
+) -> Vec<(VarId, ExprId)> {
+    let first = enclosing.iter().position(|l| is_condition(&env.pool, l.1));
+    // A single loop needs no table.
+    let Some(first) = first.filter(|_| nest.len() > 1) else { return Vec::new() };
+    let around = enclosing[first + 1..].iter().filter(|l| read.contains(&l.0)).map(|l| l.1);
+    let mut inside = around.chain(nest.iter().map(|l| l.extent));
+    if !inside.any(|e| env.pool.any(e, &mut |n| matches!(n, cora_ir::Expr::Call(..)))) {
+        return Vec::new();
+    }
+    let conditions: Vec<(VarId, ExprId)> =
+        enclosing[first..].iter().copied().filter(|l| is_condition(&env.pool, l.1)).collect();
+    conditions.into_iter().map(|(v, e)| (v, runs(env, e))).collect()
 }
