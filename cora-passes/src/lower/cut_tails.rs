@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A condition counts if it is of the form `x < b - a * %o` with positive `a` (or a conjunction, minimum or maximum of
-//! such), so that the iterations where it holds come first. The others stay as they are, in both parts.
+//! such) and reads nothing but tables, so that the iterations where it holds come first. The others stay as they are, in
+//! both parts.
 //!
 //! Requires: no vector or unrolled loops. Ensures: the same statements in the same order. Kernels of a grid stay: what
 //! several threads run has no cheap second loop. Runs after `hoist-loads`, since reads in the tail are valid only where
@@ -27,9 +28,11 @@ const MOST_ENDS: usize = 3;
 /// Cuts such loops in every kernel that does not run on a grid.
 pub fn cut_tails(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
     let tables = never_negative(m);
+    let all_tables = m.tables.iter().map(|t| t.tensor).collect();
     for k in m.kernels.iter_mut().filter(|k| !k.is_grid()) {
         let (lets, inner) = Default::default();
-        let mut cx = Cut { env: &mut m.env, simplifier, tables: &tables, loops: Vec::new(), lets, inner };
+        let (tables, all_tables) = (&tables, &all_tables);
+        let mut cx = Cut { env: &mut m.env, simplifier, tables, all_tables, loops: Vec::new(), lets, inner };
         let body = std::mem::take(&mut k.body);
         k.body = cx.body(body);
     }
@@ -50,6 +53,7 @@ struct Cut<'a> {
     simplifier: &'a mut dyn Simplifier,
     /// Tables without negative entries.
     tables: &'a FxHashSet<TensorId>,
+    all_tables: &'a FxHashSet<TensorId>,
     /// The loops around, extents without the names of `lets`.
     loops: Vec<(VarId, ExprId)>,
     /// What names outside the loop stand for, which proofs may need.
@@ -235,6 +239,14 @@ impl Cut<'_> {
         found
     }
 
+    /// Whether `e` reads something else than a table. Such an element may not be there before the loop, where its
+    /// conditions are not known to hold.
+    fn reads_elements(&mut self, e: ExprId) -> bool {
+        let e = self.expanded(e);
+        let all = self.all_tables;
+        self.env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if !all.contains(tensor)))
+    }
+
     /// Where condition `c` ceases to hold as `var` grows; nothing if that is not its form.
     fn ends(&mut self, var: VarId, c: ExprId) -> Option<Vec<End>> {
         let c = self.env.pool.substitute(c, &self.inner);
@@ -244,6 +256,9 @@ impl Cut<'_> {
         let mut out = Vec::new();
         for d in pairs {
             let d = cora_ir::affine::normalize(&mut self.env.pool, d);
+            if self.reads_elements(d) {
+                return None;
+            }
             let mut rest = poly(&mut self.env.pool, d);
             match rest.terms.remove(&vec![v]) {
                 Some(a) if a < 0 && !uses(self.env, &rest, var) => out.push(End { rest, step: -a }),

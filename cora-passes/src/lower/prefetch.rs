@@ -107,8 +107,14 @@ impl Lowering<'_> {
             conds.clear();
         }
         let mut stmt = Stmt::Prefetch { tensor: p.tensor, index: at, locality: p.locality };
-        if !conds.is_empty() {
-            stmt = Stmt::If { cond: self.env.pool.all(conds), then: vec![stmt], other: Vec::new() };
+        // One inside the other: what a condition reads may exist only where those before it hold.
+        let reading = |c: &ExprId| self.env.pool.any(*c, &mut |n| matches!(n, Expr::Load { .. }));
+        let (with_reads, plain): (Vec<ExprId>, Vec<ExprId>) = conds.into_iter().partition(reading);
+        for cond in with_reads.into_iter().rev() {
+            stmt = Stmt::If { cond, then: vec![stmt], other: Vec::new() };
+        }
+        if !plain.is_empty() {
+            stmt = Stmt::If { cond: self.env.pool.all(plain), then: vec![stmt], other: Vec::new() };
         }
         for (var, extent) in inner.into_iter().rev() {
             let few = self.env.pool.constant_bound(extent).is_some_and(|n| n <= UNROLL);
