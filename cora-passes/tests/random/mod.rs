@@ -3,6 +3,7 @@
 
 pub mod check;
 pub mod graphs;
+mod indices;
 pub mod report;
 pub mod shapes;
 pub mod steps;

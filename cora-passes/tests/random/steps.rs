@@ -74,7 +74,8 @@ impl<'r> Proposer<'r> {
             return self.bound(m, &stages);
         }
         match self.rng.random_range(0..100) {
-            0..18 => self.split(m, &stages),
+            0..16 => self.split(m, &stages),
+            16..18 => self.parts(m, &stages),
             18..31 => self.fuse(m, &stages),
             31..41 => self.reorder(m, &stages),
             41..49 => self.vectorize(m, &stages),
@@ -343,7 +344,7 @@ impl<'r> Proposer<'r> {
         let all: Vec<TensorId> = m.env.tensors.ids().collect();
         let t = *if self.rng.random_bool(0.95) { temps.choose(self.rng)? } else { all.choose(self.rng)? };
         let own = m.env.tensors[t].dims.iter().map(|d| d.name.clone()).collect();
-        let dims = cora_ir::layout::stored_names(&m.env.tensors[t].layout, own)?;
+        let dims = cora_ir::layout::stored_names(&m.env.tensors[t].layout, own).filter(|d| !d.is_empty())?;
         let tensor = name(m, t);
         match self.rng.random_range(0..4) {
             3 => {

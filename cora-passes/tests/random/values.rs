@@ -64,6 +64,12 @@ impl Gen<'_> {
             };
             index.push(i);
         }
+        if self.rng.random_bool(0.05)
+            && let Some(below) = self.dims.choose(self.rng).map(|d| d.index)
+            && let Some(count) = self.computed_index()
+        {
+            guards.push(self.env().pool.lt(below, count));
+        }
         let guard = if guards.is_empty() {
             None
         } else {
@@ -87,6 +93,11 @@ impl Gen<'_> {
 
     /// An index that may be out of bounds.
     fn neighbour(&mut self, extent: ExprId) -> Option<ExprId> {
+        if self.rng.random_bool(0.2)
+            && let Some(e) = self.computed_index()
+        {
+            return Some(e);
+        }
         let d = self.dims.choose(self.rng).copied()?;
         let (one, two) = (self.int(1), self.int(2));
         let pool = &mut self.g.env.pool;
