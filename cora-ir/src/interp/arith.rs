@@ -236,8 +236,7 @@ impl Regs {
     pub fn iota(&mut self, dst: u32, base: u32, stride: u32, w: u32) {
         let n = self.width(w);
         let (b, s) = (self.i.s[base as usize], self.i.s[stride as usize]);
-        let mut und =
-            if self.i.sund[base as usize] || self.i.sund[stride as usize] { Und::ALL } else { Und::NONE };
+        let mut und = if self.i.sund[base as usize] || self.i.sund[stride as usize] { Und::ALL } else { Und::NONE };
         // Lanes are in order, so the last one is the furthest away.
         if lane_of(b, s, n - 1).is_none() {
             self.overflow = true;

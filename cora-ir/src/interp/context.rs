@@ -48,7 +48,16 @@ impl<'a> Context<'a> {
             }
         }
         let functions = Functions::new(env.ufs.len());
-        Ok(Self { env, batch, functions, stage, shadow: None, overflow: AtomicBool::new(false), used: 0, cap: options.max_bytes })
+        Ok(Self {
+            env,
+            batch,
+            functions,
+            stage,
+            shadow: None,
+            overflow: AtomicBool::new(false),
+            used: 0,
+            cap: options.max_bytes,
+        })
     }
 
     pub fn unsupported(&self, what: impl Into<String>) -> InterpError {

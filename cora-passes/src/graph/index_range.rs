@@ -18,7 +18,8 @@ const WORD: Range = (i64::MIN as i128, i64::MAX as i128);
 /// It does not matter in an arm of `select` that is not chosen, nor under a guard that does not hold: code computes
 /// it there as well, and drops it.
 pub(super) fn too_wide(env: &Env, value: ExprId) -> Option<(ExprId, Range)> {
-    Search { ranges: Ranges { env, held: Vec::new(), memo: FxHashMap::default() }, seen: FxHashSet::default() }.below(value)
+    Search { ranges: Ranges { env, held: Vec::new(), memo: FxHashMap::default() }, seen: FxHashSet::default() }
+        .below(value)
 }
 
 /// Looks at every expression below one, under the conditions on the way there.

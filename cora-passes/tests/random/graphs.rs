@@ -244,7 +244,13 @@ impl Gen<'_> {
         self.define_with(ty, reduced, combiner, value);
     }
 
-    pub fn define_with(&mut self, ty: ScalarType, reduced: &[DimId], combiner: Option<Combiner>, value: Val) -> TensorId {
+    pub fn define_with(
+        &mut self,
+        ty: ScalarType,
+        reduced: &[DimId],
+        combiner: Option<Combiner>,
+        value: Val,
+    ) -> TensorId {
         let (inner, outer): (Vec<OpDim>, Vec<OpDim>) =
             self.dims.clone().into_iter().partition(|d| reduced.contains(&d.dim));
         let (outer, inner) = (self.ordered(outer), self.ordered(inner));

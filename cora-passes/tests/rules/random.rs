@@ -248,7 +248,8 @@ fn quotients_by_multiples() {
             let scaled = w.env.pool.mul(q, times);
             let e = w.env.pool.sub(p, scaled);
             let value = |x: i64| x.div_euclid(c) - m * (x + g).div_euclid(c * m);
-            let (least, greatest) = (-200..=200).fold((i64::MAX, i64::MIN), |(l, h), x| (l.min(value(x)), h.max(value(x))));
+            let (least, greatest) =
+                (-200..=200).fold((i64::MAX, i64::MIN), |(l, h), x| (l.min(value(x)), h.max(value(x))));
             let mut verdict = |lo: i64, hi: i64| {
                 let (lo, hi) = (w.int(lo), w.int(hi));
                 let (above, below) = (w.env.pool.le(lo, e), w.env.pool.le(e, hi));
