@@ -71,7 +71,8 @@ fn exprs(s: &Stmt, out: &mut Vec<ExprId>) {
                 e
             });
         }
-        Stmt::Barrier => {}
+        // A shuffle moves registers.
+        Stmt::Barrier | Stmt::Shuffle { .. } => {}
     }
 }
 

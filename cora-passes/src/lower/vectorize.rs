@@ -147,7 +147,7 @@ fn decide(env: &mut Env, body: &mut [Stmt], around: &mut Around<'_>) {
                     *e = decided(env, *e, around, &mut memo);
                 }
             }
-            Stmt::Let { .. } | Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
+            Stmt::Let { .. } | Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier | Stmt::Shuffle { .. } => {}
         }
     }
 }
