@@ -23,6 +23,7 @@ use crate::schedule::region::{bound_above, range_over};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, LoopModule, Stmt as LoopStmt};
 use cora_ir::storage::{Buffer, Kernel, Stmt, StorageModule};
+use cora_ir::tuple::{Components, split_tuples};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
@@ -32,8 +33,11 @@ use rustc_hash::FxHashMap;
 /// `E0490` a local buffer whose size no rule bounds; `E0491` a register buffer of variable size; `E0455` to `E0458`
 /// offloaded tiles that are no products of matrices.
 pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Result<StorageModule, Diagnostic> {
+    let mut env = m.env.clone();
+    let components = split_tuples(&mut env);
     let mut cx = Lowering {
-        env: m.env.clone(),
+        env,
+        components,
         simplifier,
         offsets: FxHashMap::default(),
         boxes: FxHashMap::default(),
@@ -45,6 +49,11 @@ pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Resu
     for t in m.env.tensors.ids() {
         if m.env.tensors[t].scope != Scope::Global {
             cx.infer_box(m, t)?;
+            for &part in &cx.components.of(t)[1..] {
+                if let Some(same) = cx.boxes.get(&t).cloned() {
+                    cx.boxes.insert(part, same);
+                }
+            }
         }
     }
     let mut kernels: Vec<Kernel> = Vec::new();
@@ -76,8 +85,10 @@ pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Resu
     let used = used_tensors(m);
     let mut buffers = Vec::new();
     for t in m.env.tensors.ids().filter(|t| used.contains(t)) {
-        let buffer = cx.buffer(t);
-        buffers.push(buffer);
+        for part in cx.components.of(t) {
+            let buffer = cx.buffer(part);
+            buffers.push(buffer);
+        }
     }
     Ok(StorageModule { name: m.name.clone(), env: cx.env, buffers, tables: Vec::new(), kernels })
 }
@@ -117,6 +128,7 @@ fn used_tensors(m: &LoopModule) -> Vec<TensorId> {
     used
 }
 
+#[derive(Clone)]
 struct DenseBox {
     lo: Vec<ExprId>,
     size: Vec<ExprId>,
@@ -127,6 +139,8 @@ struct DenseBox {
 /// A module being lowered.
 pub(super) struct Lowering<'a> {
     pub(super) env: Env,
+    /// The tensors of the components of what were tensors of tuples.
+    pub(super) components: Components,
     pub(super) simplifier: &'a mut dyn Simplifier,
     offsets: FxHashMap<TensorId, ExprId>,
     boxes: FxHashMap<TensorId, DenseBox>,
@@ -485,14 +499,18 @@ impl Lowering<'_> {
         let at = self.flat(b.tensor, &index);
         let value = self.env.pool.substitute(b.value, &map);
         let value = self.value(value, &mut memo);
+        let targets = self.components.of(b.tensor);
         let value = match b.role {
-            BlockRole::Update(c) => {
-                let old = self.env.load(b.tensor, [at]);
-                self.env.pool.bin(c.op(), old, value)
+            BlockRole::Update(r) => {
+                let old: Vec<ExprId> = targets.iter().map(|&t| self.env.load(t, [at])).collect();
+                let old = if r.op().is_some() { old[0] } else { self.env.pool.make_tuple(&old) };
+                self.env.combined(r, old, value)
             }
             BlockRole::Compute | BlockRole::Init => value,
         };
-        let store = Stmt::Store { tensor: b.tensor, index: at, value, mask: None };
+        let values = self.env.pool.components(value);
+        let rest = targets.into_iter().zip(values.iter().copied()).skip(1).collect();
+        let store = Stmt::Store { tensor: b.tensor, index: at, value: values[0], mask: None, rest };
         if conds.is_empty() {
             out.push(store);
         } else {
@@ -508,14 +526,15 @@ impl Lowering<'_> {
         }
         let kids: Vec<ExprId> = self.env.pool.children(e).iter().map(|&k| self.value(k, memo)).collect();
         let out = match self.env.pool.get(e).clone() {
-            Expr::Load { tensor, index, guard } => {
+            Expr::Load { tensor, part, index, guard } => {
+                let tensor = self.components.of(tensor)[part as usize];
                 let at = self.flat(tensor, &kids[..index.len()]);
                 let guard = guard.map(|_| {
                     let c = self.simplifier.simplify(&mut self.env, &self.loops, kids[index.len()]);
                     (c, kids[index.len() + 1])
                 });
                 let ty = self.env.tensors[tensor].ty;
-                self.env.pool.load_guarded(tensor, ty, [at], guard)
+                self.env.pool.load_guarded((tensor, 0), ty, [at], guard)
             }
             Expr::Select(..) => {
                 let c = self.simplifier.simplify(&mut self.env, &self.loops, kids[0]);

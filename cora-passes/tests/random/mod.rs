@@ -6,4 +6,5 @@ pub mod graphs;
 pub mod report;
 pub mod shapes;
 pub mod steps;
+pub mod tuples;
 pub mod values;
