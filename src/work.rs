@@ -8,7 +8,7 @@ use crate::driver::Source;
 use crate::eval::{Evaluator, Vars};
 use cora_ir::interp::Batch;
 use cora_ir::loops::{BlockRole, LoopKind, LoopModule, Stmt};
-use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, TensorId, UnOp, VarId};
+use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, TensorId, UnOp, VarId};
 use cora_passes::schedule::tree::writes_below;
 
 /// `(useful, issued)` floating-point operations (two for a multiply-add) of each kernel, that is of
@@ -21,7 +21,7 @@ pub fn kernel_flops(source: &Source, loops: &LoopModule, batch: &Batch) -> Vec<(
         loops.body.iter().map(|s| (0.0, 2.0 * issued(&scheduled, loops, s, &mut Vec::new()))).collect();
     let written: Vec<Vec<TensorId>> = loops.body.iter().map(|s| writes_below(std::slice::from_ref(s))).collect();
     for op in &graph.ops {
-        if op.combiner != Some(Combiner::Sum) || !is_product(&graph.env.pool, op.value) {
+        if op.combiner != Some(Reduction::Op(Combiner::Sum)) || !is_product(&graph.env.pool, op.value) {
             continue;
         }
         let nest: Nest = op
@@ -66,7 +66,9 @@ fn issued(eval: &Evaluator, m: &LoopModule, s: &Stmt, nest: &mut Nest) -> f64 {
             nest.pop();
             sum
         }
-        Stmt::Block(b) if b.role == BlockRole::Update(Combiner::Sum) && is_product(&m.env.pool, b.value) => {
+        Stmt::Block(b)
+            if b.role == BlockRole::Update(Reduction::Op(Combiner::Sum)) && is_product(&m.env.pool, b.value) =>
+        {
             points(eval, &m.env.pool, nest, &mut Vars::default())
         }
         Stmt::Block(_) => 0.0,

@@ -62,6 +62,8 @@ pub enum ItemKind {
     Input(Input),
     /// `fn softmax(k)(x) = { ... }`
     Fn(Rc<FnDef>),
+    /// `combiner online(m = -inf, s = 0.0)(a, b) = (...)`
+    Combiner(Rc<CombinerDef>),
     /// `S[batch, q] = ...`
     Op(Def),
     /// `output O, P`
@@ -144,6 +146,36 @@ pub struct FnDef {
     pub locals: Vec<Def>,
     /// The value of a call.
     pub result: Expr,
+}
+
+/// `combiner name(parts)(left, right) commutative = { locals; (results) }`
+#[derive(Clone, Debug)]
+pub struct CombinerDef {
+    /// Its name.
+    pub name: Ident,
+    /// The components of the tuples, at least one.
+    pub parts: Vec<PartDef>,
+    /// What the body calls the tuple of earlier terms.
+    pub left: Ident,
+    /// What the body calls the tuple of later terms.
+    pub right: Ident,
+    /// Whether the order of the terms does not matter.
+    pub commutative: bool,
+    /// Local definitions, in order.
+    pub locals: Vec<Def>,
+    /// The combined components, as many as there are parts.
+    pub result: Vec<Expr>,
+}
+
+/// `m : f32 = -inf`: a component and its value over nothing.
+#[derive(Clone, Debug)]
+pub struct PartDef {
+    /// Its name.
+    pub name: Ident,
+    /// Its type; nothing = that of the terms.
+    pub ty: Option<ScalarType>,
+    /// Its value in the identity.
+    pub identity: Expr,
 }
 
 /// An expression; cheap to clone.

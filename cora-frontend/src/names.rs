@@ -3,13 +3,10 @@
 use crate::ast::ReduceOp;
 use cora_ir::{ScalarType, UnOp};
 
-/// Words that start an item; never names.
-const ITEMS: [&str; 8] = ["param", "const", "extent", "dim", "input", "fn", "output", "schedule"];
-
 /// Words of the grammar; never names.
-pub const KEYWORDS: [&str; 21] = [
-    "param", "const", "extent", "dim", "input", "fn", "output", "schedule", "in", "pad", "and", "or", "not", "if",
-    "then", "else", "when", "true", "false", "inf", "nan",
+pub const KEYWORDS: [&str; 22] = [
+    "param", "const", "extent", "dim", "input", "fn", "combiner", "output", "schedule", "in", "pad", "and", "or",
+    "not", "if", "then", "else", "when", "true", "false", "inf", "nan",
 ];
 
 /// Functions that are not [`UnOp`]s, casts or reductions.
@@ -25,9 +22,14 @@ pub fn math_function(name: &str) -> Option<UnOp> {
     UnOp::ALL.into_iter().find(|u| u.name() == name && !matches!(u, UnOp::Neg | UnOp::Not))
 }
 
+/// The keywords that start items.
+pub fn item_keywords() -> &'static [&'static str] {
+    &KEYWORDS[..9]
+}
+
 /// Whether `name` starts an item.
 pub fn is_item_keyword(name: &str) -> bool {
-    ITEMS.contains(&name)
+    item_keywords().contains(&name)
 }
 
 /// Whether `name` means something already and cannot be declared.

@@ -44,6 +44,24 @@ schedule cpu {
 }
 ";
 
+/// Combiners of tuples: types that are those of the terms, two instances of one, components as outputs.
+const TUPLES: &str = "
+dim i = 8, j = 4
+input A[i, j] : f32
+input D[i, j] : f64
+combiner greatest(v = -1000.0, at = -1)(a, b) = (max(a.v, b.v), if b.v > a.v then b.at else a.at)
+combiner total(t = 0.0)(l, r) commutative = { both = l.t + r.t; (both) }
+fn spread(k)(x) = {
+  g = greatest(k)(x, i64(k))
+  g.v - x
+}
+G[i] = greatest(j)(A[i, j], i64(j))
+H[i] = greatest(j)(D[i, j], i64(j) + G.at)
+S[i, j] = spread(j)(A[i, j])
+T = total(i, j)(A[i, j])
+output G.v, H.at, S, T.t
+";
+
 /// The examples (without their schedules, which change more often than programs) and `STEPS`.
 fn programs() -> Vec<Graph> {
     let mut out = Vec::new();
@@ -53,6 +71,7 @@ fn programs() -> Vec<Graph> {
         out.push(graph);
     }
     out.push(parse_program("steps", STEPS, &[]).expect("every step parses"));
+    out.push(parse_program("tuples", TUPLES, &[]).unwrap_or_else(|d| panic!("{d:?}")));
     out
 }
 
@@ -89,6 +108,18 @@ fn every_step_prints_and_parses() {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
     let again = parse_program("steps", &text, &[]).expect("and so does what is printed");
+    assert_eq!(print_program(&again), text);
+}
+
+#[test]
+fn tuples_print_and_parse() {
+    let graph = parse_program("tuples", TUPLES, &[]).unwrap_or_else(|d| panic!("{d:?}"));
+    let text = print_program(&graph);
+    assert!(text.contains("combiner greatest(v : f32 = -1000.0, at : i64 = -1)(a, b) = (max(a.v, b.v), "), "{text}");
+    assert!(text.contains("combiner greatest_1(v : f64 = -1000.0, at : i64 = -1)(a, b) = ("), "{text}");
+    assert!(text.contains("S.g[i] = greatest(j)(A[i, j], i64(j))\n"), "{text}");
+    assert!(text.contains("G.v[i] : f32 = G.v[i]\n"), "{text}");
+    let again = parse_program("tuples", &text, &[]).unwrap_or_else(|d| panic!("{d:?}\n{text}"));
     assert_eq!(print_program(&again), text);
 }
 

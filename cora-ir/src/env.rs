@@ -1,8 +1,9 @@
 //! What every stage shares: parameters, uninterpreted functions, dimensions, tensors, variables.
 
 use crate::expr::{Expr, ExprPool};
-use crate::ids::{Arena, DimId, ExprId, ParamId, TensorId, UfId, VarId};
+use crate::ids::{Arena, CombinerId, DimId, ExprId, ParamId, TensorId, UfId, VarId};
 use crate::layout::LayoutStep;
+use crate::tuple::TupleCombiner;
 use crate::types::{Combiner, ScalarType};
 
 /// A run-time size with its declared range.
@@ -147,8 +148,10 @@ impl Scope {
 pub struct Tensor {
     /// The name in text; unique in a module.
     pub name: String,
-    /// Element type.
+    /// Element type; of a tensor of tuples, the first component's.
     pub ty: ScalarType,
+    /// For a tensor of tuples, the combiner that says what they consist of.
+    pub tuple: Option<CombinerId>,
     /// Dimensions, outermost first.
     pub dims: Vec<TensorDim>,
     /// Input, output or temporary.
@@ -181,6 +184,8 @@ pub struct Env {
     pub ufs: Arena<UfId, Uf>,
     /// Named dimensions.
     pub dims: Arena<DimId, Dim>,
+    /// User's combiners.
+    pub combiners: Arena<CombinerId, TupleCombiner>,
     /// Tensors.
     pub tensors: Arena<TensorId, Tensor>,
 }

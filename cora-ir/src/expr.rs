@@ -28,6 +28,10 @@ pub enum Expr {
     /// The n-th formal argument of the definition this expression belongs to: an uninterpreted
     /// function's arguments, or the outer indices of a tensor dimension's extent.
     Arg(u32),
+    /// The n-th operand of the combiner that this expression belongs to (see [`crate::tuple`]).
+    Operand(u32, ScalarType),
+    /// Several values: the elements of a tensor of tuples. Only as the whole value of an operator or a block.
+    Tuple(Args),
     /// A call of an uninterpreted function (`Index`).
     Call(UfId, Args),
     /// A unary operator.
@@ -43,6 +47,8 @@ pub enum Expr {
     Load {
         /// What is read.
         tensor: TensorId,
+        /// Which component, of a tensor of tuples; else 0.
+        part: u32,
         /// The index, a position for each dimension.
         index: Args,
         /// `(condition, other)`: where the condition is false nothing is read and `other` is the value.
@@ -192,6 +198,25 @@ impl ExprPool {
         self.intern(Expr::Arg(n), Type::scalar(ScalarType::Index))
     }
 
+    /// The n-th operand of a combiner.
+    pub fn operand(&mut self, n: u32, ty: ScalarType) -> ExprId {
+        self.intern(Expr::Operand(n, ty), Type::scalar(ty))
+    }
+
+    /// A tuple: the value of an element of a tensor of tuples.
+    pub fn make_tuple(&mut self, values: &[ExprId]) -> ExprId {
+        let ty = values.first().map_or(Type::scalar(ScalarType::Index), |&v| self.ty(v));
+        self.intern(Expr::Tuple(values.iter().copied().collect()), ty)
+    }
+
+    /// The components of a value: those of a tuple, or the value alone.
+    pub fn components(&self, value: ExprId) -> Args {
+        match self.get(value) {
+            Expr::Tuple(values) => values.clone(),
+            _ => [value].into_iter().collect(),
+        }
+    }
+
     /// A call of an uninterpreted function.
     pub fn call(&mut self, f: UfId, args: impl IntoIterator<Item = ExprId>) -> ExprId {
         let args: Args = args.into_iter().collect();
@@ -201,13 +226,14 @@ impl ExprPool {
 
     /// An unguarded element of a tensor with elements of type `ty`.
     pub fn load(&mut self, tensor: TensorId, ty: ScalarType, index: impl IntoIterator<Item = ExprId>) -> ExprId {
-        self.load_guarded(tensor, ty, index, None)
+        self.load_guarded((tensor, 0), ty, index, None)
     }
 
-    /// An element of a tensor, or the guard's `other` where the guard's condition is false.
+    /// Component `part` of an element of a tensor (0 but for tuples), or the guard's `other` where the guard's
+    /// condition is false.
     pub fn load_guarded(
         &mut self,
-        tensor: TensorId,
+        (tensor, part): (TensorId, u32),
         ty: ScalarType,
         index: impl IntoIterator<Item = ExprId>,
         guard: Option<(ExprId, ExprId)>,
@@ -222,7 +248,7 @@ impl ExprPool {
         if let Some((c, o)) = guard {
             lanes = lanes.max(self.ty(c).lanes).max(self.ty(o).lanes);
         }
-        self.intern(Expr::Load { tensor, index, guard }, Type { scalar: ty, lanes })
+        self.intern(Expr::Load { tensor, part, index, guard }, Type { scalar: ty, lanes })
     }
 
     /// A unary operator.
@@ -431,8 +457,10 @@ impl ExprPool {
     /// The direct operands, in order.
     pub fn children(&self, id: ExprId) -> Args {
         match self.get(id) {
-            Expr::Int(_) | Expr::Lit(_) | Expr::Var(_) | Expr::Param(_) | Expr::Arg(_) => Args::new(),
-            Expr::Call(_, args) => args.clone(),
+            Expr::Int(_) | Expr::Lit(_) | Expr::Var(_) | Expr::Param(_) | Expr::Arg(_) | Expr::Operand(..) => {
+                Args::new()
+            }
+            Expr::Call(_, args) | Expr::Tuple(args) => args.clone(),
             Expr::Un(_, a) | Expr::Cast(_, a) | Expr::Splat(a, _) | Expr::Reduce(_, a) => [*a].into_iter().collect(),
             Expr::Ramp { base, .. } => [*base].into_iter().collect(),
             Expr::Bin(_, a, b) => [*a, *b].into_iter().collect(),
@@ -452,7 +480,8 @@ impl ExprPool {
     /// The same node over other operands (as many as [`ExprPool::children`] gives), folded again.
     pub fn with_children(&mut self, id: ExprId, kids: &[ExprId]) -> ExprId {
         match self.get(id).clone() {
-            Expr::Int(_) | Expr::Lit(_) | Expr::Var(_) | Expr::Param(_) | Expr::Arg(_) => id,
+            Expr::Int(_) | Expr::Lit(_) | Expr::Var(_) | Expr::Param(_) | Expr::Arg(_) | Expr::Operand(..) => id,
+            Expr::Tuple(_) => self.make_tuple(kids),
             Expr::Call(f, _) => self.call(f, kids.iter().copied()),
             Expr::Un(op, _) => self.un(op, kids[0]),
             Expr::Cast(to, _) => self.cast(to, kids[0]),
@@ -462,11 +491,11 @@ impl ExprPool {
             Expr::Bin(op, _, _) => self.bin(op, kids[0], kids[1]),
             Expr::Search { table, .. } => self.search(table, kids[0], kids[1], kids[2]),
             Expr::Select(..) => self.select(kids[0], kids[1], kids[2]),
-            Expr::Load { tensor, index, guard } => {
+            Expr::Load { tensor, part, index, guard } => {
                 let n = index.len();
                 let guard = guard.map(|_| (kids[n], kids[n + 1]));
                 let ty = self.ty(id).scalar;
-                self.load_guarded(tensor, ty, kids[..n].iter().copied(), guard)
+                self.load_guarded((tensor, part), ty, kids[..n].iter().copied(), guard)
             }
         }
     }
@@ -508,6 +537,12 @@ impl ExprPool {
     /// Replaces the formal arguments `Arg(0)`, `Arg(1)`, ... by `actuals`.
     pub fn instantiate(&mut self, id: ExprId, actuals: &[ExprId]) -> ExprId {
         let leaf = |n: &Expr| if let Expr::Arg(n) = n { actuals.get(*n as usize).copied() } else { None };
+        self.replace_leaves(id, &mut FxHashMap::default(), &leaf)
+    }
+
+    /// Replaces the operands `Operand(0)`, `Operand(1)`, ... of a combiner by `actuals`.
+    pub fn with_operands(&mut self, id: ExprId, actuals: &[ExprId]) -> ExprId {
+        let leaf = |n: &Expr| if let Expr::Operand(n, _) = n { actuals.get(*n as usize).copied() } else { None };
         self.replace_leaves(id, &mut FxHashMap::default(), &leaf)
     }
 

@@ -4,7 +4,7 @@ use crate::env::Env;
 use crate::expr::Expr;
 use crate::ids::{DimId, ExprId, TensorId};
 use crate::schedule::{Schedule, Span};
-use crate::types::Combiner;
+use crate::tuple::Reduction;
 
 /// A program: tensors and the operators that define them, in order of definition.
 #[derive(Clone, Debug, Default)]
@@ -44,7 +44,7 @@ pub struct Op {
     /// Dimensions reduced over; their extents may use spatial and earlier reduced dimensions.
     pub reduce: Vec<DimId>,
     /// How terms are combined; present exactly when the operator is a reduction.
-    pub combiner: Option<Combiner>,
+    pub combiner: Option<Reduction>,
     /// The element, or the term: over the variables of `spatial` and `reduce`.
     pub value: ExprId,
 }

@@ -48,6 +48,10 @@ entity!(
     TensorId
 );
 entity!(
+    /// A user's combiner of tuples.
+    CombinerId
+);
+entity!(
     /// A named dimension.
     DimId
 );

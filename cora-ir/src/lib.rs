@@ -18,6 +18,7 @@ pub mod loops;
 pub mod schedule;
 pub mod storage;
 pub mod text;
+pub mod tuple;
 pub mod types;
 pub mod verify;
 
@@ -25,5 +26,6 @@ pub use diag::Diagnostic;
 pub use env::{Dim, Env, Param, Role, Scope, Tensor, TensorDim, Uf, UfDef};
 pub use expr::{Args, Expr, ExprPool};
 pub use graph::{Graph, Op};
-pub use ids::{Arena, DimId, EntityId, ExprId, ParamId, TensorId, UfId, VarId};
+pub use ids::{Arena, CombinerId, DimId, EntityId, ExprId, ParamId, TensorId, UfId, VarId};
+pub use tuple::{Reduction, TupleCombiner};
 pub use types::{BinOp, Combiner, Literal, ScalarType, Type, UnOp};

@@ -3,7 +3,7 @@
 
 use crate::env::Env;
 use crate::ids::{ExprId, TensorId, VarId};
-use crate::types::Combiner;
+use crate::tuple::Reduction;
 
 /// A program in the loop dialect. `body` is a sequence of nests, each one kernel.
 #[derive(Clone, Debug, Default)]
@@ -187,7 +187,7 @@ pub enum BlockRole {
     /// `tensor[index] = identity`, before the first update
     Init,
     /// `tensor[index] = combine(tensor[index], value)`
-    Update(Combiner),
+    Update(Reduction),
 }
 
 /// Whether a block dimension indexes the result or is reduced over.
@@ -230,7 +230,7 @@ pub struct Block {
     pub tensor: TensorId,
     /// Its index, over `iters`' variables.
     pub index: Vec<ExprId>,
-    /// The value, over `iters`' variables.
+    /// The value, over `iters`' variables; of a tensor of tuples a tuple.
     pub value: ExprId,
 }
 

@@ -100,6 +100,9 @@ pub enum Stmt {
         value: ExprId,
         /// Lanes (or the one element) to write; nothing = all.
         mask: Option<ExprId>,
+        /// Other buffers written at the same index under the same mask: the components of a tuple. All
+        /// values are computed before anything is written.
+        rest: Vec<(TensorId, ExprId)>,
     },
     /// Asks the caches for an element that is read later; nothing is read, and nothing has to be there.
     Prefetch {

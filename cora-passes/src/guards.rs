@@ -151,12 +151,13 @@ impl Walk<'_> {
                 self.define(*var, *value);
             }
             Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier | Stmt::Shuffle { .. } => {}
-            Stmt::Store { index, value, mask, .. } => {
+            Stmt::Store { index, value, mask, rest, .. } => {
                 if let Some(m) = mask {
                     self.guard("mask", *m);
                 }
                 self.reads(*index);
                 self.reads(*value);
+                rest.iter().for_each(|r| self.reads(r.1));
             }
         }
     }

@@ -299,7 +299,8 @@ fn check_changed(parents: Vec<Vec<usize>>, rng: &mut SmallRng) -> usize {
     let own: Vec<String> = dims.iter().map(|d| d.name.clone()).collect();
     let mut m = LoopModule { env: std::mem::take(&mut s.env), ..LoopModule::default() };
     let (role, scope) = (Role::Temp, Scope::Global);
-    let tensor = Tensor { name: "T".into(), ty: ScalarType::F32, dims, role, scope, range: None, layout: vec![] };
+    let tensor =
+        Tensor { name: "T".into(), ty: ScalarType::F32, tuple: None, dims, role, scope, range: None, layout: vec![] };
     let t = m.env.tensors.push(tensor);
     let mut applied = 0;
     for n in 0..4 {

@@ -77,7 +77,8 @@ impl<'m> Indices<'m> {
             }
             Expr::Cast(ScalarType::Index | ScalarType::I64, a) if !pool.ty(a).scalar.is_float() => self.ix(a)?,
             Expr::Cast(..) => return no("a conversion"),
-            Expr::Load { tensor, ref index, guard } => {
+            Expr::Operand(..) | Expr::Tuple(_) => return no("a tuple"),
+            Expr::Load { tensor, part: _, ref index, guard } => {
                 let (Some(Slot::Table(t)), [index]) = (self.slots.get(tensor), &index[..]) else {
                     return no("an element of a tensor");
                 };

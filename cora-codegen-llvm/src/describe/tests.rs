@@ -29,7 +29,16 @@ impl Program {
     fn tensor(&mut self, name: &str, ty: ScalarType, role: IrRole, scope: Scope, dims: &[ExprId]) -> TensorId {
         let dim = |&extent| TensorDim { name: String::new(), extent, storage: extent };
         let dims = dims.iter().map(dim).collect();
-        self.m.env.tensors.push(Tensor { name: name.into(), ty, dims, role, scope, range: None, layout: vec![] })
+        self.m.env.tensors.push(Tensor {
+            name: name.into(),
+            ty,
+            tuple: None,
+            dims,
+            role,
+            scope,
+            range: None,
+            layout: vec![],
+        })
     }
 
     fn buffer(&mut self, tensor: TensorId, elems: ExprId, offset: Option<ExprId>) {
@@ -104,7 +113,7 @@ fn program() -> Program {
     let [f, b, n, i] = [vf, vb, vn, vi].map(|v| env.pool.var(v));
     let weight = env.load(w, [zero]);
     let doubled = env.pool.add(weight, weight);
-    let store = |tensor, index, value| Stmt::Store { tensor, index, value, mask: None };
+    let store = |tensor, index, value| Stmt::Store { tensor, index, value, mask: None, rest: vec![] };
     p.m.kernels.push(Kernel { name: "prepare".into(), body: vec![store(w2, zero, doubled)] });
 
     let (outer, len, start) = (p.entry(order, f), p.entry(p.lens, b), p.entry(p.row, b));

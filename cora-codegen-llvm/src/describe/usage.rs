@@ -38,9 +38,10 @@ pub(super) fn usage(module: &StorageModule, slots: &Slots, body: &[Stmt]) -> Usa
                     used.writes.push(g.c.tensor);
                     g.exprs()
                 }
-                Stmt::Store { tensor, index, value, mask } => {
+                Stmt::Store { tensor, index, value, mask, rest } => {
                     used.writes.push(*tensor);
-                    [*index, *value].into_iter().chain(*mask).collect()
+                    used.writes.extend(rest.iter().map(|r| r.0));
+                    [*index, *value].into_iter().chain(*mask).chain(rest.iter().map(|r| r.1)).collect()
                 }
             };
             for e in exprs {

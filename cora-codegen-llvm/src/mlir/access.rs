@@ -283,13 +283,23 @@ impl Emitter<'_> {
     }
 
     /// `tensor[index] = value` where `mask` holds (a vector of lanes, or nothing for all).
+    /// Writes elements of several tensors at one index, after all of them are computed.
     pub(super) fn store(
         &mut self,
-        tensor: TensorId,
+        stored: &[(TensorId, ExprId)],
         index: ExprId,
-        value: ExprId,
         mask: Option<ExprId>,
     ) -> Result<(), EmitFault> {
+        let mut values = Vec::new();
+        for &(tensor, value) in stored {
+            values.push((tensor, self.stored_value(tensor, index, value)?));
+        }
+        let mask = mask.map(|m| self.emit(m)).transpose()?;
+        values.into_iter().try_for_each(|(tensor, v)| self.write(tensor, index, v, mask))
+    }
+
+    /// A value in the form that memory has, with the index's lanes.
+    fn stored_value(&mut self, tensor: TensorId, index: ExprId, value: ExprId) -> Result<Val, EmitFault> {
         let elements = self.module.env.tensors[tensor].ty;
         let given = self.pool.ty(value);
         if given.scalar != elements {
@@ -301,8 +311,11 @@ impl Emitter<'_> {
         }
         let v = self.emit(value)?;
         let v = to_memory(&mut self.b, elements, v);
-        let v = self.b.broadcast(v, lanes);
-        let mask = mask.map(|m| self.emit(m)).transpose()?;
+        Ok(self.b.broadcast(v, lanes))
+    }
+
+    fn write(&mut self, tensor: TensorId, index: ExprId, v: Val, mask: Option<Val>) -> Result<(), EmitFault> {
+        let lanes = self.pool.ty(index).lanes;
         let ty = self.b.ty(v);
         let align = ty.elem.bits() / 8;
         match (self.place(tensor, index), mask) {

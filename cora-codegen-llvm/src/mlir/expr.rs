@@ -216,7 +216,8 @@ impl<'m> Emitter<'m> {
                 None => Err(EmitFault::Unbound(self.module.env.vars[v].name.clone())),
             },
             Expr::Param(p) => Ok(self.param(p)),
-            Expr::Arg(_) => Err(EmitFault::NotLegal("a formal argument")),
+            Expr::Arg(_) | Expr::Operand(..) => Err(EmitFault::NotLegal("a formal argument")),
+            Expr::Tuple(_) => Err(EmitFault::NotLegal("a tuple")),
             Expr::Call(..) => Err(EmitFault::NotLegal("a call of an uninterpreted function")),
             Expr::Un(op, a) => {
                 let scalar = self.pool.ty(a).scalar;
@@ -234,7 +235,7 @@ impl<'m> Emitter<'m> {
                 let a = self.emit(a)?;
                 Ok(cast(&mut self.b, from, to, a))
             }
-            Expr::Load { tensor, index, guard } => match index[..] {
+            Expr::Load { tensor, index, guard, .. } => match index[..] {
                 [index] => {
                     self.read.push(tensor);
                     self.load(tensor, index, guard, ty)

@@ -94,8 +94,9 @@ fn check_functions(module: &StorageModule, kernel: &Kernel) -> Result<(), EmitFa
     for s in &kernel.body {
         s.walk(&mut |s| match s {
             Stmt::If { cond, .. } => check(*cond),
-            Stmt::Store { index, value, mask, .. } => {
-                [Some(*index), Some(*value), *mask].into_iter().flatten().for_each(&mut check)
+            Stmt::Store { index, value, mask, rest, .. } => {
+                let own = [Some(*index), Some(*value), *mask].into_iter().flatten();
+                own.chain(rest.iter().map(|r| r.1)).for_each(&mut check)
             }
             Stmt::For { extent, .. } => check(*extent),
             Stmt::Let { value, .. } => check(*value),

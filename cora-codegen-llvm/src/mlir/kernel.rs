@@ -43,7 +43,11 @@ pub(super) fn stored(body: &[Stmt]) -> Vec<TensorId> {
     let mut all = Vec::new();
     for s in body {
         s.walk(&mut |s| match s {
-            Stmt::Store { tensor, .. } | Stmt::Shuffle { to: tensor, .. } => all.push(*tensor),
+            Stmt::Store { tensor, rest, .. } => {
+                all.push(*tensor);
+                all.extend(rest.iter().map(|r| r.0));
+            }
+            Stmt::Shuffle { to, .. } => all.push(*to),
             Stmt::Gemm(g) => all.push(g.c.tensor),
             _ => {}
         });
@@ -80,13 +84,15 @@ impl Emitter<'_> {
                 self.bind(*var, v, nonnegative);
                 Ok(())
             }
-            Stmt::Store { tensor, index, value, mask } => {
+            Stmt::Store { tensor, index, value, mask, rest } => {
+                let stored: Vec<(TensorId, ExprId)> = [(*tensor, *value)].iter().chain(rest).copied().collect();
                 match mask.filter(|&m| self.pool.ty(m).lanes == 1) {
                     // Everything below a false mask stays unread as well.
-                    Some(cond) => self.guarded(cond, |s| s.store(*tensor, *index, *value, None))?,
-                    None => self.store(*tensor, *index, *value, *mask)?,
+                    Some(cond) => self.guarded(cond, |s| s.store(&stored, *index, None))?,
+                    None => self.store(&stored, *index, *mask)?,
                 }
-                self.forget(&[*tensor]);
+                let written: Vec<TensorId> = stored.iter().map(|s| s.0).collect();
+                self.forget(&written);
                 Ok(())
             }
         }

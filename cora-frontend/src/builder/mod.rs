@@ -36,10 +36,13 @@ pub use cora_ir::{Combiner, Diagnostic, Graph, ScalarType, Scope};
 pub use schedule::{ScheduleBuilder, ToLoop, ToStage};
 pub use value::{Indices, Value, argmax, argmin, max, max_over, min, min_over, prod, select, size, sum};
 
-use crate::ast::{Def, DimUse, Expr, ExprKind, Ident, Input, Item, ItemKind, Program, Range, ReduceOp, Steps};
+use crate::ast::{
+    CombinerDef, Def, DimUse, Expr, ExprKind, Ident, Input, Item, ItemKind, PartDef, Program, Range, ReduceOp, Steps,
+};
 use cora_ir::schedule::Span;
 use std::ops::RangeInclusive;
 use std::panic::Location;
+use std::rc::Rc;
 
 /// A run-time size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,6 +70,10 @@ impl Dim {
 /// An input or the result of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tensor(pub(crate) u32);
+
+/// A user's combiner of tuples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TupleCombiner(pub(crate) u32);
 
 impl Extent {
     /// Its value at `args`.
@@ -209,6 +216,82 @@ impl ProgramBuilder {
         let over = reduce.iter().map(|&d| Value::from(d).0).collect();
         let value = Expr::new(ExprKind::Reduce(ReduceOp::Combine(combiner), over, body), Span::default());
         self.define(name, dims, value, Location::caller())
+    }
+
+    /// A combiner of tuples: components with their types and identities, and how two tuples, of earlier and of
+    /// later terms, are combined. It must be associative, and the identity neutral; both are tried on samples.
+    #[track_caller]
+    pub fn combiner<const N: usize>(
+        &mut self,
+        name: &str,
+        parts: [(&str, ScalarType, Value); N],
+        f: impl FnOnce([Value; N], [Value; N]) -> [Value; N],
+    ) -> TupleCombiner {
+        self.any_combiner(name, parts, false, f, Location::caller())
+    }
+
+    /// [`ProgramBuilder::combiner`] for which the order of terms does not matter.
+    #[track_caller]
+    pub fn commutative_combiner<const N: usize>(
+        &mut self,
+        name: &str,
+        parts: [(&str, ScalarType, Value); N],
+        f: impl FnOnce([Value; N], [Value; N]) -> [Value; N],
+    ) -> TupleCombiner {
+        self.any_combiner(name, parts, true, f, Location::caller())
+    }
+
+    fn any_combiner<const N: usize>(
+        &mut self,
+        name: &str,
+        parts: [(&str, ScalarType, Value); N],
+        commutative: bool,
+        f: impl FnOnce([Value; N], [Value; N]) -> [Value; N],
+        at: &Location,
+    ) -> TupleCombiner {
+        let sides =
+            ["a", "b"].map(|s| std::array::from_fn(|k| Value::new(ExprKind::Name(format!("{s}.{}", parts[k].0)))));
+        let [l, r] = sides;
+        let result = f(l, r).map(|v| v.0).to_vec();
+        let part = |(n, ty, identity): (&str, ScalarType, Value)| PartDef {
+            name: Ident::new(n),
+            ty: Some(ty),
+            identity: identity.0,
+        };
+        let def = CombinerDef {
+            name: Ident::new(name),
+            parts: parts.map(part).to_vec(),
+            left: Ident::new("a"),
+            right: Ident::new("b"),
+            commutative,
+            locals: Vec::new(),
+            result,
+        };
+        self.push(ItemKind::Combiner(Rc::new(def)), at);
+        TupleCombiner(self.handle(name))
+    }
+
+    /// `name[dims] = combiner(reduce)(f(indices, reduced indices))`; [`ProgramBuilder::part`] gives the components.
+    #[track_caller]
+    pub fn reduce_tuples<const N: usize, const R: usize, const K: usize>(
+        &mut self,
+        name: &str,
+        dims: &[Dim; N],
+        combiner: TupleCombiner,
+        reduce: &[Dim; R],
+        f: impl FnOnce([Value; N], [Value; R]) -> [Value; K],
+    ) -> Tensor {
+        let args = f(dims.map(Value::from), reduce.map(Value::from)).map(|v| v.0).to_vec();
+        let over = Some(reduce.iter().map(|&d| Value::from(d).0).collect());
+        let base = Value::handle(combiner.0).0;
+        let value = Expr::new(ExprKind::Call { base, dims: over, args }, Span::default());
+        self.define(name, dims, value, Location::caller())
+    }
+
+    /// A component of a tensor of tuples.
+    pub fn part(&mut self, tensor: Tensor, part: &str) -> Tensor {
+        let name = self.program.handles.get(tensor.0 as usize).cloned().unwrap_or_default();
+        Tensor(self.handle(&format!("{name}.{part}")))
     }
 
     fn define(&mut self, name: &str, dims: &[Dim], value: Expr, at: &Location) -> Tensor {

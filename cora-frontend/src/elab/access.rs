@@ -26,7 +26,7 @@ impl Elab<'_> {
                 None => ok = false,
             }
         }
-        let tensor = tensor?;
+        let (tensor, part) = tensor?;
         let rank = self.tensor_dims.get(&tensor).map_or(0, Vec::len);
         if index.len() != rank {
             let name = &id.name;
@@ -39,9 +39,9 @@ impl Elab<'_> {
         if !ok {
             return None;
         }
-        let ty = self.graph.env.tensors[tensor].ty;
+        let ty = self.graph.env.part_types(tensor)[part as usize];
         let Some((cond, other)) = guard else {
-            let load = self.graph.env.pool.load(tensor, ty, at);
+            let load = self.graph.env.pool.load_guarded((tensor, part), ty, at, None);
             self.accesses.push((load, span));
             return Some(Val::Typed(load));
         };
@@ -51,7 +51,7 @@ impl Elab<'_> {
             Some(c) => self.condition(c)?,
             None => bounds::in_bounds(&mut self.graph.env, tensor, &at),
         };
-        let load = self.graph.env.pool.load_guarded(tensor, ty, at, Some((cond, other)));
+        let load = self.graph.env.pool.load_guarded((tensor, part), ty, at, Some((cond, other)));
         self.accesses.push((load, span));
         Some(Val::Typed(load))
     }
@@ -92,8 +92,12 @@ impl Elab<'_> {
     }
 
     /// The tensor called `id`, which is about to be indexed.
-    fn tensor(&mut self, id: &Ident) -> Option<TensorId> {
+    fn tensor(&mut self, id: &Ident) -> Option<(TensorId, u32)> {
         if let Some((_, local)) = self.scope.values.iter().rev().find(|(n, _)| *n == id.name) {
+            if !local.parts.is_empty() {
+                let parts = local.parts.clone();
+                return self.not_one_value(&id.name, &parts, id.span);
+            }
             local.value.as_ref()?;
             if local.tensor.is_some() {
                 return local.tensor;
@@ -105,14 +109,17 @@ impl Elab<'_> {
         match self.resolve(&id.name) {
             Some(Entity::Tensor(t)) => {
                 self.allowed(Mode::Value, id)?;
-                Some(t)
+                match self.part_names(t) {
+                    Some(parts) => self.not_one_value(&id.name, &parts, id.span),
+                    None => Some((t, 0)),
+                }
             }
-            Some(Entity::Extent(_) | Entity::Fn(_)) => {
+            Some(Entity::Extent(_) | Entity::Fn(_) | Entity::Combiner(_)) => {
                 let d = Diagnostic::new("E0216", format!("`{}` is a function and cannot be indexed", id.name));
                 self.error(id.span, d.hint(format!("call it: `{}(...)`", id.name)))
             }
             Some(_) => self.error(id.span, Diagnostic::new("E0216", format!("`{}` is not a tensor", id.name))),
-            None => match self.part_named(&id.name) {
+            None => match self.part_named(&id.name).map(|t| (t, 0)).or_else(|| self.component(&id.name)) {
                 Some(t) => {
                     self.allowed(Mode::Value, id)?;
                     Some(t)

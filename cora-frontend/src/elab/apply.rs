@@ -40,6 +40,7 @@ impl Elab<'_> {
                 let defined = self.inline(&f, dims, args, span)?;
                 self.as_value(defined, span)
             }
+            Some(Entity::Combiner(c)) => self.unnamed_tuple(&c, span),
             Some(_) => {
                 let d = Diagnostic::new("E0203", format!("`{}` is not a function", id.name));
                 self.error(id.span, d.hint(format!("an element is read with brackets: `{}[...]`", id.name)))
@@ -47,7 +48,8 @@ impl Elab<'_> {
             None if self.slots.contains_key(&id.name) => self.unknown(&id),
             None => {
                 let mut d = Diagnostic::new("E0203", format!("unknown function `{}`", id.name));
-                let own = self.slots.iter().filter(|(_, s)| matches!(s.kind, "function" | "extent function"));
+                let own =
+                    self.slots.iter().filter(|(_, s)| matches!(s.kind, "function" | "extent function" | "combiner"));
                 let mut known: Vec<&str> = own.map(|(n, _)| n.as_str()).collect();
                 known.extend(BUILTINS);
                 known.extend(names::math_names());
@@ -198,13 +200,13 @@ impl Elab<'_> {
         for (p, e) in f.params.iter().zip(args) {
             let value = self.value(e)?;
             let tensor = self.bare_tensor(e);
-            scope.values.push((p.name.clone(), Local { value: Some(value), tensor }));
+            scope.values.push((p.name.clone(), Local { value: Some(value), tensor, parts: Vec::new() }));
         }
         let saved = std::mem::replace(&mut self.scope, scope);
         self.calls.push(name.clone());
         for local in &f.locals {
             let bound = self.local(local);
-            let bound = bound.unwrap_or(Local { value: None, tensor: None });
+            let bound = bound.unwrap_or(Local { value: None, tensor: None, parts: Vec::new() });
             self.scope.values.push((local.name.name.clone(), bound));
         }
         let out = self.defined(&f.result);
@@ -214,15 +216,15 @@ impl Elab<'_> {
     }
 
     /// The tensor, if `e` is just a tensor's name.
-    fn bare_tensor(&self, e: &Expr) -> Option<cora_ir::TensorId> {
+    fn bare_tensor(&mut self, e: &Expr) -> Option<(cora_ir::TensorId, u32)> {
         let ExprKind::Name(name) = e.kind() else { return None };
         if let Some((_, local)) = self.scope.values.iter().rev().find(|(n, _)| n == name) {
             return local.tensor;
         }
         match self.slots.get(name).map(|s| &s.state) {
-            Some(super::State::Done(Entity::Tensor(t))) => Some(*t),
+            Some(super::State::Done(Entity::Tensor(t))) => Some((*t, 0)),
             Some(_) => None,
-            None => self.part_named(name),
+            None => self.part_named(name).map(|t| (t, 0)).or_else(|| self.component(name)),
         }
     }
 }

@@ -29,6 +29,7 @@ impl<'a> Elab<'a> {
                     (&i.name, "input")
                 }
                 ItemKind::Fn(f) => (&f.name, "function"),
+                ItemKind::Combiner(c) => (&c.name, "combiner"),
                 ItemKind::Op(d) => {
                     self.collect_inline(d.dims.as_deref().unwrap_or_default());
                     (&d.name, "operator")
@@ -37,6 +38,7 @@ impl<'a> Elab<'a> {
             };
             let state = match &item.kind {
                 ItemKind::Fn(f) => State::Done(Entity::Fn(f.clone())),
+                ItemKind::Combiner(c) => State::Done(Entity::Combiner(c.clone())),
                 ItemKind::Op(_) => State::Later,
                 _ => State::Pending,
             };
@@ -361,6 +363,7 @@ impl<'a> Elab<'a> {
         let role = if input.constant { Role::ConstInput } else { Role::Input };
         let tensor_dims = self.tensor_dims_of(&dims);
         let t = self.graph.env.tensors.push(Tensor {
+            tuple: None,
             name: input.name.name.clone(),
             ty: input.ty,
             dims: tensor_dims,

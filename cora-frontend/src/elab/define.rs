@@ -1,12 +1,13 @@
 //! Definitions: operators, their reductions and the locals of functions they call. Each part is a
 //! draft until the operator's dimensions, and so the order of its parts' dimensions, are known.
 
+use super::combiner::Tuples;
 use super::value::Val;
 use super::{Elab, Entity, Local, State};
 use crate::ast::{Def, Expr, ExprKind, ReduceOp};
 use cora_ir::graph::Place;
 use cora_ir::schedule::Span;
-use cora_ir::{Combiner, Diagnostic, DimId, ExprId, Op, Role, ScalarType, Scope, Tensor, TensorId};
+use cora_ir::{Combiner, Diagnostic, DimId, ExprId, Op, Reduction, Role, ScalarType, Scope, Tensor, TensorId};
 use std::collections::BTreeSet;
 
 /// An operator in the making.
@@ -15,7 +16,7 @@ pub(super) struct Draft {
     /// Its dimensions: given, or free ones to be ordered like those of the frame's definition.
     dims: DraftDims,
     reduce: Vec<DimId>,
-    combiner: Option<Combiner>,
+    combiner: Option<Reduction>,
     value: ExprId,
     span: Span,
 }
@@ -29,6 +30,7 @@ enum DraftDims {
 pub(super) enum Defined {
     Plain(Val),
     Reduce(Combiner, Vec<DimId>, Val),
+    Tuples(Tuples),
 }
 
 /// One operator may have this many parts.
@@ -76,10 +78,9 @@ impl Elab<'_> {
         let ids: Vec<DimId> = dims.iter().map(|d| d.0).collect();
         self.check_bound(def, &ids, &reduce, value)?;
         self.frames[0] = Some(ids.clone());
-        let ty = self.graph.env.pool.ty(value).scalar;
         let value = self.emit_parts(value)?;
         let tensor_dims = self.tensor_dims_of(&dims);
-        let tensor = self.new_tensor(&def.name.name, ty);
+        let tensor = self.new_tensor(&def.name.name, value, combiner);
         self.graph.env.tensors[tensor].dims = tensor_dims;
         self.tensor_dims.insert(tensor, ids.clone());
         self.graph.ops.push(Op { tensor, spatial: ids, reduce, combiner, value });
@@ -100,6 +101,10 @@ impl Elab<'_> {
                     self.used.insert(id.name);
                     return self.inline(&f, dims.as_deref(), args, e.span());
                 }
+                if let Some(Entity::Combiner(c)) = self.resolve(&id.name) {
+                    self.used.insert(id.name);
+                    return self.tuples(&c, dims.as_deref(), args, e.span()).map(Defined::Tuples);
+                }
                 self.value(e).map(Defined::Plain)
             }
             _ => self.value(e).map(Defined::Plain),
@@ -116,13 +121,23 @@ impl Elab<'_> {
                 self.check_combiner(c, value, span)?;
                 self.draft(c.name(), dims, Some(c), value, span).map(Val::Typed)
             }
+            Defined::Tuples(t) => self.unnamed_tuple(t.combiner(), span),
         }
     }
 
     /// Types the value of a definition and checks that its type can be stored.
-    fn finish_value(&mut self, def: &Def, defined: Defined) -> Option<(Option<Combiner>, Vec<DimId>, ExprId)> {
+    fn finish_value(&mut self, def: &Def, defined: Defined) -> Option<(Option<Reduction>, Vec<DimId>, ExprId)> {
         let span = def.value.span();
         let (combiner, reduce, v) = match defined {
+            Defined::Tuples(t) => {
+                if let Some(ty) = def.ty {
+                    let d = Diagnostic::new("E0252", format!("`{}` is a tuple and not of type {ty}", def.name.name));
+                    return self.error(span, d.hint("give types to the combiner's components: `m : f32 = 0.0`"));
+                }
+                let reduce = t.reduce.clone();
+                let (c, value) = self.finish_tuples(t)?;
+                return Some((Some(Reduction::Tuple(c)), reduce, value));
+            }
             Defined::Plain(v) => (None, Vec::new(), v),
             Defined::Reduce(c, dims, v) => (Some(c), dims, v),
         };
@@ -134,7 +149,7 @@ impl Elab<'_> {
         if let Some(c) = combiner {
             self.check_combiner(c, value, span)?;
         }
-        Some((combiner, reduce, value))
+        Some((combiner.map(Reduction::Op), reduce, value))
     }
 
     fn is_index(&self, v: &Val) -> bool {
@@ -186,22 +201,25 @@ impl Elab<'_> {
                 _ => true,
             };
             if is_name {
-                return Some(Local { value: Some(v.clone()), tensor: None });
+                return Some(Local::value(v.clone()));
             }
         }
         let (combiner, reduce, value) = self.finish_value(def, defined)?;
         let name = self.part_name("");
         match given {
             None => {
-                let e = self.draft_named(&name, reduce, combiner, value, def.value.span())?;
-                Some(Local { value: Some(Val::Typed(e)), tensor: None })
+                let (t, index) = self.draft_named(&name, reduce, combiner, value, def.value.span())?;
+                if self.graph.env.tensors[t].tuple.is_some() {
+                    return Some(self.local_components(&def.name.name, t, &index, false));
+                }
+                let e = self.graph.env.load(t, index);
+                Some(Local::value(Val::Typed(e)))
             }
             Some(dims) => {
                 let ids: Vec<DimId> = dims.iter().map(|d| d.0).collect();
                 self.check_bound(def, &ids, &reduce, value)?;
-                let ty = self.graph.env.pool.ty(value).scalar;
                 let tensor_dims = self.tensor_dims_of(&dims);
-                let tensor = self.new_tensor(&name, ty);
+                let tensor = self.new_tensor(&name, value, combiner);
                 self.graph.env.tensors[tensor].dims = tensor_dims;
                 self.tensor_dims.insert(tensor, ids.clone());
                 let index: Vec<ExprId> = ids.iter().map(|&d| self.dim_var(d)).collect();
@@ -213,8 +231,11 @@ impl Elab<'_> {
                     value,
                     span: def.value.span(),
                 })?;
+                if self.graph.env.tensors[tensor].tuple.is_some() {
+                    return Some(self.local_components(&def.name.name, tensor, &index, true));
+                }
                 let e = self.graph.env.load(tensor, index);
-                Some(Local { value: Some(Val::Typed(e)), tensor: Some(tensor) })
+                Some(Local { value: Some(Val::Typed(e)), tensor: Some((tensor, 0)), parts: Vec::new() })
             }
         }
     }
@@ -229,24 +250,24 @@ impl Elab<'_> {
         span: Span,
     ) -> Option<ExprId> {
         let name = self.part_name(hint);
-        self.draft_named(&name, reduce, combiner, value, span)
+        let (t, index) = self.draft_named(&name, reduce, combiner.map(Reduction::Op), value, span)?;
+        Some(self.graph.env.load(t, index))
     }
 
     fn draft_named(
         &mut self,
         name: &str,
         reduce: Vec<DimId>,
-        combiner: Option<Combiner>,
+        combiner: Option<Reduction>,
         value: ExprId,
         span: Span,
-    ) -> Option<ExprId> {
+    ) -> Option<(TensorId, Vec<ExprId>)> {
         let free = self.free_dims(value, &reduce);
-        let ty = self.graph.env.pool.ty(value).scalar;
-        let tensor = self.new_tensor(name, ty);
+        let tensor = self.new_tensor(name, value, combiner);
         let index: Vec<ExprId> = free.iter().map(|&d| self.dim_var(d)).collect();
         let dims = DraftDims::Free(free, self.frame);
         self.push_draft(Draft { tensor, dims, reduce, combiner, value, span })?;
-        Some(self.graph.env.load(tensor, index))
+        Some((tensor, index))
     }
 
     fn push_draft(&mut self, d: Draft) -> Option<()> {
@@ -273,11 +294,16 @@ impl Elab<'_> {
         name
     }
 
-    fn new_tensor(&mut self, name: &str, ty: ScalarType) -> TensorId {
-        let name = name.to_owned();
+    fn new_tensor(&mut self, name: &str, value: ExprId, combiner: Option<Reduction>) -> TensorId {
+        let (name, ty) = (name.to_owned(), self.graph.env.pool.ty(value).scalar);
+        let tuple = match combiner {
+            Some(Reduction::Tuple(c)) => Some(c),
+            _ => None,
+        };
         self.graph.env.tensors.push(Tensor {
             name,
             ty,
+            tuple,
             dims: Vec::new(),
             role: Role::Temp,
             scope: Scope::Global,
@@ -430,11 +456,10 @@ impl Elab<'_> {
     fn reordered(&mut self, e: ExprId, orders: &[(TensorId, Vec<ExprId>)]) -> ExprId {
         let env = &mut self.graph.env;
         env.pool.rewrite(e, &mut |pool, e| {
-            let cora_ir::Expr::Load { tensor, .. } = pool.get(e) else { return None };
-            let tensor = *tensor;
+            let &cora_ir::Expr::Load { tensor, part, .. } = pool.get(e) else { return None };
             let (_, index) = orders.iter().find(|(t, _)| *t == tensor)?;
             let ty = pool.ty(e).scalar;
-            Some(pool.load(tensor, ty, index.iter().copied()))
+            Some(pool.load_guarded((tensor, part), ty, index.iter().copied(), None))
         })
     }
 }

@@ -5,17 +5,21 @@ mod access;
 mod apply;
 mod arith;
 mod bounds;
+mod combiner;
 mod decl;
 mod define;
 mod value;
 
 pub(crate) use bounds::in_bounds;
 
-use crate::ast::{Expr, FnDef, Ident, ItemKind, Program};
+use crate::ast::{CombinerDef, Expr, FnDef, Ident, ItemKind, Program};
 use crate::names::suggest;
 use crate::parse::schedule::schedules;
 use cora_ir::schedule::Span;
-use cora_ir::{Diagnostic, DimId, EntityId, ExprId, Graph, ParamId, Role, TensorId, UfId, VarId};
+use cora_ir::{
+    CombinerId, Diagnostic, DimId, EntityId, ExprId, Graph, Op, ParamId, Role, ScalarType, Tensor, TensorId, UfId,
+    VarId,
+};
 use define::Draft;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
@@ -76,6 +80,7 @@ enum Entity {
     Dim(DimId),
     Tensor(TensorId),
     Fn(Rc<FnDef>),
+    Combiner(Rc<CombinerDef>),
 }
 
 /// How far a name has been resolved.
@@ -135,8 +140,16 @@ struct Scope {
 struct Local {
     /// Nothing if its definition failed.
     value: Option<Val>,
-    /// The tensor, where the local can be indexed.
-    tensor: Option<TensorId>,
+    /// The tensor and the component, where the local can be indexed.
+    tensor: Option<(TensorId, u32)>,
+    /// The components' names of a tuple, which are locals of their own.
+    parts: Vec<String>,
+}
+
+impl Local {
+    fn value(v: Val) -> Self {
+        Self { value: Some(v), tensor: None, parts: Vec::new() }
+    }
 }
 
 struct Elab<'a> {
@@ -174,6 +187,8 @@ struct Elab<'a> {
     measures: HashMap<ExprId, (u32, u64)>,
     /// Values of shared builder expressions in the current operator (nothing: they have none).
     shared: HashMap<usize, Option<Val>>,
+    /// Combiners by name and types of the components; nothing where there is something wrong.
+    instances: HashMap<(String, Vec<ScalarType>), Option<CombinerId>>,
     /// Rust position of the builder call being elaborated.
     origin: Option<String>,
 }
@@ -202,6 +217,7 @@ impl<'a> Elab<'a> {
             frames: Vec::new(),
             measures: HashMap::new(),
             shared: HashMap::new(),
+            instances: HashMap::new(),
             origin: None,
         }
     }
@@ -265,8 +281,10 @@ impl<'a> Elab<'a> {
             Some(State::Done(_)) => None,
             _ => self.graph.env.tensor_named(&name.name),
         };
+        let tensor = tensor.or_else(|| self.component_output(&name.name));
         let Some(t) = tensor else {
-            if self.program.broken.contains(&name.name) {
+            let base = name.name.rsplit_once('.').and_then(|(base, _)| self.slots.get(base));
+            if self.program.broken.contains(&name.name) || base.is_some_and(|s| matches!(s.state, State::Poison)) {
                 return;
             }
             let names: Vec<String> = self.graph.env.tensors.iter().map(|(_, t)| t.name.clone()).collect();
@@ -277,6 +295,10 @@ impl<'a> Elab<'a> {
             self.report(name.span, d);
             return;
         };
+        if let Some(parts) = self.part_names(t) {
+            let _: Option<()> = self.not_one_value(&name.name, &parts, name.span);
+            return;
+        }
         match self.graph.env.tensors[t].role {
             Role::Temp => {
                 self.graph.env.tensors[t].role = Role::Output;
@@ -292,6 +314,20 @@ impl<'a> Elab<'a> {
                 self.report(name.span, d);
             }
         }
+    }
+
+    /// A copy of a component of tuples, which is called like it.
+    fn component_output(&mut self, name: &str) -> Option<TensorId> {
+        let (source, part) = self.component(name)?;
+        let env = &mut self.graph.env;
+        let ty = env.part_types(source)[part as usize];
+        let tensor = env.tensors.push(Tensor { name: name.to_owned(), ty, tuple: None, ..env.tensors[source].clone() });
+        let spatial = self.tensor_dims.get(&source).cloned().unwrap_or_default();
+        let index: Vec<ExprId> = spatial.iter().map(|&d| self.dim_var(d)).collect();
+        let value = self.graph.env.pool.load_guarded((source, part), ty, index, None);
+        self.tensor_dims.insert(tensor, spatial.clone());
+        self.graph.ops.push(Op { tensor, spatial, reduce: Vec::new(), combiner: None, value });
+        Some(tensor)
     }
 
     /// What the runtime takes of one program.

@@ -156,6 +156,10 @@ impl Elab<'_> {
 
     fn named_value(&mut self, id: &Ident) -> Option<Val> {
         if let Some((_, local)) = self.scope.values.iter().rev().find(|(n, _)| *n == id.name) {
+            if !local.parts.is_empty() {
+                let parts = local.parts.clone();
+                return self.not_one_value(&id.name, &parts, id.span);
+            }
             return local.value.clone();
         }
         if let Some((_, d)) = self.scope.dims.iter().rev().find(|(n, _)| *n == id.name) {
@@ -164,12 +168,13 @@ impl Elab<'_> {
         }
         self.used.insert(id.name.clone());
         let entity = self.resolve(&id.name).or_else(|| self.part_named(&id.name).map(Entity::Tensor));
-        let Some(entity) = entity else { return self.unknown(id) };
+        let component = if entity.is_none() { self.component(&id.name) } else { None };
+        let Some(entity) = entity.or(component.map(|(t, _)| Entity::Tensor(t))) else { return self.unknown(id) };
         let needs = match &entity {
             Entity::Const(_) => Mode::Const,
             Entity::Param(_) => Mode::Bound,
             Entity::Extent(_) | Entity::Dim(_) => Mode::Extent,
-            Entity::Tensor(_) | Entity::Fn(_) => Mode::Value,
+            Entity::Tensor(_) | Entity::Fn(_) | Entity::Combiner(_) => Mode::Value,
         };
         self.allowed(needs, id)?;
         match entity {
@@ -177,17 +182,24 @@ impl Elab<'_> {
             Entity::Param(p) => Some(Val::Typed(self.graph.env.pool.param(p))),
             Entity::Dim(d) => Some(self.dim_value(d, id.span)),
             Entity::Tensor(t) => {
+                if component.is_none()
+                    && let Some(parts) = self.part_names(t)
+                {
+                    return self.not_one_value(&id.name, &parts, id.span);
+                }
                 let dims = self.tensor_dims.get(&t).cloned().unwrap_or_default();
                 let mut index = Vec::new();
                 for d in dims {
                     self.dim_spans.entry(d).or_insert(id.span);
                     index.push(self.dim_var(d));
                 }
-                let load = self.graph.env.load(t, index);
+                let part = component.map_or(0, |(_, k)| k);
+                let ty = self.graph.env.part_types(t)[part as usize];
+                let load = self.graph.env.pool.load_guarded((t, part), ty, index, None);
                 self.accesses.push((load, id.span));
                 Some(Val::Typed(load))
             }
-            Entity::Extent(_) | Entity::Fn(_) => {
+            Entity::Extent(_) | Entity::Fn(_) | Entity::Combiner(_) => {
                 let d = Diagnostic::new("E0222", format!("`{}` is a function and needs arguments", id.name));
                 self.error(id.span, d.hint(format!("write `{}(...)`", id.name)))
             }

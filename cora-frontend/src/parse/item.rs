@@ -1,9 +1,9 @@
 //! Items: declarations, functions, operators, outputs, schedules.
 
 use super::{Parsed, Parser};
-use crate::ast::{Def, DimUse, FnDef, Ident, Input, Item, ItemKind, Range, Steps};
+use crate::ast::{CombinerDef, Def, DimUse, FnDef, Ident, Input, Item, ItemKind, PartDef, Range, Steps};
 use crate::lex::{Token, TokenKind};
-use crate::names::{KEYWORDS, is_item_keyword, suggest};
+use crate::names::{is_item_keyword, item_keywords, suggest};
 use cora_ir::schedule::Span;
 use cora_ir::{Diagnostic, ScalarType};
 use std::rc::Rc;
@@ -61,8 +61,56 @@ impl Parser {
                 self.push(out, start, ItemKind::Fn(Rc::new(f)));
                 Ok(())
             }
+            "combiner" => {
+                let c = self.combiner()?;
+                self.push(out, start, ItemKind::Combiner(Rc::new(c)));
+                Ok(())
+            }
             _ => self.schedule(out, start),
         }
+    }
+
+    /// `online(m = -inf, s = 0.0)(a, b) commutative = { locals; (results) }`
+    fn combiner(&mut self) -> Parsed<CombinerDef> {
+        let name = self.plain_name("a combiner")?;
+        self.expect("(")?;
+        let parts = self.list(")", &mut |p| {
+            let name = p.plain_name("a component")?;
+            let ty = if p.eat(":") { Some(p.scalar_type()?) } else { None };
+            p.expect("=")?;
+            Ok(PartDef { name, ty, identity: p.expr()? })
+        })?;
+        if let Some(twice) = (1..parts.len()).find(|&i| parts[..i].iter().any(|p| p.name.name == parts[i].name.name)) {
+            let twice = &parts[twice].name;
+            let d = Diagnostic::new("E0204", format!("component `{}` is declared twice", twice.name)).at(twice.span);
+            return self.fail(d);
+        }
+        self.expect("(")?;
+        let left = self.plain_name("the tuple of earlier terms")?;
+        self.expect(",")?;
+        let right = self.plain_name("the tuple of later terms")?;
+        self.expect(")")?;
+        if left.name == right.name {
+            let d = Diagnostic::new("E0204", format!("`{}` is declared twice", right.name)).at(right.span);
+            return self.fail(d.hint("the two tuples have different names"));
+        }
+        let commutative = self.eat("commutative");
+        self.expect("=")?;
+        let braces = self.eat("{");
+        let locals = if braces { self.locals()? } else { Vec::new() };
+        let open = self.expect("(")?;
+        let result = self.list(")", &mut Self::expr)?;
+        let end = self.span_from(open);
+        if braces {
+            while self.eat(";") {}
+            self.expect("}")?;
+        }
+        if parts.is_empty() || result.len() != parts.len() {
+            let (want, got) = (parts.len(), result.len());
+            let d = Diagnostic::new("E0253", format!("combiner `{}` has {want} components, {got} results", name.name));
+            return self.fail(d.at(end).hint("write one result for each component: `= (x, y)`"));
+        }
+        Ok(CombinerDef { name, parts, left, right, commutative, locals, result })
     }
 
     fn push(&self, out: &mut Vec<Item>, start: Span, kind: ItemKind) {
@@ -88,7 +136,7 @@ impl Parser {
         let next = self.peek_at(1);
         if !matches!(next.text.as_str(), "[" | "=" | ":") {
             let mut d = Diagnostic::new("E0114", format!("`{}` does not begin a statement", first.text)).at(first.span);
-            d = match suggest(&first.text, KEYWORDS[..8].iter().copied()) {
+            d = match suggest(&first.text, item_keywords().iter().copied()) {
                 Some(k) => d.hint(format!("did you mean `{k}`?")),
                 None => d.hint("an operator is defined by `T[i] = ...` or `T = ...`"),
             };
@@ -174,14 +222,7 @@ impl Parser {
         self.distinct(&name.name, dims.iter().chain(&params));
         let mut locals = Vec::new();
         let result = if self.eat("{") {
-            loop {
-                while self.eat(";") {}
-                if !self.at_local() {
-                    break;
-                }
-                locals.push(self.local()?);
-                self.end_of_statement()?;
-            }
+            locals = self.locals()?;
             let result = self.expr()?;
             while self.eat(";") {}
             self.expect("}")?;
@@ -190,6 +231,19 @@ impl Parser {
             self.expr()?
         };
         Ok(FnDef { name, dims, params, locals, result })
+    }
+
+    /// The definitions before a result.
+    fn locals(&mut self) -> Parsed<Vec<Def>> {
+        let mut locals = Vec::new();
+        loop {
+            while self.eat(";") {}
+            if !self.at_local() {
+                return Ok(locals);
+            }
+            locals.push(self.local()?);
+            self.end_of_statement()?;
+        }
     }
 
     fn distinct<'a>(&mut self, function: &str, params: impl Iterator<Item = &'a Ident>) {

@@ -10,13 +10,15 @@ use std::collections::BTreeMap;
 pub(super) struct Names {
     pub(super) env: Env,
     pub(super) var_names: BTreeMap<VarId, String>,
+    /// The operands of the combiner that is printed.
+    pub(super) operands: Vec<String>,
 }
 
 impl Names {
     pub(super) fn new(env: &Env) -> Self {
         let env = env.clone();
         let var_names = env.dims.iter().map(|(_, d)| (d.var, d.name.clone())).collect();
-        Self { env, var_names }
+        Self { env, var_names, operands: Vec::new() }
     }
 
     pub(super) fn dim(&self, d: DimId) -> &str {
@@ -64,7 +66,7 @@ pub(super) fn is_bare(env: &Env, e: ExprId) -> bool {
 }
 
 /// `e`, with a literal cast to its type.
-fn anchored(names: &mut Names, e: ExprId, level: u8) -> String {
+pub(super) fn anchored(names: &mut Names, e: ExprId, level: u8) -> String {
     if is_bare(&names.env, e) {
         let ty = names.env.pool.ty(e).scalar;
         return format!("{ty}({})", text(names, e));
@@ -90,6 +92,11 @@ fn print(names: &mut Names, e: ExprId) -> (String, u8) {
         Expr::Var(v) => (names.var(v), PRIMARY),
         Expr::Param(p) => (names.env.params[p].name.clone(), PRIMARY),
         Expr::Arg(n) => (format!("arg{n}"), PRIMARY),
+        Expr::Operand(n, _) => (names.operands.get(n as usize).cloned().unwrap_or_default(), PRIMARY),
+        Expr::Tuple(values) => {
+            let values: Vec<String> = values.iter().map(|&v| text(names, v)).collect();
+            (format!("({})", values.join(", ")), PRIMARY)
+        }
         Expr::Call(f, args) => {
             let args: Vec<String> = args.iter().map(|&a| text(names, a)).collect();
             (format!("{}({})", names.env.ufs[f].name, args.join(", ")), PRIMARY)
@@ -107,12 +114,12 @@ fn print(names: &mut Names, e: ExprId) -> (String, u8) {
             (format!("select({c}, {a}, {b})"), PRIMARY)
         }
         Expr::Cast(to, a) => (format!("{to}({})", anchored(names, a, OR)), PRIMARY),
-        Expr::Load { tensor, index, guard } => {
+        Expr::Load { tensor, part, index, guard } => {
             let mut at = Vec::new();
             for &i in &index {
                 at.push(position(names, i, guard.is_some()));
             }
-            let mut s = format!("{}[{}]", names.env.tensors[tensor].name, at.join(", "));
+            let mut s = format!("{}[{}]", super::read_name(&names.env, tensor, part), at.join(", "));
             if let Some((cond, other)) = guard {
                 if in_bounds(&mut names.env, tensor, &index) != cond {
                     s.push_str(&format!(" when ({})", text(names, cond)));

@@ -8,7 +8,10 @@ mod schedule;
 pub use rust::to_builder_code;
 pub use schedule::print_step;
 
-use cora_ir::{DimId, EntityId, Env, Expr, ExprId, Graph, Op, Role, TensorDim, TensorId, UfDef, UfId};
+use cora_ir::tuple::Part;
+use cora_ir::{
+    CombinerId, DimId, EntityId, Env, Expr, ExprId, Graph, Op, Reduction, Role, TensorDim, TensorId, UfDef, UfId,
+};
 use expr::{Names, text};
 use std::fmt::Write;
 
@@ -46,6 +49,9 @@ pub fn print_program(graph: &Graph) -> String {
         }
         out.push('\n');
     }
+    for (c, _) in graph.env.combiners.iter() {
+        combiner(&mut names, c, &mut out);
+    }
     for op in &graph.ops {
         operator(&mut names, op, &mut out);
     }
@@ -63,7 +69,27 @@ pub fn print_program(graph: &Graph) -> String {
     out
 }
 
+/// `combiner f(m : f32 = -inf)(a, b) = (..)`
+fn combiner(names: &mut Names, c: CombinerId, out: &mut String) {
+    let f = names.env.combiners[c].clone();
+    let part = |p: &Part| format!("{} : {} = {}", p.name, p.ty, expr::literal(p.identity));
+    let parts: Vec<String> = f.parts.iter().map(part).collect();
+    names.operands = ["a", "b"].iter().flat_map(|s| f.parts.iter().map(move |p| format!("{s}.{}", p.name))).collect();
+    let results: Vec<String> = f.body.iter().map(|&e| expr::anchored(names, e, 0)).collect();
+    let word = if f.commutative { " commutative" } else { "" };
+    let _ = writeln!(out, "combiner {}({})(a, b){word} = ({})", f.name, parts.join(", "), results.join(", "));
+}
+
 fn operator(names: &mut Names, op: &Op, out: &mut String) {
+    if let Some(Reduction::Tuple(c)) = op.combiner {
+        let terms = names.env.pool.components(op.value);
+        let terms: Vec<String> = terms.iter().map(|&e| expr::anchored(names, e, 0)).collect();
+        let over: Vec<&str> = op.reduce.iter().map(|&d| names.dim(d)).collect();
+        let (t, f) = (&names.env.tensors[op.tensor], &names.env.combiners[c].name);
+        let dims = index_list(&names.env, &t.dims);
+        let _ = writeln!(out, "{}[{dims}] = {f}({})({})", t.name, over.join(", "), terms.join(", "));
+        return;
+    }
     let t = &names.env.tensors[op.tensor];
     let (name, ty) = (t.name.clone(), t.ty);
     let _ = write!(out, "{name}[{}] : {ty} = ", index_list(&names.env, &names.env.tensors[op.tensor].dims));
@@ -71,7 +97,7 @@ fn operator(names: &mut Names, op: &Op, out: &mut String) {
         None => out.push_str(&text(names, op.value)),
         Some(c) => {
             let over: Vec<&str> = op.reduce.iter().map(|&d| names.dim(d)).collect();
-            let _ = write!(out, "{}({}) ", c.name(), over.join(", "));
+            let _ = write!(out, "{}({}) ", names.env.reduction_name(c), over.join(", "));
             out.push_str(&expr::term(names, op.value));
         }
     }
@@ -152,6 +178,15 @@ fn invent_args(names: &mut Names, uf: UfId, domain: &[ExprId]) -> Vec<DimId> {
         actuals.push(names.env.pool.var(var));
     }
     args
+}
+
+/// The name of a tensor, or of a component of one of tuples.
+fn read_name(env: &Env, tensor: TensorId, part: u32) -> String {
+    let t = &env.tensors[tensor];
+    match t.tuple {
+        Some(c) => format!("{}.{}", t.name, env.combiners[c].parts[part as usize].name),
+        None => t.name.clone(),
+    }
 }
 
 /// Whether a read of `tensor` may be an index without a cast in the text.

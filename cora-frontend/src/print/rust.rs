@@ -5,7 +5,7 @@ use super::rust_expr::{rust, rust_value};
 use super::{ExtentFunction, extent_functions, pad_of};
 use crate::names::is_reserved;
 use cora_ir::schedule::{Binding, LayoutDim, LoopRef, Part, StepKind};
-use cora_ir::{DimId, Graph, Op, Role, TensorDim, VarId};
+use cora_ir::{Combiner, CombinerId, DimId, Expr, ExprId, Graph, Op, Reduction, Role, TensorDim, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -17,12 +17,12 @@ pub(super) struct Idents {
     pub(super) other: BTreeMap<String, String>,
 }
 
-const RUST_WORDS: [&str; 56] = [
+const RUST_WORDS: [&str; 58] = [
     "as", "async", "await", "break", "const", "continue", "crate", "dyn", "else", "enum", "extern", "false", "fn",
     "for", "if", "impl", "in", "let", "loop", "match", "mod", "move", "mut", "pub", "ref", "return", "self", "static",
     "struct", "super", "trait", "true", "type", "unsafe", "use", "where", "while", "abstract", "become", "box", "do",
     "final", "gen", "macro", "override", "priv", "typeof", "unsized", "virtual", "yield", "try", "b", "s", "min",
-    "max", "select",
+    "max", "select", "l", "r",
 ];
 
 impl Idents {
@@ -84,8 +84,14 @@ pub fn to_builder_code(graph: &Graph) -> String {
             let _ = writeln!(out, "    b.range({id}, {lo}..{hi});");
         }
     }
+    for (c, _) in graph.env.combiners.iter() {
+        combiner(&mut names, &mut ids, c, &mut out);
+    }
     for op in &graph.ops {
-        operator(&mut names, &mut ids, op, &mut out);
+        match op.combiner {
+            Some(Reduction::Tuple(c)) => tuples(&mut names, &mut ids, (graph, op), c, &mut out),
+            _ => operator(&mut names, &mut ids, op, &mut out),
+        }
     }
     for &t in &graph.outputs {
         let _ = writeln!(out, "    b.output({});", ids.other[&graph.env.tensors[t].name]);
@@ -110,7 +116,7 @@ fn declarations(names: &mut Names, ids: &mut Idents, out: &mut String) {
         let (extent, var) = (names.env.dims[d].extent, names.env.dims[d].var);
         let mut calls = BTreeSet::new();
         names.env.pool.walk(extent, &mut |_, e| {
-            if let cora_ir::Expr::Call(f, _) = e {
+            if let Expr::Call(f, _) = e {
                 calls.insert(names.env.ufs[*f].name.clone());
             }
         });
@@ -155,6 +161,48 @@ fn dim_list(names: &Names, ids: &Idents, dims: &[TensorDim]) -> String {
     dims.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
+/// An expression of type `Value`, of exactly its type.
+fn typed(names: &mut Names, ids: &Idents, e: ExprId) -> String {
+    let value = rust_value(names, ids, e);
+    let ty = names.env.pool.ty(e).scalar;
+    if is_bare(&names.env, e) { format!("{value}.cast(ScalarType::{ty:?})") } else { value }
+}
+
+fn combiner(names: &mut Names, ids: &mut Idents, c: CombinerId, out: &mut String) {
+    let f = names.env.combiners[c].clone();
+    let part = |names: &mut Names, p: &cora_ir::tuple::Part| {
+        let e = names.env.pool.lit(p.identity);
+        format!("({:?}, ScalarType::{:?}, {})", p.name, p.ty, rust_value(names, ids, e))
+    };
+    let parts: Vec<String> = f.parts.iter().map(|p| part(names, p)).collect();
+    let n = f.parts.len();
+    names.operands = ["l", "r"].iter().flat_map(|s| (0..n).map(move |k| format!("{s}[{k}].clone()"))).collect();
+    let results: Vec<String> = f.body.iter().map(|&e| typed(names, ids, e)).collect();
+    let method = if f.commutative { "commutative_combiner" } else { "combiner" };
+    let (name, parts, results) = (&f.name, parts.join(", "), results.join(", "));
+    let id = ids.declare(name);
+    let _ = writeln!(out, "    let {id} = b.{method}({name:?}, [{parts}], |l, r| [{results}]);");
+}
+
+fn tuples(names: &mut Names, ids: &mut Idents, (graph, op): (&Graph, &Op), c: CombinerId, out: &mut String) {
+    let name = names.env.tensors[op.tensor].name.clone();
+    let dims = dim_list(names, ids, &names.env.tensors[op.tensor].dims);
+    let terms: Vec<String> = names.env.pool.components(op.value).iter().map(|&e| typed(names, ids, e)).collect();
+    let over: Vec<String> = op.reduce.iter().map(|&d| ids.vars[&names.env.dims[d].var].clone()).collect();
+    let f = names.env.combiners[c].clone();
+    let (of, over, terms) = (ids.other[&f.name].clone(), over.join(", "), terms.join(", "));
+    let id = ids.declare(&name);
+    let _ = writeln!(out, "    let {id} = b.reduce_tuples({name:?}, &[{dims}], {of}, &[{over}], |_, _| [{terms}]);");
+    let reads = |k: u32| {
+        let of = |e: &Expr| matches!(e, Expr::Load { tensor, part, .. } if (*tensor, *part) == (op.tensor, k));
+        graph.ops.iter().any(|o| graph.env.pool.any(o.value, &mut |e| of(e)))
+    };
+    for (_, p) in (0..).zip(&f.parts).filter(|(k, _)| reads(*k)) {
+        let part = ids.declare(&format!("{name}.{}", p.name));
+        let _ = writeln!(out, "    let {part} = b.part({id}, {:?});", p.name);
+    }
+}
+
 fn operator(names: &mut Names, ids: &mut Idents, op: &Op, out: &mut String) {
     let name = names.env.tensors[op.tensor].name.clone();
     let dims = dim_list(names, ids, &names.env.tensors[op.tensor].dims);
@@ -168,6 +216,7 @@ fn operator(names: &mut Names, ids: &mut Idents, op: &Op, out: &mut String) {
         Some(c) => {
             let over: Vec<String> = op.reduce.iter().map(|&d| ids.vars[&names.env.dims[d].var].clone()).collect();
             let over = over.join(", ");
+            let c = c.op().unwrap_or(Combiner::Sum);
             writeln!(out, "    let {id} = b.reduce({name:?}, &[{dims}], Combiner::{c:?}, &[{over}], |_, _| {value});")
         }
     };

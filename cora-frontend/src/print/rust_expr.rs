@@ -1,8 +1,8 @@
 //! Expressions as Rust code over builder handles.
 
 use super::expr::{Names, is_bare, literal};
-use super::is_gather;
 use super::rust::Idents;
+use super::{is_gather, read_name};
 use crate::elab::in_bounds;
 use cora_ir::{BinOp, Expr, ExprId, ScalarType, UnOp};
 
@@ -73,9 +73,10 @@ fn print(names: &mut Names, ids: &Idents, e: ExprId) -> (String, u8) {
             (format!("select({c}, {a}, {})", rust(names, ids, b)), PRIMARY)
         }
         Expr::Cast(to, a) => (format!("{}.cast(ScalarType::{to:?})", receiver(names, ids, a)), PRIMARY),
-        Expr::Load { tensor, index, guard } => {
+        Expr::Operand(n, _) => (names.operands.get(n as usize).cloned().unwrap_or_default(), PRIMARY),
+        Expr::Load { tensor, part, index, guard } => {
             let at = index.iter().map(|&i| position(names, ids, i, guard.is_some())).collect();
-            let mut s = format!("{}.at({})", ids.other[&names.env.tensors[tensor].name], tuple(at));
+            let mut s = format!("{}.at({})", ids.other[&read_name(&names.env, tensor, part)], tuple(at));
             if let Some((cond, other)) = guard {
                 if in_bounds(&mut names.env, tensor, &index) != cond {
                     let cond = rust(names, ids, cond);
@@ -87,9 +88,12 @@ fn print(names: &mut Names, ids: &Idents, e: ExprId) -> (String, u8) {
             (s, PRIMARY)
         }
         // Not in op graphs.
-        Expr::Arg(_) | Expr::Ramp { .. } | Expr::Splat(..) | Expr::Search { .. } | Expr::Reduce(..) => {
-            ("unsupported".to_owned(), PRIMARY)
-        }
+        Expr::Arg(_)
+        | Expr::Tuple(_)
+        | Expr::Ramp { .. }
+        | Expr::Splat(..)
+        | Expr::Search { .. }
+        | Expr::Reduce(..) => ("unsupported".to_owned(), PRIMARY),
     }
 }
 

@@ -267,10 +267,10 @@ pub fn encoder_layer() -> Result<Graph, Vec<Diagnostic>> {
     let f_sum = b.reduce("F.sum", &[batch, q, ff], Combiner::Sum, &[dm], |_, _| n.at((batch, q, dm)) * w1.at((dm, ff)));
     let f = b.compute("F", &[batch, q, ff], |_| (b1.at([ff]) + f_sum.at((batch, q, ff))).max(0.0));
     let r_sum = b.reduce("R.sum", &[batch, q, dm], Combiner::Sum, &[ff], |_, _| f.at((batch, q, ff)) * w2.at((ff, dm)));
-    let r = b.compute("R", &[batch, q, dm], |_| n.at((batch, q, dm)) + b2.at([dm]) + r_sum.at((batch, q, dm)));
-    let y_mean = b.reduce("Y.mean", &[batch, q], Combiner::Sum, &[dm], |_, _| r.at((batch, q, dm)) / 512.0);
-    let y_var = b.reduce("Y.var", &[batch, q], Combiner::Sum, &[dm], |_, _| (r.at((batch, q, dm)) - y_mean.at((batch, q))) * (r.at((batch, q, dm)) - y_mean.at((batch, q))) / 512.0);
-    let y = b.compute("Y", &[batch, q, dm], |_| (r.at((batch, q, dm)) - y_mean.at((batch, q))) * (y_var.at((batch, q)) + 1e-5).rsqrt() * g2.at([dm]) + e2.at([dm]));
+    let v_r = b.compute("R", &[batch, q, dm], |_| n.at((batch, q, dm)) + b2.at([dm]) + r_sum.at((batch, q, dm)));
+    let y_mean = b.reduce("Y.mean", &[batch, q], Combiner::Sum, &[dm], |_, _| v_r.at((batch, q, dm)) / 512.0);
+    let y_var = b.reduce("Y.var", &[batch, q], Combiner::Sum, &[dm], |_, _| (v_r.at((batch, q, dm)) - y_mean.at((batch, q))) * (v_r.at((batch, q, dm)) - y_mean.at((batch, q))) / 512.0);
+    let y = b.compute("Y", &[batch, q, dm], |_| (v_r.at((batch, q, dm)) - y_mean.at((batch, q))) * (y_var.at((batch, q)) + 1e-5).rsqrt() * g2.at([dm]) + e2.at([dm]));
     b.output(y);
     b.finish()
 }
@@ -281,14 +281,14 @@ pub fn images() -> Result<Graph, Vec<Diagnostic>> {
     let v_b = b.param("B", 0..=1024);
     let v_b_2 = b.dim("b", v_b);
     let rows = b.extent("rows", &[v_b_2], 0..=2048);
-    let r = b.dim("r", rows.at([v_b_2]));
+    let v_r = b.dim("r", rows.at([v_b_2]));
     let cols = b.extent("cols", &[v_b_2], 0..=2048);
     let c = b.dim("c", cols.at([v_b_2]));
     let u = b.dim("u", 3);
     let v = b.dim("v", 3);
-    let a = b.input("A", &[v_b_2, r, c], ScalarType::F32);
-    let y_sum = b.reduce("Y.sum", &[v_b_2, r, c], Combiner::Sum, &[u, v], |_, _| a.at((v_b_2, r + u - 1, c + v - 1)).or_else(0.0));
-    let y = b.compute("Y", &[v_b_2, r, c], |_| y_sum.at((v_b_2, r, c)) * 0.11111111);
+    let a = b.input("A", &[v_b_2, v_r, c], ScalarType::F32);
+    let y_sum = b.reduce("Y.sum", &[v_b_2, v_r, c], Combiner::Sum, &[u, v], |_, _| a.at((v_b_2, v_r + u - 1, c + v - 1)).or_else(0.0));
+    let y = b.compute("Y", &[v_b_2, v_r, c], |_| y_sum.at((v_b_2, v_r, c)) * 0.11111111);
     b.output(y);
     b.finish()
 }
@@ -452,6 +452,40 @@ pub fn ragged_softmax() -> Result<Graph, Vec<Diagnostic>> {
     b.finish()
 }
 
+/// The program `row_statistics`.
+pub fn row_statistics() -> Result<Graph, Vec<Diagnostic>> {
+    let mut b = ProgramBuilder::new("row_statistics");
+    let m = b.param("M", 0..=4096);
+    let batch = b.dim("batch", m);
+    let lens = b.extent("lens", &[batch], 0..=4096);
+    let k = b.dim("k", lens.at([batch]));
+    let x = b.input("X", &[batch, k], ScalarType::F32);
+    let online = b.commutative_combiner("online", [("m", ScalarType::F32, Value::from(f64::NEG_INFINITY)), ("s", ScalarType::F32, Value::from(0.0))], |l, r| [l[0].clone().max(r[0].clone()), select(l[0].clone().equals(f64::NEG_INFINITY), 0.0, l[1].clone() * (l[0].clone() - l[0].clone().max(r[0].clone())).exp()) + select(r[0].clone().equals(f64::NEG_INFINITY), 0.0, r[1].clone() * (r[0].clone() - l[0].clone().max(r[0].clone())).exp())]);
+    let moments = b.commutative_combiner("moments", [("n", ScalarType::F32, Value::from(0.0)), ("mean", ScalarType::F32, Value::from(0.0)), ("m2", ScalarType::F32, Value::from(0.0))], |l, r| [l[0].clone() + r[0].clone(), l[1].clone() + (r[1].clone() - l[1].clone()) * select(Value::from(0.0).lt(l[0].clone() + r[0].clone()), r[0].clone() / (l[0].clone() + r[0].clone()), 0.0), l[2].clone() + r[2].clone() + (r[1].clone() - l[1].clone()) * (r[1].clone() - l[1].clone()) * l[0].clone() * select(Value::from(0.0).lt(l[0].clone() + r[0].clone()), r[0].clone() / (l[0].clone() + r[0].clone()), 0.0)]);
+    let least = b.combiner("least", [("v", ScalarType::F32, Value::from(f64::INFINITY)), ("at", ScalarType::I64, Value::from(-1))], |l, r| [l[0].clone().min(r[0].clone()), select(r[0].clone().lt(l[0].clone()), r[1].clone(), l[1].clone())]);
+    let row = b.reduce_tuples("row", &[batch], online, &[k], |_, _| [x.at((batch, k)), Value::from(1.0).cast(ScalarType::F32)]);
+    let row_m = b.part(row, "m");
+    let row_s = b.part(row, "s");
+    let p = b.compute("P", &[batch, k], |_| (x.at((batch, k)) - row_m.at([batch])).exp() / row_s.at([batch]));
+    let of = b.reduce_tuples("of", &[batch], moments, &[k], |_, _| [Value::from(1.0).cast(ScalarType::F32), x.at((batch, k)), Value::from(0.0).cast(ScalarType::F32)]);
+    let of_n = b.part(of, "n");
+    let of_mean = b.part(of, "mean");
+    let of_m2 = b.part(of, "m2");
+    let variance = b.compute("variance", &[batch], |_| of_m2.at([batch]) / of_n.at([batch]).max(1.0));
+    let low = b.reduce_tuples("low", &[batch], least, &[k], |_, _| [x.at((batch, k)), Value::from(k).cast(ScalarType::I64)]);
+    let low_v = b.part(low, "v");
+    let low_at = b.part(low, "at");
+    let of_mean_2 = b.compute("of.mean", &[batch], |_| of_mean.at([batch]));
+    let low_v_2 = b.compute("low.v", &[batch], |_| low_v.at([batch]));
+    let low_at_2 = b.compute("low.at", &[batch], |_| low_at.at([batch]));
+    b.output(p);
+    b.output(of_mean_2);
+    b.output(variance);
+    b.output(low_v_2);
+    b.output(low_at_2);
+    b.finish()
+}
+
 /// The program `sdpa`.
 pub fn sdpa() -> Result<Graph, Vec<Diagnostic>> {
     let mut b = ProgramBuilder::new("sdpa");
@@ -497,9 +531,9 @@ pub fn trmm() -> Result<Graph, Vec<Diagnostic>> {
     let k = b.dim("k", i + 1);
     let n_2 = b.dim("n", n);
     let j = b.dim("j", n);
-    let l = b.input("L", &[i, k], ScalarType::F32);
+    let v_l = b.input("L", &[i, k], ScalarType::F32);
     let x = b.input("X", &[n_2, j], ScalarType::F32);
-    let c = b.reduce("C", &[i, j], Combiner::Sum, &[k], |_, _| l.at((i, k)) * x.at((k, j)));
+    let c = b.reduce("C", &[i, j], Combiner::Sum, &[k], |_, _| v_l.at((i, k)) * x.at((k, j)));
     b.output(c);
     b.finish()
 }
@@ -567,6 +601,36 @@ pub fn steps() -> Result<Graph, Vec<Diagnostic>> {
     b.finish()
 }
 
+/// The program `tuples`.
+pub fn tuples() -> Result<Graph, Vec<Diagnostic>> {
+    let mut b = ProgramBuilder::new("tuples");
+    let i = b.dim("i", 8);
+    let j = b.dim("j", 4);
+    let a = b.input("A", &[i, j], ScalarType::F32);
+    let d = b.input("D", &[i, j], ScalarType::F64);
+    let greatest = b.combiner("greatest", [("v", ScalarType::F32, Value::from(-1000.0)), ("at", ScalarType::I64, Value::from(-1))], |l, r| [l[0].clone().max(r[0].clone()), select(l[0].clone().lt(r[0].clone()), r[1].clone(), l[1].clone())]);
+    let greatest_1 = b.combiner("greatest_1", [("v", ScalarType::F64, Value::from(-1000.0)), ("at", ScalarType::I64, Value::from(-1))], |l, r| [l[0].clone().max(r[0].clone()), select(l[0].clone().lt(r[0].clone()), r[1].clone(), l[1].clone())]);
+    let total = b.commutative_combiner("total", [("t", ScalarType::F32, Value::from(0.0))], |l, r| [l[0].clone() + r[0].clone()]);
+    let g = b.reduce_tuples("G", &[i], greatest, &[j], |_, _| [a.at((i, j)), Value::from(j).cast(ScalarType::I64)]);
+    let g_v = b.part(g, "v");
+    let g_at = b.part(g, "at");
+    let h = b.reduce_tuples("H", &[i], greatest_1, &[j], |_, _| [d.at((i, j)), Value::from(j).cast(ScalarType::I64) + g_at.at([i])]);
+    let h_at = b.part(h, "at");
+    let s_g = b.reduce_tuples("S.g", &[i], greatest, &[j], |_, _| [a.at((i, j)), Value::from(j).cast(ScalarType::I64)]);
+    let s_g_v = b.part(s_g, "v");
+    let v_s = b.compute("S", &[i, j], |_| s_g_v.at([i]) - a.at((i, j)));
+    let t = b.reduce_tuples("T", &[], total, &[i, j], |_, _| [a.at((i, j))]);
+    let t_t = b.part(t, "t");
+    let g_v_2 = b.compute("G.v", &[i], |_| g_v.at([i]));
+    let h_at_2 = b.compute("H.at", &[i], |_| h_at.at([i]));
+    let t_t_2 = b.compute("T.t", &[], |_| t_t.at(()));
+    b.output(g_v_2);
+    b.output(h_at_2);
+    b.output(v_s);
+    b.output(t_t_2);
+    b.finish()
+}
+
 /// Every program above.
 pub const ALL: &[Build] = &[
     attnv,
@@ -583,10 +647,12 @@ pub const ALL: &[Build] = &[
     nested,
     qkt,
     ragged_softmax,
+    row_statistics,
     sdpa,
     tradd,
     trmm,
     trmul,
     vgemm,
     steps,
+    tuples,
 ];

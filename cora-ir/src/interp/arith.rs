@@ -251,6 +251,12 @@ impl Regs {
 
     pub fn acc_set<T: Reg>(&mut self, acc: Opd, value: Opd) {
         let file = T::file_mut(self);
+        if let (Opd::V(d), Opd::V(s)) = (acc, value) {
+            let from = s as usize * LANES;
+            file.v.copy_within(from..from + LANES, d as usize * LANES);
+            file.vund[d as usize] = file.vund[s as usize];
+            return;
+        }
         let (x, und) = (file.src(value, 1).at(0), file.und(value).any);
         match acc {
             Opd::S(d) => file.set(d, x, und),

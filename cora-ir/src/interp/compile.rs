@@ -6,8 +6,8 @@ use crate::interp::context::Context;
 use crate::interp::contract::factors;
 use crate::interp::error::{InterpError, Stage};
 use crate::interp::instr::{Access, Instr, Opd, Program, Step};
-use crate::interp::nest::{Fold, Leaf, Loop, Node};
-use crate::types::{BinOp, Combiner, ScalarType};
+use crate::interp::nest::{Fold, Folding, Leaf, Loop, Node};
+use crate::types::{BinOp, Combiner, Literal, ScalarType};
 use rustc_hash::FxHashMap;
 
 /// A compiled expression.
@@ -47,6 +47,8 @@ pub(super) struct Compiler<'c, 'a> {
     pub strip: Option<Strip>,
     pub next_int_vector: u32,
     pub next_float_vector: u32,
+    /// The components of the tuple that is being folded.
+    pub accumulators: Vec<Opd>,
     /// Lanes of the operand that is being turned into a register, outside strips.
     pub vector_width: u32,
 }
@@ -67,6 +69,7 @@ pub(crate) fn compile(context: &mut Context<'_>, nodes: &[Node]) -> Result<Progr
         strip: None,
         next_int_vector: 0,
         next_float_vector: 0,
+        accumulators: Vec::new(),
         vector_width: 1,
     };
     c.nodes(nodes)?;
@@ -270,37 +273,48 @@ impl Compiler<'_, '_> {
 
     fn write(&mut self, leaf: &Leaf) -> Result<(), InterpError> {
         let pool = &self.context.env.pool;
-        let ty = self.context.env.tensors[leaf.tensor].ty;
-        let float = ty.is_float();
         let w = match self.strip {
             Some(_) => 0,
             None => leaf.index.iter().map(|&e| pool.ty(e).lanes).max().unwrap_or(1),
         };
-        let value = match &leaf.fold {
+        let values = match &leaf.fold {
             Some(fold) => self.fold(fold, leaf)?,
-            None => self.typed_operand(leaf.value, ty)?.opd,
+            None => {
+                let mut values = Vec::new();
+                for (t, value) in [(leaf.tensor, leaf.value)].iter().chain(&leaf.rest) {
+                    values.push(self.typed_operand(*value, self.context.env.tensors[*t].ty)?.opd);
+                }
+                values
+            }
         };
         let mut index = Vec::new();
         for &e in &leaf.index {
             index.push(self.typed(e, ScalarType::Index)?.opd);
         }
-        let access = Box::new(Access { tensor: leaf.tensor, index: index.into() });
         let mask = match leaf.mask {
             Some(m) => Some(self.typed_operand(m, ScalarType::Bool)?.opd),
             None => None,
         };
-        self.push(Step::Do(match leaf.combine {
-            Some(combiner) => Instr::Update { float, access, combiner, value, w },
-            None => Instr::Store { float, access, value, mask, w },
-        }));
+        for (tensor, value) in leaf.targets().zip(values) {
+            let float = self.context.env.tensors[tensor].ty.is_float();
+            let access = Box::new(Access { tensor, index: index.clone().into() });
+            self.push(Step::Do(match leaf.combine {
+                Some(combiner) => Instr::Update { float, access, combiner, value, w },
+                None => Instr::Store { float, access, value, mask, w },
+            }));
+        }
         Ok(())
     }
 
     /// The combination of the leaf's value over the fold's loops, in an accumulator.
-    fn fold(&mut self, fold: &Fold, leaf: &Leaf) -> Result<Opd, InterpError> {
+    fn fold(&mut self, fold: &Fold, leaf: &Leaf) -> Result<Vec<Opd>, InterpError> {
+        let combiner = match &fold.combiner {
+            Folding::Op(c) => *c,
+            Folding::Tuple(identity) => return self.fold_tuple(identity, fold, leaf),
+        };
         let ty = self.context.env.tensors[leaf.tensor].ty;
         let float = ty.is_float();
-        let identity = self.literal(fold.combiner.identity(ty));
+        let identity = self.literal(combiner.identity(ty));
         let acc = self.new_register(float, self.strip.is_some());
         self.push(Step::Do(Instr::AccSet { float, acc, value: identity }));
         let mut opened = Vec::new();
@@ -308,7 +322,7 @@ impl Compiler<'_, '_> {
         for (k, &(var, extent)) in fold.loops.iter().enumerate() {
             let extent = self.scalar(extent)?;
             let last = k + 1 == fold.loops.len();
-            if last && float && fold.combiner == Combiner::Sum {
+            if last && float && combiner == Combiner::Sum {
                 product = factors(self, leaf.value, var)?;
                 // The general form is a scope of its own.
                 self.open();
@@ -317,7 +331,7 @@ impl Compiler<'_, '_> {
             let r = if strip { self.open_strip(var) } else { self.open_loop(var) };
             opened.push((r, extent, strip));
         }
-        self.accumulate(fold.combiner, acc, leaf, ty)?;
+        self.accumulate(combiner, acc, leaf, ty)?;
         let at = Some(leaf.tensor);
         for (k, (r, extent, strip)) in opened.into_iter().rev().enumerate() {
             let step = if strip {
@@ -328,7 +342,7 @@ impl Compiler<'_, '_> {
                 Step::For { var: r, extent, at, outer: false, axis: None, body }
             };
             self.push(step);
-            if k == 0 && float && fold.combiner == Combiner::Sum {
+            if k == 0 && float && combiner == Combiner::Sum {
                 let general = self.close();
                 match product.take() {
                     Some(f) => self.push(Step::Contract { acc, factors: Box::new(f), extent, general }),
@@ -336,7 +350,48 @@ impl Compiler<'_, '_> {
                 }
             }
         }
-        Ok(acc)
+        Ok(vec![acc])
+    }
+
+    /// The components of a fold over tuples, each in an accumulator.
+    fn fold_tuple(&mut self, identity: &[Literal], fold: &Fold, leaf: &Leaf) -> Result<Vec<Opd>, InterpError> {
+        let lanes = self.strip.is_some();
+        let mut accumulators = Vec::new();
+        for l in identity {
+            let (value, float) = (self.literal(*l), l.ty.is_float());
+            let acc = self.new_register(float, lanes);
+            self.push(Step::Do(Instr::AccSet { float, acc, value }));
+            accumulators.push(acc);
+        }
+        let mut opened = Vec::new();
+        for &(var, extent) in &fold.loops {
+            let extent = self.scalar(extent)?;
+            opened.push((self.open_loop(var), extent));
+        }
+        self.accumulators = accumulators.clone();
+        let mut new = Vec::new();
+        for (value, l) in [leaf.value].into_iter().chain(leaf.rest.iter().map(|r| r.1)).zip(identity) {
+            let (value, float) = (self.typed_operand(value, l.ty)?.opd, l.ty.is_float());
+            // Components may change places: all are computed and copied before one is replaced.
+            let copy = self.new_register(float, lanes);
+            self.copy(float, copy, value);
+            new.push((float, copy));
+        }
+        for (&acc, (float, value)) in accumulators.iter().zip(new) {
+            self.push(Step::Do(Instr::AccSet { float, acc, value }));
+        }
+        self.accumulators = Vec::new();
+        let at = Some(leaf.tensor);
+        for (var, extent) in opened.into_iter().rev() {
+            let body = self.close();
+            self.push(Step::For { var, extent, at, outer: false, axis: None, body });
+        }
+        Ok(accumulators)
+    }
+
+    fn copy(&mut self, float: bool, dst: Opd, value: Opd) {
+        let (always, w) = (Opd::S(self.const_int(1)), if self.strip.is_some() { 0 } else { 1 });
+        self.push(Step::Do(Instr::Select { float, dst, cond: always, a: value, b: value, w }));
     }
 
     fn accumulate(&mut self, combiner: Combiner, acc: Opd, leaf: &Leaf, ty: ScalarType) -> Result<(), InterpError> {

@@ -176,6 +176,11 @@ impl Compiler<'_, '_> {
                 })
             }
             Expr::Arg(n) => Err(self.context.unsupported(format!("formal argument {n} outside a definition"))),
+            Expr::Operand(n, _) => match self.accumulators.get(*n as usize) {
+                Some(&opd) => Ok(Val { opd, level: self.top(), volatile: true }),
+                None => Err(self.context.unsupported(format!("operand {n} outside a combiner"))),
+            },
+            Expr::Tuple(_) => Err(self.context.unsupported("a tuple inside an expression")),
             Expr::Call(f, args) => {
                 self.context.ready(*f)?;
                 let args = args.iter().map(|&a| self.int_expr(a)).collect::<Result<Vec<_>, _>>()?;
@@ -206,7 +211,8 @@ impl Compiler<'_, '_> {
                 self.emit(out.level, Instr::Select { float, dst, cond: c.opd, a: a.opd, b: b.opd, w });
                 Ok(out)
             }
-            Expr::Load { tensor, index, guard } => {
+            Expr::Load { part: 1.., .. } => Err(self.context.unsupported("a component of a tuple")),
+            Expr::Load { tensor, part: 0, index, guard } => {
                 let float = env.tensors[*tensor].ty.is_float();
                 if float != ty.is_float() {
                     return Err(self.context.unsupported("a load of another type than its tensor's"));

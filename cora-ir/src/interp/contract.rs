@@ -49,7 +49,7 @@ fn peeled(c: &Compiler<'_, '_>, mut e: ExprId) -> ExprId {
 
 fn load_of(c: &Compiler<'_, '_>, e: ExprId, var: VarId) -> Option<(TensorId, Vec<ExprId>, Box<[i64]>)> {
     let env = c.context.env;
-    let Expr::Load { tensor, index, guard: None } = env.pool.get(peeled(c, e)) else { return None };
+    let Expr::Load { tensor, part: 0, index, guard: None } = env.pool.get(peeled(c, e)) else { return None };
     if !env.tensors[*tensor].ty.is_float() {
         return None;
     }

@@ -9,7 +9,16 @@ pub(crate) fn logical_view(env: &mut Env, t: TensorId) -> TensorId {
     let mut dims = env.tensors[t].dims.clone();
     dims.iter_mut().for_each(|d| d.storage = d.extent);
     let Tensor { name, ty, range, .. } = env.tensors[t].clone();
-    env.tensors.push(Tensor { name, ty, dims, role: Role::Temp, scope: Scope::Global, range, layout: vec![] })
+    env.tensors.push(Tensor {
+        name,
+        ty,
+        tuple: None,
+        dims,
+        role: Role::Temp,
+        scope: Scope::Global,
+        range,
+        layout: vec![],
+    })
 }
 
 /// Whether `t` has no padding.

@@ -98,7 +98,10 @@ impl Scalars<'_> {
                 (Value::I(x), true) => Value::F(ops::cast_if(*to, x)),
                 (Value::I(x), false) => Value::I(ops::wrap(*to, x)),
             }),
-            Expr::Load { tensor, index, guard } => {
+            Expr::Operand(..) | Expr::Tuple(_) | Expr::Load { part: 1.., .. } => {
+                return Err(self.unsupported("a tuple in a scalar expression"));
+            }
+            Expr::Load { tensor, part: 0, index, guard } => {
                 if let Some((cond, other)) = guard {
                     match self.int(*cond, args, vars)? {
                         Some(0) => return self.value(*other, args, vars),

@@ -1,5 +1,6 @@
 //! The op graph, evaluated naively: what a program means.
 
+use crate::env::Env;
 use crate::expr::Expr;
 use crate::graph::{Graph, Op};
 use crate::ids::{EntityId, ExprId, TensorId, VarId};
@@ -10,8 +11,10 @@ use crate::interp::error::{InterpError, Stage};
 use crate::interp::instr::{LANES, Program};
 use crate::interp::levels::Levels;
 use crate::interp::machine::{Outer, execute};
-use crate::interp::nest::{Coefficients, Fold, Leaf, Loop, Node};
+use crate::interp::nest::{Coefficients, Fold, Folding, Leaf, Loop, Node};
 use crate::interp::{Batch, Options, Output, Results};
+use crate::tuple::{Components, Reduction, split_tuples};
+use crate::types::ScalarType;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -28,9 +31,10 @@ pub fn run_graph(graph: &Graph, batch: &Batch, options: &Options) -> Result<Resu
     for (_, d) in graph.env.dims.iter() {
         env.pool.var(d.var);
     }
+    let (graph, components) = &split(graph, &mut env);
     let env = &env;
     let mut context = Context::new(env, batch, options, Stage::Graph)?;
-    let needs = needs(graph, &mut context, options)?;
+    let needs = needs(graph, components, &mut context, options)?;
     let mut held: Vec<Option<Held<'_>>> = env.tensors.ids().map(|_| None).collect();
     let pool = worker_pool(options, &context)?;
     for (k, op) in graph.ops.iter().enumerate() {
@@ -38,7 +42,7 @@ pub fn run_graph(graph: &Graph, batch: &Batch, options: &Options) -> Result<Resu
         check(op, &context)?;
         for t in reads(&context, op) {
             if held[t.index()].is_none() {
-                if graph.op_of(t).is_some() {
+                if op_of(graph, components, t).is_some() {
                     let name = context.tensor_name(t);
                     return Err(context.unsupported(format!("`{name}` is read before it is defined")));
                 }
@@ -46,8 +50,11 @@ pub fn run_graph(graph: &Graph, batch: &Batch, options: &Options) -> Result<Resu
             }
         }
         let rows: Option<Vec<i64>> = rows.as_ref().map(|r| r.iter().copied().collect());
-        let result = evaluate(&mut context, op, rows.as_deref(), &held, &pool)?;
-        held[op.tensor.index()] = Some(result);
+        let targets = components.of(op.tensor);
+        let results = evaluate(&mut context, op, &targets, rows.as_deref(), &held, &pool)?;
+        for (t, result) in targets.into_iter().zip(results) {
+            held[t.index()] = Some(result);
+        }
         for t in reads(&context, op) {
             let later =
                 graph.ops[k + 1..].iter().any(|o| needs.contains_key(&o.tensor) && reads(&context, o).contains(&t));
@@ -55,7 +62,7 @@ pub fn run_graph(graph: &Graph, batch: &Batch, options: &Options) -> Result<Resu
                 continue;
             }
             // Inputs are borrowed from the batch.
-            if let (Some(dead), Some(_)) = (held[t.index()].take(), graph.op_of(t)) {
+            if let (Some(dead), Some(_)) = (held[t.index()].take(), op_of(graph, components, t)) {
                 context.release(held_bytes(&dead.levels));
             }
         }
@@ -63,29 +70,62 @@ pub fn run_graph(graph: &Graph, batch: &Batch, options: &Options) -> Result<Resu
     outputs(graph, &mut context, &needs, held)
 }
 
+/// The graph whose operators over tuples give each component to a tensor of its own. The value of such an operator is
+/// the new tuple, over `Operand(0..)` for the old one.
+fn split(graph: &Graph, env: &mut Env) -> (Graph, Components) {
+    let types: Vec<_> = env.tensors.ids().map(|t| env.part_types(t)).collect();
+    let components = split_tuples(env);
+    let mut graph = graph.clone();
+    for op in &mut graph.ops {
+        op.value = components.expr(&mut env.pool, op.value);
+        if let Some(r @ Reduction::Tuple(_)) = op.combiner {
+            let types = types[op.tensor.index()].iter().enumerate();
+            let old: Vec<ExprId> = types.map(|(k, &ty)| env.pool.operand(k as u32, ty)).collect();
+            let old = env.pool.make_tuple(&old);
+            op.value = env.combined(r, old, op.value);
+        }
+    }
+    (graph, components)
+}
+
+/// The operator that defines `t`, or the tuple that `t` is a component of.
+fn op_of<'g>(graph: &'g Graph, components: &Components, t: TensorId) -> Option<&'g Op> {
+    graph.ops.iter().find(|o| o.tensor == t || components.rest(o.tensor).contains(&t))
+}
+
 /// The outermost indices needed of each tensor: all, or some.
 type Needs = FxHashMap<TensorId, Option<BTreeSet<i64>>>;
 
-fn needs(graph: &Graph, context: &mut Context<'_>, options: &Options) -> Result<Needs, InterpError> {
-    let mut needs = Needs::default();
+fn needs(
+    graph: &Graph,
+    components: &Components,
+    context: &mut Context<'_>,
+    options: &Options,
+) -> Result<Needs, InterpError> {
+    let (env, mut needs) = (context.env, Needs::default());
     for &t in &graph.outputs {
         let Some(n) = options.only_outer else {
             needs.insert(t, None);
             continue;
         };
-        let Some(first) = context.env.tensors[t].dims.first() else {
+        let Some(first) = env.tensors[t].dims.first() else {
             needs.insert(t, None);
             continue;
         };
-        let extent = context.size(first.extent, &Memory::default(), &graph.env.tensors[t].name)?;
+        let extent = context.size(first.extent, &Memory::default(), &env.tensors[t].name)?;
         require(&mut needs, t, Some(evenly(n, extent)));
     }
     for op in graph.ops.iter().rev() {
+        for &t in components.rest(op.tensor) {
+            if let Some(rows) = needs.get(&t).cloned() {
+                require(&mut needs, op.tensor, rows);
+            }
+        }
         let Some(rows) = needs.get(&op.tensor).cloned() else { continue };
-        let outermost = op.spatial.first().map(|&d| graph.env.dims[d].var);
-        graph.env.pool.walk(op.value, &mut |_, node| {
+        let outermost = op.spatial.first().map(|&d| env.dims[d].var);
+        env.pool.walk(op.value, &mut |_, node| {
             let Expr::Load { tensor, index, .. } = node else { return };
-            let same = index.first().and_then(|&i| graph.env.pool.as_var(i));
+            let same = index.first().and_then(|&i| env.pool.as_var(i));
             let rows = if same.is_some() && same == outermost { rows.clone() } else { None };
             require(&mut needs, *tensor, rows);
         });
@@ -246,11 +286,25 @@ fn lanes_are_spatial(context: &Context<'_>, op: &Op, s: &Shape, partial: bool) -
     by_spatial <= by_reduced
 }
 
-fn nest(context: &Context<'_>, op: &Op, s: &Shape, index: Vec<ExprId>, partial: bool) -> Vec<Node> {
+fn nest(
+    context: &Context<'_>,
+    op: &Op,
+    targets: &[TensorId],
+    s: &Shape,
+    index: Vec<ExprId>,
+    partial: bool,
+) -> Vec<Node> {
     let spatial_lanes = lanes_are_spatial(context, op, s, partial);
-    let mut leaf = Leaf::store(op.tensor, index, op.value);
-    if let Some(combiner) = op.combiner {
-        let strip = !spatial_lanes && !s.reduce.is_empty();
+    let values = context.env.pool.components(op.value);
+    let mut leaf = Leaf::store(op.tensor, index, values[0]);
+    leaf.rest = targets.iter().zip(values).skip(1).map(|(&t, v)| (t, v)).collect();
+    if let Some(reduction) = op.combiner {
+        let (combiner, strip) = match reduction {
+            Reduction::Op(c) => (Folding::Op(c), !spatial_lanes && !s.reduce.is_empty()),
+            Reduction::Tuple(c) => {
+                (Folding::Tuple(context.env.combiners[c].parts.iter().map(|p| p.identity).collect()), false)
+            }
+        };
         leaf.fold = Some(Fold { combiner, loops: s.reduce.clone(), strip });
     }
     // A strip of lanes goes outside the loops that its extent does not depend on: what a reduction
@@ -278,21 +332,22 @@ fn nest(context: &Context<'_>, op: &Op, s: &Shape, index: Vec<ExprId>, partial: 
 fn evaluate<'a>(
     context: &mut Context<'a>,
     op: &Op,
+    targets: &[TensorId],
     rows: Option<&[i64]>,
     held: &[Option<Held<'a>>],
     pool: &Option<rayon::ThreadPool>,
-) -> Result<Held<'a>, InterpError> {
+) -> Result<Vec<Held<'a>>, InterpError> {
     let env = context.env;
     context.prepare_tensor(op.tensor)?;
     let levels = Arc::new(context.levels(op.tensor, Size::Extent, &[], rows, None)?);
-    context.charge_levels(op.tensor, &levels)?;
+    targets.iter().try_for_each(|&t| context.charge_levels(t, &levels))?;
     let s = shape(context, op)?;
     let mut index = Vec::new();
     for &(var, _) in &s.spatial {
         let e = env.pool.lookup(&Expr::Var(var));
         index.push(e.ok_or_else(|| context.unsupported("a dimension whose variable was never used"))?);
     }
-    let nodes = nest(context, op, &s, index, rows.is_some());
+    let nodes = nest(context, op, targets, &s, index, rows.is_some());
     let program = compile(context, &nodes)?;
 
     let terms = s.typical[s.spatial.len()..].iter().fold(1i64, |a, &n| a.saturating_mul(n.max(1)));
@@ -301,18 +356,22 @@ fn evaluate<'a>(
         _ => std::iter::once(0..levels.outer_len()).collect(),
     };
     let context = &*context;
-    let run = |ranks: &Range<i64>| evaluate_part(context, op, &program, &levels, ranks, rows.is_some(), held);
-    let parts: Vec<Result<Buffer<'static>, InterpError>> = match pool {
+    let run = |ranks: &Range<i64>| evaluate_part(context, targets, &program, &levels, ranks, rows.is_some(), held);
+    let parts: Vec<Result<Vec<Buffer<'static>>, InterpError>> = match pool {
         Some(pool) if chunks.len() > 1 => pool.install(|| chunks.par_iter().map(run).collect()),
         _ => chunks.iter().map(run).collect(),
     };
     let mut parts = parts.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let ty = env.tensors[op.tensor].ty;
-    let buf = match (parts.len(), parts.pop()) {
-        (1, Some(only)) => only,
-        (_, last) => join(ty, levels.total as usize, parts.into_iter().chain(last)),
+    let one = parts.len() == 1;
+    let whole = |k: usize, parts: &mut Vec<Vec<Buffer<'static>>>| {
+        let mut parts = parts.iter_mut().map(|p| std::mem::replace(&mut p[k], Buffer::untracked(ScalarType::Bool, 0)));
+        match parts.next() {
+            Some(only) if one => only,
+            first => join(env.tensors[targets[k]].ty, levels.total as usize, first.into_iter().chain(parts)),
+        }
     };
-    Ok(Held { levels, buf })
+    let results = (0..targets.len()).map(|k| whole(k, &mut parts));
+    Ok(results.map(|buf| Held { levels: levels.clone(), buf }).collect())
 }
 
 /// Ranges of outermost ranks with about as many elements each.
@@ -334,26 +393,32 @@ fn chunks(levels: &Levels, n: usize) -> Vec<Range<i64>> {
 
 fn evaluate_part(
     context: &Context<'_>,
-    op: &Op,
+    targets: &[TensorId],
     program: &Program,
     levels: &Arc<Levels>,
     ranks: &Range<i64>,
     partial: bool,
     held: &[Option<Held<'_>>],
-) -> Result<Buffer<'static>, InterpError> {
+) -> Result<Vec<Buffer<'static>>, InterpError> {
     let (lo, hi) = (levels.outer_start(ranks.start), levels.outer_start(ranks.end));
-    let mut buf = Buffer::untracked(context.env.tensors[op.tensor].ty, (hi - lo) as usize);
-    buf.first = lo;
     let slots = held.iter().map(|h| h.as_ref().map_or(Slot::Absent, Slot::Shared)).collect();
     let mut memory = Memory { slots };
-    memory.put(op.tensor, Held { levels: levels.clone(), buf });
+    for &t in targets {
+        let mut buf = Buffer::untracked(context.env.tensors[t].ty, (hi - lo) as usize);
+        buf.first = lo;
+        memory.put(t, Held { levels: levels.clone(), buf });
+    }
     let list: Vec<i64> = if partial { ranks.clone().map(|r| levels.outer_index(r)).collect() } else { Vec::new() };
     let outer = if partial { Outer::List(&list) } else { Outer::Range(ranks.start, ranks.end) };
     execute(context, program, &mut memory, outer)?;
-    let done = memory.take(op.tensor).map(|h| h.buf);
-    let mut buf = done.ok_or_else(|| context.unsupported("a lost result"))?.into_owned();
-    buf.first = 0;
-    Ok(buf)
+    let mut out = Vec::new();
+    for &t in targets {
+        let done = memory.take(t).map(|h| h.buf);
+        let mut buf = done.ok_or_else(|| context.unsupported("a lost result"))?.into_owned();
+        buf.first = 0;
+        out.push(buf);
+    }
+    Ok(out)
 }
 
 fn join(ty: crate::types::ScalarType, len: usize, parts: impl Iterator<Item = Buffer<'static>>) -> Buffer<'static> {

@@ -61,7 +61,7 @@ pub(crate) enum Instr {
     Store { float: bool, access: Box<Access>, value: Opd, mask: Option<Opd>, w: Width },
     /// Combines into an element, lane after lane.
     Update { float: bool, access: Box<Access>, combiner: Combiner, value: Opd, w: Width },
-    /// Sets an accumulator.
+    /// Sets an accumulator: to a scalar in all lanes, or lane by lane.
     AccSet { float: bool, acc: Opd, value: Opd },
     /// `acc = combine(acc, value)`; a scalar accumulator takes all lanes.
     Acc { float: bool, ty: ScalarType, combiner: Combiner, acc: Opd, value: Opd, w: Width },

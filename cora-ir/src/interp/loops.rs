@@ -2,7 +2,7 @@
 
 use crate::env::{Env, Role, Scope};
 use crate::expr::Expr;
-use crate::ids::TensorId;
+use crate::ids::{ExprId, TensorId};
 use crate::interp::buffer::{Held, Memory};
 use crate::interp::compile::compile;
 use crate::interp::context::{Context, Size};
@@ -12,6 +12,7 @@ use crate::interp::machine::{Outer, execute};
 use crate::interp::nest::{Leaf, Loop, Node, mark_strips, place_attachments, used_tensors};
 use crate::interp::{Batch, Options, Output, Results};
 use crate::loops::{Block, BlockRole, LoopModule, Stmt};
+use crate::tuple::{Components, Reduction, split_tuples};
 use std::sync::{Arc, PoisonError};
 
 /// Executes a program in the loop dialect, serially, whatever the kinds of its loops.
@@ -21,20 +22,21 @@ use std::sync::{Arc, PoisonError};
 /// something or is found in a result, or too little memory.
 pub fn run_loops(module: &LoopModule, batch: &Batch, options: &Options) -> Result<Results, InterpError> {
     let mut env = module.env.clone();
-    let mut nests: Vec<Vec<Node>> = module.body.iter().map(|s| vec![node(s)]).collect();
+    let components = split_tuples(&mut env);
+    let stored = env.tensors.clone();
+    let mut nests: Vec<Vec<Node>> = module.body.iter().map(|s| vec![node(&mut env, &components, s)]).collect();
     let hosted = |t: &TensorId| is_host(&env, batch, *t) && !is_unpadded(&env, *t);
     let padded: Vec<TensorId> = env.tensors.ids().filter(hosted).collect();
     let views = with_views(&mut env, &padded, |env, t| Ok((t, env.tensors[t].role == Role::Output, None)))?;
     let env = env;
-    let locals: Vec<TensorId> =
-        module.env.tensors.iter().filter(|(_, t)| t.scope != Scope::Global).map(|(id, _)| id).collect();
+    let locals: Vec<TensorId> = stored.iter().filter(|(_, t)| t.scope != Scope::Global).map(|(id, _)| id).collect();
     place_attachments(&env, &mut nests, &locals);
     nests.iter_mut().for_each(|n| mark_strips(&env, n));
 
     let mut context = Context::new(&env, batch, options, Stage::Loop)?;
     let mut memory = Memory::new(env.tensors.len());
     let used = used_tensors(&env, &nests);
-    for (t, tensor) in module.env.tensors.iter() {
+    for (t, tensor) in stored.iter() {
         if tensor.role != Role::Output && !used.contains(&t) {
             continue;
         }
@@ -174,18 +176,33 @@ pub(crate) fn results(context: &Context<'_>, memory: &mut Memory<'_>, views: &[V
     Ok(Results { outputs, ..Results::default() })
 }
 
-fn node(s: &Stmt) -> Node {
+fn node(env: &mut Env, components: &Components, s: &Stmt) -> Node {
     match s {
-        Stmt::For(l) => Node::For(Loop::new(l.var, l.extent, Some(l.stage), l.body.iter().map(node).collect())),
-        Stmt::Block(b) => Node::Leaf(leaf(b)),
+        Stmt::For(l) => {
+            let extent = components.expr(&mut env.pool, l.extent);
+            let body = l.body.iter().map(|s| node(env, components, s)).collect();
+            Node::For(Loop::new(l.var, extent, Some(l.stage), body))
+        }
+        Stmt::Block(b) => Node::Leaf(leaf(env, components, b)),
     }
 }
 
-fn leaf(b: &Block) -> Leaf {
-    let combine = match b.role {
-        BlockRole::Update(c) => Some(c),
-        BlockRole::Compute | BlockRole::Init => None,
+fn leaf(env: &mut Env, components: &Components, b: &Block) -> Leaf {
+    let mut all = |es: &[ExprId]| es.iter().map(|&e| components.expr(&mut env.pool, e)).collect::<Vec<_>>();
+    let bindings = all(&b.iters.iter().map(|i| i.binding).collect::<Vec<_>>());
+    let (predicate, index, value) = (all(&b.predicate), all(&b.index), all(&[b.value])[0]);
+    let targets = components.of(b.tensor);
+    let (combine, value) = match b.role {
+        BlockRole::Update(Reduction::Op(c)) => (Some(c), value),
+        BlockRole::Update(r) => {
+            let old: Vec<ExprId> = targets.iter().map(|&t| env.load(t, index.iter().copied())).collect();
+            let old = env.pool.make_tuple(&old);
+            (None, env.combined(r, old, value))
+        }
+        BlockRole::Compute | BlockRole::Init => (None, value),
     };
-    let binds = b.iters.iter().map(|i| (i.var, i.binding)).collect();
-    Leaf { binds, predicate: b.predicate.clone(), combine, ..Leaf::store(b.tensor, b.index.clone(), b.value) }
+    let values = env.pool.components(value);
+    let rest = targets.into_iter().zip(values.iter().copied()).skip(1).collect();
+    let binds = b.iters.iter().map(|i| i.var).zip(bindings).collect();
+    Leaf { binds, predicate, combine, rest, ..Leaf::store(b.tensor, index, values[0]) }
 }

@@ -33,7 +33,7 @@ mod levels;
 mod loops;
 mod machine;
 mod nest;
-mod ops;
+pub(crate) mod ops;
 mod prelude;
 mod regs;
 mod storage;

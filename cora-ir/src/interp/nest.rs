@@ -4,7 +4,7 @@ use crate::env::Env;
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId, VarId};
 use crate::loops::Axis;
-use crate::types::{BinOp, Combiner};
+use crate::types::{BinOp, Combiner, Literal};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A statement.
@@ -59,6 +59,8 @@ pub(crate) struct Leaf {
     pub tensor: TensorId,
     pub index: Vec<ExprId>,
     pub value: ExprId,
+    /// Other tensors written at the same index, after all values are computed.
+    pub rest: Vec<(TensorId, ExprId)>,
     /// Lanes to write; the value is computed in any case.
     pub mask: Option<ExprId>,
     /// Combines with the old element.
@@ -67,10 +69,19 @@ pub(crate) struct Leaf {
     pub fold: Option<Fold>,
 }
 
-/// A reduction held in a register.
+/// How a fold combines.
+#[derive(Clone, Debug)]
+pub(crate) enum Folding {
+    /// By an operator.
+    Op(Combiner),
+    /// The leaf's values are the new components, over `Operand(0..)` for the old ones; these are the first.
+    Tuple(Vec<Literal>),
+}
+
+/// A reduction held in registers.
 #[derive(Clone, Debug)]
 pub(crate) struct Fold {
-    pub combiner: Combiner,
+    pub combiner: Folding,
     pub loops: Vec<(VarId, ExprId)>,
     /// Whether the last loop runs in strips of lanes.
     pub strip: bool,
@@ -79,7 +90,12 @@ pub(crate) struct Fold {
 impl Leaf {
     pub fn store(tensor: TensorId, index: Vec<ExprId>, value: ExprId) -> Self {
         let (binds, predicate, mask, combine, fold) = (Vec::new(), Vec::new(), None, None, None);
-        Self { binds, predicate, tensor, index, value, mask, combine, fold }
+        Self { binds, predicate, tensor, index, value, rest: Vec::new(), mask, combine, fold }
+    }
+
+    /// The tensors written.
+    pub fn targets(&self) -> impl Iterator<Item = TensorId> {
+        [self.tensor].into_iter().chain(self.rest.iter().map(|r| r.0))
     }
 
     fn exprs(&self) -> impl Iterator<Item = ExprId> {
@@ -88,6 +104,7 @@ impl Leaf {
             .chain(self.predicate.iter().copied())
             .chain(self.index.iter().copied())
             .chain([self.value])
+            .chain(self.rest.iter().map(|r| r.1))
             .chain(self.mask)
     }
 }
@@ -125,7 +142,9 @@ impl Reads {
                 }
                 Node::Let { value, .. } => usize::from(self.of(env, *value).contains(&t)),
                 Node::Barrier => 0,
-                Node::Leaf(leaf) => usize::from(leaf.tensor == t || leaf.exprs().any(|e| self.of(env, e).contains(&t))),
+                Node::Leaf(leaf) => {
+                    usize::from(leaf.targets().any(|w| w == t) || leaf.exprs().any(|e| self.of(env, e).contains(&t)))
+                }
             };
         }
         n
@@ -154,7 +173,7 @@ pub(crate) fn used_tensors(env: &Env, nests: &[Vec<Node>]) -> FxHashSet<TensorId
                 Node::Let { value, .. } => used.extend(reads.of(env, *value)),
                 Node::Barrier => {}
                 Node::Leaf(leaf) => {
-                    used.insert(leaf.tensor);
+                    used.extend(leaf.targets());
                     leaf.exprs().for_each(|e| used.extend(reads.of(env, e)));
                 }
             }
@@ -234,11 +253,11 @@ fn may_strip(env: &Env, l: &Loop) -> bool {
         env.pool.walk_seen(e, &mut seen, &mut |id, node| {
             vectors |= env.pool.ty(id).lanes > 1;
             match node {
-                Expr::Load { tensor, index, .. } if *tensor == leaf.tensor => {
+                Expr::Load { tensor, index, .. } if leaf.targets().any(|t| t == *tensor) => {
                     reads_target = true;
                     other_element |= index.as_slice() != leaf.index.as_slice();
                 }
-                Expr::Search { table, .. } => other_element |= *table == leaf.tensor,
+                Expr::Search { table, .. } => other_element |= leaf.targets().any(|t| t == *table),
                 _ => {}
             }
         });

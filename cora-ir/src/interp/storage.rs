@@ -142,9 +142,9 @@ fn spanning(env: &Env, private: &[&Buffer], body: &[Stmt]) -> (Vec<ExprId>, Vec<
                 Stmt::For { extent, .. } => vec![*extent],
                 Stmt::If { cond, .. } => vec![*cond],
                 Stmt::Let { value, .. } => vec![*value],
-                Stmt::Store { tensor, index, value, mask } => {
-                    found |= *tensor == t;
-                    [*index, *value].into_iter().chain(*mask).collect()
+                Stmt::Store { tensor, index, value, mask, rest } => {
+                    found |= *tensor == t || rest.iter().any(|r| r.0 == t);
+                    [*index, *value].into_iter().chain(*mask).chain(rest.iter().map(|r| r.1)).collect()
                 }
                 Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => vec![],
                 Stmt::Shuffle { to, from, .. } => {
@@ -200,7 +200,7 @@ fn exchange(env: &mut Env, (to, from): (TensorId, TensorId), xor: u32, base: Exp
     }
     let (at, read) = (env.pool.add(base, lane), env.pool.add(base, other));
     let value = env.load(from, [read]);
-    let store = Stmt::Store { tensor: to, index: at, value, mask: None };
+    let store = Stmt::Store { tensor: to, index: at, value, mask: None, rest: vec![] };
     let extent = env.pool.int(lanes);
     Stmt::For { var, extent, kind: LoopKind::Serial, body: vec![store] }
 }
@@ -243,12 +243,12 @@ fn instances(
             })
             .collect();
         env.pool.rewrite(e, &mut |p, x| match p.get(x).clone() {
-            Expr::Load { tensor, index, guard } => {
+            Expr::Load { tensor, part, index, guard } => {
                 let n = private.iter().position(|&t| t == tensor)?;
                 let lanes = p.ty(index[0]).lanes;
                 let (base, ty) = (p.splat(bases[n], lanes), p.ty(x).scalar);
                 let i = p.add(index[0], base);
-                Some(p.load_guarded(tensor, ty, [i], guard))
+                Some(p.load_guarded((tensor, part), ty, [i], guard))
             }
             _ => None,
         })
@@ -267,7 +267,9 @@ fn instances(
             then.iter_mut().chain(other).for_each(|s| instances(env, s, private, sizes, threads, at));
         }
         Stmt::Let { value, .. } => *value = redirect(env, at, *value),
-        Stmt::Store { tensor, index, value, mask } => {
+        Stmt::Store { tensor, index, value, mask, rest } => {
+            // The components of a tuple have the same size and uses: they are all private or none is.
+            rest.iter_mut().for_each(|r| r.1 = redirect(env, at, r.1));
             *value = redirect(env, at, *value);
             *index = redirect(env, at, *index);
             *index = moved(env, at, *tensor, *index);
@@ -294,8 +296,8 @@ fn node(env: &Env, s: &Stmt) -> Node {
         }
         Stmt::If { cond, then, other } => match then.as_slice() {
             // One guarded store: its lanes may be decided one by one.
-            [Stmt::Store { tensor, index, value, mask }] if other.is_empty() => {
-                let mut leaf = store(env, *tensor, *index, *value, *mask);
+            [Stmt::Store { tensor, index, value, mask, rest }] if other.is_empty() => {
+                let mut leaf = store(env, (*tensor, *value), *index, *mask, rest);
                 leaf.predicate.push(*cond);
                 Node::Leaf(leaf)
             }
@@ -305,7 +307,9 @@ fn node(env: &Env, s: &Stmt) -> Node {
         // One thread after the other: nothing to wait for. Products of matrices and exchanges between lanes are loops by
         // now, and prefetches gone.
         Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Shuffle { .. } | Stmt::Barrier => Node::Barrier,
-        Stmt::Store { tensor, index, value, mask } => Node::Leaf(store(env, *tensor, *index, *value, *mask)),
+        Stmt::Store { tensor, index, value, mask, rest } => {
+            Node::Leaf(store(env, (*tensor, *value), *index, *mask, rest))
+        }
     }
 }
 
@@ -321,8 +325,17 @@ fn target(body: &[Stmt]) -> Option<TensorId> {
     first
 }
 
-fn store(env: &Env, tensor: TensorId, index: ExprId, value: ExprId, mask: Option<ExprId>) -> Leaf {
-    let leaf = Leaf { mask, ..Leaf::store(tensor, vec![index], value) };
+fn store(
+    env: &Env,
+    (tensor, value): (TensorId, ExprId),
+    index: ExprId,
+    mask: Option<ExprId>,
+    rest: &[(TensorId, ExprId)],
+) -> Leaf {
+    let leaf = Leaf { mask, rest: rest.to_vec(), ..Leaf::store(tensor, vec![index], value) };
+    if !rest.is_empty() {
+        return leaf;
+    }
     match combination(env, tensor, index, value) {
         Some((combiner, term)) if mask.is_none() => Leaf { combine: Some(combiner), value: term, ..leaf },
         _ => leaf,
@@ -343,7 +356,7 @@ fn combination(env: &Env, tensor: TensorId, index: ExprId, value: ExprId) -> Opt
         BinOp::Max => Combiner::Max,
         _ => return None,
     };
-    let is_old = |e: ExprId| matches!(pool.get(e), Expr::Load { tensor: t, index: i, guard: None } if *t == tensor && i.as_slice() == [index]);
+    let is_old = |e: ExprId| matches!(pool.get(e), Expr::Load { tensor: t, index: i, guard: None, .. } if *t == tensor && i.as_slice() == [index]);
     let reads = |e: ExprId| {
         pool.any(e, &mut |n| matches!(n, Expr::Load { tensor: t, .. } | Expr::Search { table: t, .. } if *t == tensor))
     };

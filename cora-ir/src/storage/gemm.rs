@@ -76,12 +76,12 @@ impl Gemm {
         let old = env.load(self.c.tensor, [c]);
         let value = env.pool.add(old, product);
         let tensor = self.c.tensor;
-        let update = Stmt::Store { tensor, index: c, value, mask: None };
+        let update = Stmt::Store { tensor, index: c, value, mask: None, rest: vec![] };
         let around = |var, extent, body| Stmt::For { var, extent, kind: LoopKind::Serial, body };
         let mut element = vec![around(p, self.sizes[2], vec![update])];
         if !self.accumulate {
             let value = env.identity(crate::types::Combiner::Sum, env.tensors[tensor].ty);
-            element.insert(0, Stmt::Store { tensor, index: c, value, mask: None });
+            element.insert(0, Stmt::Store { tensor, index: c, value, mask: None, rest: vec![] });
         }
         vec![around(i, self.sizes[0], vec![around(j, self.sizes[1], element)])]
     }

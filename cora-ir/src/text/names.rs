@@ -122,7 +122,7 @@ pub(super) fn is_reserved(word: &str) -> bool {
     const WORDS: [&str; 12] =
         ["true", "false", "inf", "nan", "not", "and", "or", "if", "else", "select", "ramp", "splat"];
     WORDS.contains(&word)
-        || word == "search"
+        || matches!(word, "search" | "part")
         || ScalarType::from_name(word).is_some()
         || UnOp::ALL.iter().any(|o| o.name() == word)
         || BinOp::ALL.iter().any(|o| o.symbol() == word)

@@ -4,7 +4,7 @@ use super::Stage;
 use super::lex::{Name, Tok, Token, lex};
 use crate::diag::Diagnostic;
 use crate::env::Env;
-use crate::ids::{EntityId, ExprId, ParamId, TensorId, UfId, VarId};
+use crate::ids::{CombinerId, EntityId, ExprId, ParamId, TensorId, UfId, VarId};
 use crate::schedule::Span;
 use rustc_hash::FxHashMap;
 
@@ -24,6 +24,7 @@ pub(super) struct Parser {
     pub params: FxHashMap<Name, ParamId>,
     pub ufs: FxHashMap<Name, UfId>,
     pub tensors: FxHashMap<Name, TensorId>,
+    pub combiners: FxHashMap<Name, CombinerId>,
     /// Variables bound around the current place, innermost last.
     scope: Vec<(Name, VarId)>,
     /// Variables that declarations mention: they stand for the binder of that name, wherever it is.
@@ -47,6 +48,7 @@ impl Parser {
             params: FxHashMap::default(),
             ufs: FxHashMap::default(),
             tensors: FxHashMap::default(),
+            combiners: FxHashMap::default(),
             scope: Vec::new(),
             header: FxHashMap::default(),
             free: FxHashMap::default(),

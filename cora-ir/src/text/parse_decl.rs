@@ -1,12 +1,14 @@
 //! Parser of declarations: parameters, uninterpreted functions, tensors.
 
 use super::lex::Tok;
-use super::parse::{Parse, Parser, display, out_of_range, twice};
+use super::parse::{Parse, Parser, display, out_of_range, twice, unknown};
 use super::print::ROLES;
 use crate::diag::Diagnostic;
 use crate::env::{Param, Scope, Tensor, TensorDim, Uf, UfDef};
-use crate::ids::{ExprId, TensorId};
+use crate::expr::Expr;
+use crate::ids::{CombinerId, ExprId, TensorId};
 use crate::layout::LayoutStep;
+use crate::tuple::{Part, TupleCombiner};
 use crate::types::ScalarType;
 
 impl Parser {
@@ -18,6 +20,7 @@ impl Parser {
         match word.base.as_str() {
             "param" => self.param_decl()?,
             "uf" => self.uf_decl()?,
+            "combiner" => self.combiner_decl()?,
             "tensor" => drop(self.tensor_decl()?),
             _ => {
                 self.in_header = false;
@@ -41,6 +44,52 @@ impl Parser {
         let id = self.env.params.push(Param { name: name.base.clone(), lo, hi });
         self.params.insert(name, id);
         Ok(())
+    }
+
+    fn element_type(&mut self) -> Parse<ScalarType> {
+        let types: Vec<_> =
+            ScalarType::ELEMENTS.into_iter().chain([ScalarType::Index]).map(|t| (t.name(), t)).collect();
+        self.choice("an element type", &types)
+    }
+
+    /// `combiner @f(m: f32 = -inf:f32, s: f32 = 0.0:f32) = (.., ..) commutative`
+    fn combiner_decl(&mut self) -> Parse<()> {
+        self.next();
+        let (name, span) = self.at_name("the combiner's name")?;
+        if self.combiners.contains_key(&name) {
+            return Err(twice("combiner", &format!("@{}", display(&name)), span));
+        }
+        self.punct("(")?;
+        let parts = self.list(")", &mut |p| {
+            let name = display(&p.bare_name("the component's name")?.0);
+            p.punct(":")?;
+            let ty = p.element_type()?;
+            p.punct("=")?;
+            let span = p.span();
+            let e = p.expr()?;
+            match *p.env.pool.get(e) {
+                Expr::Lit(identity) if identity.ty == ty => Ok(Part { name, ty, identity }),
+                _ => Err(Diagnostic::new("E0508", format!("an identity is a constant of type {ty}")).at(span)),
+            }
+        })?;
+        self.punct("=")?;
+        let span = self.span();
+        let e = self.expr()?;
+        let body = self.env.pool.components(e).to_vec();
+        if body.len() != parts.len() || parts.is_empty() {
+            let message = format!("{} components combined for tuples of {}", body.len(), parts.len());
+            return Err(Diagnostic::new("E0508", message).at(self.since(span)));
+        }
+        let commutative = self.eat_word("commutative");
+        let id = self.env.combiners.push(TupleCombiner { name: name.base.clone(), parts, body, commutative });
+        self.combiners.insert(name, id);
+        Ok(())
+    }
+
+    /// A declared combiner.
+    pub(super) fn combiner_ref(&mut self) -> Parse<CombinerId> {
+        let (name, span) = self.at_name("a combiner")?;
+        self.combiners.get(&name).copied().ok_or_else(|| unknown("combiner", &format!("@{}", display(&name)), span))
     }
 
     fn uf_decl(&mut self) -> Parse<()> {
@@ -127,9 +176,11 @@ impl Parser {
             Ok(TensorDim { name, extent, storage })
         })?;
         self.punct(":")?;
-        let types: Vec<_> =
-            ScalarType::ELEMENTS.into_iter().chain([ScalarType::Index]).map(|t| (t.name(), t)).collect();
-        let ty = self.choice("an element type", &types)?;
+        let tuple = if matches!(self.peek(), Tok::At(_)) { Some(self.combiner_ref()?) } else { None };
+        let ty = match tuple {
+            Some(c) => self.env.combiners[c].parts.first().map_or(ScalarType::Index, |p| p.ty),
+            None => self.element_type()?,
+        };
         let role = self.choice("the tensor's role", &ROLES.map(|(r, n)| (n, r)))?;
         let scope = Scope::ALL.into_iter().find(|s| self.eat_word(s.name())).unwrap_or(Scope::Global);
         let mut range = None;
@@ -143,7 +194,7 @@ impl Parser {
             self.punct("(")?;
             layout = self.list(")", &mut |p| p.layout_step())?;
         }
-        let id = self.env.tensors.push(Tensor { name: name.base.clone(), ty, dims, role, scope, range, layout });
+        let id = self.env.tensors.push(Tensor { name: name.base.clone(), ty, tuple, dims, role, scope, range, layout });
         self.tensors.insert(name, id);
         Ok(id)
     }

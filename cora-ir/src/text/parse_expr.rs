@@ -96,7 +96,10 @@ impl Parser {
             }
             Tok::Arg(n) => {
                 self.next();
-                let e = self.env.pool.arg(n);
+                let e = match self.literal_type()? {
+                    Some(ty) => self.env.pool.operand(n, ty),
+                    None => self.env.pool.arg(n),
+                };
                 self.bounded(e, span)
             }
             Tok::At(_) => self.call_or_load(span),
@@ -119,8 +122,21 @@ impl Parser {
     fn parenthesized(&mut self, start: Span) -> Parse<ExprId> {
         self.punct("(")?;
         let inner = self.span();
+        if self.eat_punct(")") {
+            return Err(Diagnostic::new("E0502", "a tuple has components").at(self.since(start)));
+        }
         let e = self.expr()?;
         let loaded = self.since(inner);
+        if self.eat_punct(",") {
+            let mut values = vec![e];
+            if !self.is_punct(")") {
+                values.extend(self.exprs(")")?);
+            } else {
+                self.punct(")")?;
+            }
+            let e = self.env.pool.make_tuple(&values);
+            return self.bounded(e, self.since(start));
+        }
         if !self.eat_word("if") {
             self.punct(")")?;
             return Ok(e);
@@ -129,11 +145,11 @@ impl Parser {
         self.word("else")?;
         let other = self.expr()?;
         self.punct(")")?;
-        let Expr::Load { tensor, index, guard: None } = self.env.pool.get(e).clone() else {
+        let Expr::Load { tensor, part, index, guard: None } = self.env.pool.get(e).clone() else {
             return Err(Diagnostic::new("E0508", "only a load has a guard").at(loaded).hint("use `select(c, a, b)`"));
         };
-        let ty = self.env.tensors[tensor].ty;
-        let e = self.env.pool.load_guarded(tensor, ty, index, Some((cond, other)));
+        let ty = self.env.pool.ty(e).scalar;
+        let e = self.env.pool.load_guarded((tensor, part), ty, index, Some((cond, other)));
         self.bounded(e, self.since(start))
     }
 
@@ -145,14 +161,20 @@ impl Parser {
                 let args = self.nested(&mut |p| p.exprs(")"))?;
                 self.env.pool.call(f, args)
             }
-            _ => {
-                let tensor = self.tensor_ref()?;
-                self.punct("[")?;
-                let index = self.nested(&mut |p| p.exprs("]"))?;
-                self.env.load(tensor, index)
-            }
+            _ => self.load(0)?,
         };
         self.bounded(e, self.since(start))
+    }
+
+    /// Component `part` of an element.
+    fn load(&mut self, part: u32) -> Parse<ExprId> {
+        let tensor = self.tensor_ref()?;
+        let start = self.span();
+        self.punct("[")?;
+        let index = self.nested(&mut |p| p.exprs("]"))?;
+        let ty = self.env.part_types(tensor).get(part as usize).copied();
+        let ty = ty.ok_or_else(|| out_of_range("the tensor's components", self.since(start)))?;
+        Ok(self.env.pool.load_guarded((tensor, part), ty, index, None))
     }
 
     /// A constant, or a function that is part of the language.
@@ -174,6 +196,13 @@ impl Parser {
     fn builtin(&mut self, word: &str) -> Parse<ExprId> {
         if word == "search" {
             return self.search();
+        }
+        if word == "part" {
+            let span = self.span();
+            let part = self.signed()?;
+            self.word("of")?;
+            let part = u32::try_from(part).map_err(|_| out_of_range("the tensor's components", span))?;
+            return self.load(part);
         }
         self.punct("(")?;
         if word == "select" {

@@ -76,7 +76,8 @@ impl Parser {
         self.punct("=")?;
         let (mut combiner, mut reduce) = (None, Vec::new());
         // `max[` begins a reduction, `max(` an expression.
-        if matches!(self.peek(), Tok::Word(_)) && *self.peek2() == Tok::Punct("[") {
+        let users = self.is_word("reduce") && matches!(self.peek2(), Tok::At(_));
+        if users || (matches!(self.peek(), Tok::Word(_)) && *self.peek2() == Tok::Punct("[")) {
             if !self.eat_word("over") {
                 combiner = Some(self.combiner()?);
             }

@@ -4,6 +4,7 @@ use super::Stage;
 use super::parse::{Parse, Parser};
 use crate::diag::Diagnostic;
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Prefetch, Stmt};
+use crate::tuple::Reduction;
 use crate::types::Combiner;
 
 /// Reads a module of the loop dialect. Gives E0501 to E0508, with the place.
@@ -115,9 +116,12 @@ impl Parser {
         Ok(Block { stage, role, continues, iters, predicate, tensor, index, value })
     }
 
-    /// A combiner's name.
-    pub(super) fn combiner(&mut self) -> Parse<Combiner> {
+    /// A combiner's name, or `reduce @f` for a user's.
+    pub(super) fn combiner(&mut self) -> Parse<Reduction> {
+        if self.eat_word("reduce") {
+            return Ok(Reduction::Tuple(self.combiner_ref()?));
+        }
         let table = Combiner::ALL.map(|c| (c.name(), c));
-        self.choice("a combiner", &table)
+        self.choice("a combiner", &table).map(Reduction::Op)
     }
 }

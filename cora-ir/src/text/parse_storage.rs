@@ -127,8 +127,14 @@ impl Parser {
         self.punct("]")?;
         self.punct("=")?;
         let value = self.expr()?;
+        let mut rest = Vec::new();
+        while self.eat_word("also") {
+            let tensor = self.tensor_ref()?;
+            self.punct("=")?;
+            rest.push((tensor, self.expr()?));
+        }
         let mask = if self.eat_word("mask") { Some(self.expr()?) } else { None };
-        Ok(Stmt::Store { tensor, index, value, mask })
+        Ok(Stmt::Store { tensor, index, value, mask, rest })
     }
 
     /// `@C[o, r, c] = @A[o, r, c] * @B[o, r, c] over m, n, k accumulate`.

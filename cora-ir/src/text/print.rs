@@ -1,11 +1,12 @@
 //! What the printers of all stages share: reachable entities, declarations, scopes, indentation.
 
 use super::names::{EntityNames, Names, quote, quote_param};
-use super::print_expr::ExprPrinter;
+use super::print_expr::{ExprPrinter, literal};
 use crate::env::{Env, Role, Scope, Tensor, Uf, UfDef};
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId, UfId, VarId};
 use crate::layout::LayoutStep;
+use crate::tuple::{Part, Reduction};
 use rustc_hash::FxHashSet;
 
 /// The entities that a module's text must declare.
@@ -95,6 +96,7 @@ impl<'a> Printer<'a> {
             params: EntityNames::new(env.params.iter().map(|(i, p)| (i, p.name.as_str())), quote_param),
             ufs: EntityNames::new(ufs, quote),
             tensors: EntityNames::new(tensors, quote),
+            combiners: EntityNames::new(env.combiners.iter().map(|(i, c)| (i, c.name.as_str())), quote),
             names: Names::default(),
             free: Some(Names::default()),
         };
@@ -215,6 +217,30 @@ impl<'a> Printer<'a> {
                 self.uf_decl(id, f);
             }
         }
+        self.combiners(env);
+    }
+
+    /// Users' combiners: `combiner @f(m: f32 = -inf:f32, s: f32 = 0.0:f32) = (.., ..) commutative`.
+    fn combiners(&mut self, env: &Env) {
+        for (id, c) in env.combiners.iter() {
+            let name = self.exprs.combiners.get(id);
+            let part = |p: &Part| format!("{}: {} = {}", quote(&p.name), p.ty, literal(p.identity));
+            let parts: Vec<String> = c.parts.iter().map(part).collect();
+            self.line().text(&format!("combiner @{name}({}) = (", parts.join(", ")));
+            self.list(&c.body).text(if c.parts.len() == 1 { ",)" } else { ")" });
+            self.text(if c.commutative { " commutative" } else { "" }).end_line();
+        }
+    }
+
+    /// The word for how a reduction combines: `sum`, or `reduce @f`.
+    pub(super) fn reduction(&mut self, r: Reduction) -> &mut Self {
+        match r {
+            Reduction::Op(c) => self.text(c.name()),
+            Reduction::Tuple(c) => {
+                let name = self.exprs.combiners.get(c);
+                self.text(&format!("reduce @{name}"))
+            }
+        }
     }
 
     fn uf_decl(&mut self, id: UfId, f: &Uf) {
@@ -266,7 +292,11 @@ impl<'a> Printer<'a> {
                 self.text(" pad ").header_expr(d.storage);
             }
         }
-        self.text("] : ").text(t.ty.name()).text(" ").text(role_name(t.role));
+        let ty = match t.tuple {
+            Some(c) => format!("@{}", self.exprs.combiners.get(c)),
+            None => t.ty.name().to_owned(),
+        };
+        self.text("] : ").text(&ty).text(" ").text(role_name(t.role));
         if t.scope != Scope::Global {
             self.text(" ").text(t.scope.name());
         }

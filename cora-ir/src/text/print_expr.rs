@@ -38,6 +38,7 @@ pub fn print_expr(env: &Env, id: ExprId, names: &Names) -> String {
         params: EntityNames::new(env.params.iter().map(|(i, p)| (i, p.name.as_str())), quote_param),
         ufs: EntityNames::new(env.ufs.iter().map(|(i, f)| (i, f.name.as_str())), quote),
         tensors: EntityNames::new(env.tensors.iter().map(|(i, t)| (i, t.name.as_str())), quote),
+        combiners: EntityNames::default(),
         names: names.clone(),
         free: None,
     };
@@ -52,6 +53,7 @@ pub(super) struct ExprPrinter<'a> {
     pub params: EntityNames,
     pub ufs: EntityNames,
     pub tensors: EntityNames,
+    pub combiners: EntityNames,
     /// Variables in scope.
     pub names: Names,
     /// Variables that nothing binds (`%?x`), where that makes a difference.
@@ -94,6 +96,12 @@ impl ExprPrinter<'_> {
             Expr::Var(v) => self.var(out, *v),
             Expr::Param(p) => out.push_str(&self.params.get(*p)),
             Expr::Arg(n) => out.push_str(&format!("${n}")),
+            Expr::Operand(n, ty) => out.push_str(&format!("${n}:{ty}")),
+            Expr::Tuple(values) => {
+                out.push('(');
+                self.list(out, values);
+                out.push_str(if values.len() == 1 { ",)" } else { ")" });
+            }
             Expr::Call(f, args) => {
                 out.push_str(&format!("@{}", self.ufs.get(*f)));
                 self.function(out, "", args);
@@ -102,7 +110,7 @@ impl ExprPrinter<'_> {
             Expr::Bin(op, a, b) => self.binary(out, *op, *a, *b),
             Expr::Select(c, a, b) => self.function(out, "select", &[*c, *a, *b]),
             Expr::Cast(to, a) => self.function(out, to.name(), &[*a]),
-            Expr::Load { tensor, index, guard } => self.load(out, *tensor, index, *guard),
+            Expr::Load { tensor, part, index, guard } => self.load(out, (*tensor, *part), index, *guard),
             Expr::Ramp { base, stride, lanes } => {
                 out.push_str("ramp(");
                 self.expr(out, *base);
@@ -115,7 +123,7 @@ impl ExprPrinter<'_> {
             }
             Expr::Search { table, base, len, value } => {
                 out.push_str("search ");
-                self.load(out, *table, &[*base, *len, *value], None);
+                self.load(out, (*table, 0), &[*base, *len, *value], None);
             }
             Expr::Reduce(c, a) => self.function(out, &format!("reduce_{}", c.name()), &[*a]),
         }
@@ -169,12 +177,17 @@ impl ExprPrinter<'_> {
     fn load(
         &mut self,
         out: &mut String,
-        tensor: crate::ids::TensorId,
+        (tensor, part): (crate::ids::TensorId, u32),
         index: &[ExprId],
         guard: Option<(ExprId, ExprId)>,
     ) {
         if guard.is_some() {
             out.push('(');
+        }
+        // Each load of a tuple names its component.
+        let of_tuple = part > 0 || self.env.tensors.get(tensor).is_some_and(|t| t.tuple.is_some());
+        if of_tuple {
+            out.push_str(&format!("part {part} of "));
         }
         out.push_str(&format!("@{}[", self.tensors.get(tensor)));
         self.list(out, index);

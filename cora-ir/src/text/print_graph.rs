@@ -72,7 +72,11 @@ impl Printer<'_> {
         match (op.combiner, op.reduce.is_empty()) {
             (None, true) => {}
             (combiner, _) => {
-                self.text(combiner.map_or("over", |c| c.name())).dims(g, &op.reduce).text(" ");
+                match combiner {
+                    Some(c) => self.reduction(c),
+                    None => self.text("over"),
+                };
+                self.dims(g, &op.reduce).text(" ");
             }
         }
         self.expr(op.value).end_line();

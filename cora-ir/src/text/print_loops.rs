@@ -94,7 +94,7 @@ impl Printer<'_> {
         match b.role {
             BlockRole::Compute => self.text("compute"),
             BlockRole::Init => self.text("init"),
-            BlockRole::Update(c) => self.text("update ").text(c.name()),
+            BlockRole::Update(c) => self.text("update ").reduction(c),
         };
         if b.continues {
             self.text(" continues");

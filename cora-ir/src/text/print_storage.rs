@@ -86,7 +86,11 @@ fn reach_stmt(reach: &mut Reach<'_>, s: &Stmt) {
             [&g.c, &g.a, &g.b].iter().for_each(|m| reach.tensor(m.tensor));
             g.exprs().into_iter().for_each(|e| reach.expr(e));
         }
-        Stmt::Store { tensor, index, value, mask } => {
+        Stmt::Store { tensor, index, value, mask, rest } => {
+            rest.iter().for_each(|&(t, e)| {
+                reach.tensor(t);
+                reach.expr(e);
+            });
             reach.tensor(*tensor);
             [Some(*index), Some(*value), *mask].into_iter().flatten().for_each(|e| reach.expr(e));
         }
@@ -169,8 +173,11 @@ impl Printer<'_> {
                 }
                 self.end_line();
             }
-            Stmt::Store { tensor, index, value, mask } => {
+            Stmt::Store { tensor, index, value, mask, rest } => {
                 self.tensor(*tensor).text("[").expr(*index).text("] = ").expr(*value);
+                for &(t, e) in rest {
+                    self.text(" also ").tensor(t).text(" = ").expr(e);
+                }
                 if let Some(mask) = mask {
                     self.text(" mask ").expr(*mask);
                 }

@@ -5,6 +5,7 @@ use crate::env::{Role, Scope, Tensor, Uf, UfDef};
 use crate::expr::Expr;
 use crate::ids::{EntityId, ExprId, TensorId, UfId};
 use crate::layout::stored_names;
+use crate::tuple::{Reduction, TupleCombiner};
 use crate::types::ScalarType;
 use rustc_hash::FxHashSet;
 
@@ -24,9 +25,47 @@ impl Checker<'_> {
         for (id, f) in env.ufs.iter() {
             self.within(format!("uf @{}", f.name), |c| c.uf(id, f));
         }
+        self.distinct("combiner", env.combiners.iter().map(|(_, c)| c.name.as_str()));
+        for (_, f) in env.combiners.iter() {
+            self.within(format!("combiner @{}", f.name), |c| c.combiner(f));
+        }
         for (_, t) in env.tensors.iter() {
             self.within(format!("tensor @{}", t.name), |c| c.tensor(t, attached, tables));
         }
+    }
+
+    /// Whether `r` combines elements of `t`.
+    pub(super) fn fits(&self, r: Reduction, t: TensorId) -> bool {
+        match r {
+            Reduction::Op(_) => self.env.tensors[t].tuple.is_none(),
+            Reduction::Tuple(c) => self.env.tensors[t].tuple == Some(c),
+        }
+    }
+
+    fn combiner(&mut self, f: &TupleCombiner) {
+        if f.parts.is_empty() || f.body.len() != f.parts.len() {
+            return self.error("combiner", format!("{} results for {} components", f.body.len(), f.parts.len()));
+        }
+        let types: Vec<ScalarType> = f.parts.iter().map(|p| p.ty).collect();
+        self.operands = [types.clone(), types].concat();
+        let nothing = FxHashSet::default();
+        let allow = Allow {
+            loads: Loads::No("combiner"),
+            args: (0, "combiner"),
+            vars: Some((&nothing, "combiner")),
+            no_calls: Some("combiner"),
+            vectors: false,
+        };
+        for (part, &e) in f.parts.iter().zip(&f.body) {
+            self.scalar(e, part.ty, "combiner", "a component", &allow);
+            if self.known(e) && !self.env.is_combiner_body(e) {
+                self.error("combiner", format!("`{}` is not over the operands alone", self.show(e)));
+            }
+            if part.identity.ty != part.ty || part.ty == ScalarType::Index {
+                self.error("combiner", format!("the identity of `{}` is of another type", part.name));
+            }
+        }
+        self.operands = Vec::new();
     }
 
     /// No name occurs twice.
@@ -138,6 +177,15 @@ impl Checker<'_> {
             self.error("tensor-type", "elements are not stored as index");
         }
         self.layout(t);
+        if let Some(c) = t.tuple {
+            let first = self.env.combiners.get(c).and_then(|c| c.parts.first());
+            if first.is_none_or(|p| p.ty != t.ty) {
+                self.error("tensor-tuple", "the combiner has no such first component");
+            }
+            if t.role != Role::Temp || t.range.is_some() {
+                self.error("tensor-tuple", "tuples are neither given nor results nor indices");
+            }
+        }
         let Some((lo, hi)) = t.range else { return };
         if !t.ty.is_int() {
             self.error("tensor-type", format!("elements of type {} have a range", t.ty));

@@ -31,6 +31,27 @@ impl Checker<'_> {
         }
     }
 
+    /// Checks the value of an element of `tensor`: a tuple for one of tuples, else a scalar.
+    pub(super) fn element(&mut self, e: ExprId, tensor: TensorId, rule: &'static str, allow: &Allow<'_>) {
+        let env = self.env;
+        if env.tensors[tensor].tuple.is_none_or(|c| env.combiners.get(c).is_none()) {
+            return self.scalar(e, env.tensors[tensor].ty, rule, "the value", allow);
+        }
+        if !self.known(e) {
+            return self.error("entities", format!("there is no expression {e:?}"));
+        }
+        let types = env.part_types(tensor);
+        let Expr::Tuple(parts) = env.pool.get(e) else {
+            return self.error("tuples", format!("`{}` is not a tuple", self.show(e)));
+        };
+        if parts.len() != types.len() {
+            self.error("tuples", format!("`{}` has {} components, not {}", self.show(e), parts.len(), types.len()));
+        }
+        for (&part, ty) in parts.iter().zip(types) {
+            self.scalar(part, ty, rule, "a component", allow);
+        }
+    }
+
     fn node_place(&mut self, id: ExprId, allow: &Allow<'_>) {
         let env = self.env;
         match env.pool.get(id) {
@@ -43,6 +64,10 @@ impl Checker<'_> {
             Expr::Arg(n) if *n >= allow.args.0 => {
                 self.error(allow.args.1, format!("`${n}` where there are {} arguments", allow.args.0));
             }
+            Expr::Operand(n, ty) if self.operands.get(*n as usize) != Some(ty) => {
+                self.error("formal-args", format!("`${n}:{ty}` is no operand here"));
+            }
+            Expr::Tuple(_) => self.error("tuples", format!("the tuple `{}` is not a whole value", self.show(id))),
             Expr::Call(..) => {
                 if let Some(rule) = allow.no_calls {
                     self.error(rule, format!("`{}` is a call", self.show(id)));
@@ -91,7 +116,7 @@ impl Checker<'_> {
         let env = self.env;
         let ty = |e: ExprId| env.pool.ty(e);
         match env.pool.get(id) {
-            Expr::Int(_) | Expr::Arg(_) => {}
+            Expr::Int(_) | Expr::Arg(_) | Expr::Operand(..) | Expr::Tuple(_) => {}
             Expr::Lit(l) => self.literal(id, *l),
             Expr::Var(v) if env.vars.get(*v).is_none() => self.error("entities", format!("there is no {v:?}")),
             Expr::Param(p) if env.params.get(*p).is_none() => self.error("entities", format!("there is no {p:?}")),
@@ -120,9 +145,16 @@ impl Checker<'_> {
                 self.equal_lanes(id, &[*c, *a, *b]);
             }
             Expr::Cast(..) => {}
-            Expr::Load { tensor, index, guard } => {
-                if self.exists(*tensor) && ty(id).scalar != env.tensors[*tensor].ty {
-                    self.mismatch(id, "the load's type is not the tensor's");
+            Expr::Load { tensor, part, index, guard } => {
+                if self.exists(*tensor) {
+                    let types = self.stored_types(*tensor);
+                    match types.get(*part as usize) {
+                        Some(&t) if t != ty(id).scalar => self.mismatch(id, "the load's type is not the tensor's"),
+                        Some(_) => {}
+                        None => {
+                            self.error("tuples", format!("`{}` has no component {part}", self.tensor_name(*tensor)))
+                        }
+                    }
                 }
                 self.all_index(id, index);
                 let mut all = index.to_vec();
@@ -161,6 +193,14 @@ impl Checker<'_> {
                     self.error("lanes", format!("`{}` combines the lanes of a scalar", self.show(id)));
                 }
             }
+        }
+    }
+
+    /// The types of a tensor's components, if its combiner exists.
+    fn stored_types(&self, t: TensorId) -> Vec<ScalarType> {
+        match self.env.tensors[t].tuple {
+            Some(c) if self.env.combiners.get(c).is_none() => Vec::new(),
+            _ => self.env.part_types(t),
         }
     }
 

@@ -5,6 +5,7 @@ use crate::env::Role;
 use crate::expr::Expr;
 use crate::graph::{Graph, Op};
 use crate::ids::{DimId, TensorId, VarId};
+use crate::tuple::{Reduction, check_laws};
 use crate::types::ScalarType;
 use rustc_hash::FxHashSet;
 
@@ -69,8 +70,16 @@ impl Checker<'_> {
         for &d in op.spatial.iter().chain(&op.reduce) {
             self.op_dim(d, &mut bound);
         }
-        let ty = tensor.ty;
-        self.scalar(op.value, ty, "op-type", "the value", &over(&bound, Loads::MultiDim, "op-bound"));
+        if op.combiner.is_some_and(|r| !self.fits(r, op.tensor)) {
+            self.error("op-reduce", "the combiner is not the tensor's");
+        }
+        let before = self.errors.len();
+        self.element(op.value, op.tensor, "op-type", &over(&bound, Loads::MultiDim, "op-bound"));
+        if let (Some(Reduction::Tuple(c)), true) = (op.combiner, self.errors.len() == before)
+            && let Err(broken) = check_laws(self.env, c, &self.env.pool.components(op.value))
+        {
+            self.error("op-laws", format!("`@{}` {broken}", self.env.combiners[c].name));
+        }
         self.reads(op, ready);
     }
 

@@ -111,7 +111,10 @@ impl Checker<'_> {
                 self.error("block-index", format!("`{}` uses a reduced iterator", self.show(i)));
             }
         }
-        self.scalar(b.value, tensor.ty, "block-type", "the value", &body);
+        self.element(b.value, b.tensor, "block-type", &body);
+        if matches!(b.role, BlockRole::Update(r) if !self.fits(r, b.tensor)) {
+            self.error("block-role", "the combiner is not the tensor's");
+        }
         if matches!(tensor.role, Role::Input | Role::ConstInput) {
             self.error("block-role", format!("`@{}` is an input and written", tensor.name));
         }

@@ -14,6 +14,9 @@
 //! | `tensor-layout` | layout steps fit the dimensions before them; inputs and outputs have none |
 //! | `tensor-type` | elements are not `Index`; a range is over parameters, and of an integer tensor |
 //!
+//! | `combiner` | a combiner has components, combines each from operands, constants, operators, conversions and choices |
+//! | `tensor-tuple` | tensors of tuples are temporary, have their combiner's types, and do not occur in the storage dialect |
+//!
 //! Expressions, in every stage:
 //!
 //! | rule | invariant |
@@ -24,7 +27,8 @@
 //! | `arity` | a call has an argument for each of the function's (none for `max`); a load an index for each dimension, in the storage dialect exactly one |
 //! | `literals` | a literal is not `Index`, and its value fits its type |
 //! | `vectors` | ramps, splats, searches and lane reductions occur in the storage dialect only |
-//! | `formal-args` | `$n` occurs in definitions only |
+//! | `formal-args` | `$n` occurs in definitions only, `$n:type` in combiners only |
+//! | `tuples` | a tuple is the whole value of an operator or block on tuples, with a component of each of their types; a load names a component that exists |
 //!
 //! Op graph:
 //!
@@ -33,7 +37,8 @@
 //! | `dim-order` | a dimension owns its variable; its extent uses variables of earlier dimensions only |
 //! | `op-order` | an operator defines a tensor that is no input, once, and reads inputs and earlier results only |
 //! | `op-dims` | an operator has as many spatial dimensions as its tensor; none occurs twice; their extents use outer ones only |
-//! | `op-reduce` | there is a combiner exactly when there are reduced dimensions |
+//! | `op-reduce` | there is a combiner exactly when there are reduced dimensions; it is the tensor's, if that is of tuples |
+//! | `op-laws` | a user's combiner obeys the laws of a reduction on samples of the terms ([`crate::tuple::check_laws`]) |
 //! | `op-bound` | the value uses variables of the operator's own dimensions only |
 //! | `op-type` | the value is a scalar of the tensor's type |
 //! | `outputs` | outputs are the tensors with that role, once each, and operators define them |
@@ -52,7 +57,7 @@
 //! | `block-body` | index and value use the block's own iterators only |
 //! | `block-index` | there is an index for each dimension, over spatial iterators only |
 //! | `block-type` | the value is a scalar of the tensor's type |
-//! | `block-role` | compute and init blocks have no reduced iterators; no block writes an input |
+//! | `block-role` | compute and init blocks have no reduced iterators; no block writes an input; tuples are combined by their tensor's combiner, other elements by an operator |
 //! | `attached` | the variables in the extents of a tensor are bound wherever it is accessed |
 //! | `prefetch` | stage and tensor exist; iterations of this loop or of one around are counted; the distance is at least 1, the locality from 0 to 3 |
 //! | `written` | every output is written |
@@ -69,7 +74,7 @@
 //! | `bound-once` | as in the loop dialect |
 //! | `scalars` | extents and `let`s are scalar `Index`; conditions of `if` scalar `Bool` |
 //! | `store-type` | index `Index`, mask `Bool`, value of the tensor's type, all with equally many lanes |
-//! | `store-target` | no store to an input, a constant input or a table |
+//! | `store-target` | no store to an input, a constant input or a table; no statement writes a buffer twice |
 //! | `offload` | no loop is of kind `offload`; a `gemm` is of `f32` or `f64` buffers outside registers, and the result is not a factor |
 //! | `written` | every output is written |
 //! | `legal` | (form [`StorageForm::Legal`]) no vector, unrolled or `vthread` loops, no calls, constant indices into `reg` buffers |
@@ -85,6 +90,7 @@ mod tests;
 use crate::env::{Env, Role};
 use crate::ids::{EntityId, ExprId, TensorId, VarId};
 use crate::text::{Names, print_expr};
+use crate::types::ScalarType;
 use rustc_hash::FxHashSet;
 
 pub use graph::verify_graph;
@@ -137,11 +143,13 @@ struct Checker<'a> {
     errors: Vec<VerifyError>,
     /// Expressions whose types were checked.
     typed: FxHashSet<ExprId>,
+    /// Types of the operands of the combiner that is being checked.
+    operands: Vec<ScalarType>,
 }
 
 impl<'a> Checker<'a> {
     fn new(env: &'a Env) -> Self {
-        Self { env, place: Vec::new(), errors: Vec::new(), typed: FxHashSet::default() }
+        Self { env, place: Vec::new(), errors: Vec::new(), typed: FxHashSet::default(), operands: Vec::new() }
     }
 
     fn finish(self) -> Result<(), Vec<VerifyError>> {

@@ -236,10 +236,15 @@ impl KernelChecker<'_> {
                 self.gemm(g, scope);
                 self.c.place.pop();
             }
-            Stmt::Store { tensor, index, value, mask } => {
-                self.c.place.push(format!("store {}", self.c.tensor_name(*tensor)));
-                self.store(*tensor, [Some(*index), Some(*value), *mask], scope);
-                self.c.place.pop();
+            Stmt::Store { tensor, index, value, mask, rest } => {
+                for (k, &(t, value)) in [(*tensor, *value)].iter().chain(rest).enumerate() {
+                    self.c.place.push(format!("store {}", self.c.tensor_name(t)));
+                    self.store(t, [Some(*index), Some(value), *mask], scope);
+                    if rest[..k.saturating_sub(1)].iter().any(|r| r.0 == t) || (k > 0 && t == *tensor) {
+                        self.c.error("store-target", "one statement writes it twice");
+                    }
+                    self.c.place.pop();
+                }
             }
         }
     }
@@ -283,6 +288,9 @@ impl KernelChecker<'_> {
     /// An access to a tensor at a flat offset.
     fn access(&mut self, tensor: TensorId, index: Option<ExprId>) {
         let Some(t) = self.c.env.tensors.get(tensor) else { return };
+        if t.tuple.is_some() {
+            self.c.error("tensor-tuple", format!("`@{}` is of tuples", t.name));
+        }
         if self.m.buffer(tensor).is_none() && !self.tables.contains(&tensor) {
             self.c.error("buffers", format!("`@{}` has no buffer", t.name));
         }

@@ -186,6 +186,7 @@ fn ids_exist() {
     m.env.tensors.push(Tensor {
         name: "A".into(),
         ty: ScalarType::F32,
+        tuple: None,
         dims: vec![crate::env::TensorDim {
             name: "x".into(),
             extent: ExprId::from_index(5),

@@ -9,7 +9,7 @@ use super::{LANES, attempt, step};
 use crate::schedule::tree::{enclosing, loop_at, stage_loops};
 use cora_ir::loops::{Block, BlockRole, IterKind, LoopModule};
 use cora_ir::schedule::{Formula, LayoutDim, LoopRef, StepKind, Tail};
-use cora_ir::{BinOp, Combiner, Expr, ExprId, Role, Scope, TensorId, VarId};
+use cora_ir::{BinOp, Combiner, Expr, ExprId, Reduction, Role, Scope, TensorId, VarId};
 
 /// Columns of a tile of one row.
 const WIDE: i64 = 4 * LANES;
@@ -34,7 +34,7 @@ pub(super) type Read = (TensorId, Vec<ExprId>);
 
 /// The two reads whose product a block sums, if it does that.
 pub(super) fn factors(m: &LoopModule, b: &Block) -> Option<[Read; 2]> {
-    if b.role != BlockRole::Update(Combiner::Sum) {
+    if b.role != BlockRole::Update(Reduction::Op(Combiner::Sum)) {
         return None;
     }
     let Expr::Bin(BinOp::Mul, x, y) = *m.env.pool.get(b.value) else { return None };

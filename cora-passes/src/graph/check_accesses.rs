@@ -75,10 +75,10 @@ impl Check<'_> {
                 path.pop();
                 self.env.pool.select(c2, a, b)
             }
-            Expr::Load { tensor, index, guard } => {
+            Expr::Load { tensor, part, index, guard } => {
                 let Some((c, o)) = guard else {
                     let index: Vec<ExprId> = index.iter().map(|&i| self.expr(i, path)).collect();
-                    return self.load(e, tensor, &index, None, path);
+                    return self.load(e, (tensor, part), &index, None, path);
                 };
                 let c = self.expr(c, path);
                 path.push(c);
@@ -88,7 +88,7 @@ impl Check<'_> {
                 path.push(not);
                 let o = self.expr(o, path);
                 path.pop();
-                self.load(e, tensor, &index, Some((c, o)), path)
+                self.load(e, (tensor, part), &index, Some((c, o)), path)
             }
             _ => {
                 let kids = self.env.pool.children(e);
@@ -101,26 +101,26 @@ impl Check<'_> {
     fn load(
         &mut self,
         load: ExprId,
-        tensor: TensorId,
+        (tensor, part): (TensorId, u32),
         index: &[ExprId],
         guard: Option<(ExprId, ExprId)>,
         path: &[ExprId],
     ) -> ExprId {
-        let ty = self.env.tensors[tensor].ty;
+        let ty = self.env.part_types(tensor)[part as usize];
         let assumed: Vec<ExprId> = guard.iter().map(|g| g.0).collect();
         let Some(goal) = self.failing(tensor, index, &assumed) else {
-            return self.env.pool.load_guarded(tensor, ty, index.iter().copied(), guard);
+            return self.env.pool.load_guarded((tensor, part), ty, index.iter().copied(), guard);
         };
         let under_path: Vec<ExprId> = assumed.iter().chain(path).copied().collect();
         match if path.is_empty() { Some(goal) } else { self.failing(tensor, index, &under_path) } {
             None => {
                 let cond = self.env.pool.all(under_path);
                 let other = guard.map_or_else(|| zero_of(&mut self.env.pool, ty), |g| g.1);
-                self.env.pool.load_guarded(tensor, ty, index.iter().copied(), Some((cond, other)))
+                self.env.pool.load_guarded((tensor, part), ty, index.iter().copied(), Some((cond, other)))
             }
             Some(goal) => {
                 self.report(load, tensor, index, goal);
-                self.env.pool.load_guarded(tensor, ty, index.iter().copied(), guard)
+                self.env.pool.load_guarded((tensor, part), ty, index.iter().copied(), guard)
             }
         }
     }
@@ -205,9 +205,9 @@ impl Check<'_> {
     /// The variable that stands for an element of an integer tensor. A guarded one is an element like
     /// others where its condition holds, or if its alternative is in the range too.
     fn gather(&mut self, load: ExprId, held: &[ExprId]) -> Option<ExprId> {
-        let Expr::Load { tensor, index, guard } = self.env.pool.get(load).clone() else { return None };
-        let ty = self.env.tensors[tensor].ty;
-        let element = self.env.pool.load(tensor, ty, index);
+        let Expr::Load { tensor, part, index, guard } = self.env.pool.get(load).clone() else { return None };
+        let ty = self.env.part_types(tensor)[part as usize];
+        let element = self.env.pool.load_guarded((tensor, part), ty, index, None);
         let value = self.plain_gather(tensor, ty, element)?;
         let Some((cond, other)) = guard else { return Some(value) };
         if self.conjuncts(cond).iter().all(|c| held.contains(c)) {

@@ -6,17 +6,23 @@
 //! *Accuracy and Stability of Numerical Algorithms*, chapters 3 and 4): each operation adds its
 //! rounding, `eps` of its type times its magnitude, and passes on what its operands carry. A sum of
 //! n terms adds `eps * (4 + 2 sqrt(n)) * sum |term|`, whatever the order, so cancellation is covered
-//! by the magnitude of the terms and not of the result.
+//! by the magnitude of the terms and not of the result. A reduction over tuples carries the bounds of
+//! its components along, combined like them in the reference's order; other orders are covered by a
+//! factor.
 //!
 //! Requires: a graph that can be interpreted. Ensures: the operators of the graph are unchanged; the
 //! new ones come last.
 
 use cora_ir::graph::Op;
+use cora_ir::tuple::Part;
 use cora_ir::{
-    BinOp, Combiner, DimId, Env, Expr, ExprId, Graph, Literal, Role, ScalarType, Scope, Tensor, TensorDim, TensorId,
-    UnOp,
+    BinOp, Combiner, CombinerId, DimId, Env, Expr, ExprId, Graph, Literal, Reduction, Role, ScalarType, Scope, Tensor,
+    TensorDim, TensorId, TupleCombiner, UnOp,
 };
 use rustc_hash::FxHashMap;
+
+/// How much further off the result of another order of combining tuples may be.
+const OTHER_ORDERS: f64 = 8.0;
 
 /// Math functions may be off by this many units in the last place.
 const FUNCTION_ULPS: f64 = 8.0;
@@ -48,7 +54,13 @@ pub fn allowed(bound: Option<f64>, loose: f64) -> f64 {
 /// of `graph` its bound. Outputs without one are exact.
 pub fn error_bounds(graph: &Graph) -> (Graph, FxHashMap<TensorId, TensorId>) {
     let mut bounded = Graph { schedules: Vec::new(), outputs: Vec::new(), ..graph.clone() };
-    let mut cx = Bounds { env: &mut bounded.env, of: FxHashMap::default(), ops: Vec::new() };
+    let mut cx = Bounds {
+        env: &mut bounded.env,
+        of: FxHashMap::default(),
+        tuples: FxHashMap::default(),
+        operands: None,
+        ops: Vec::new(),
+    };
     for op in &graph.ops {
         cx.op(op);
     }
@@ -72,11 +84,18 @@ struct Bounds<'a> {
     env: &'a mut Env,
     /// The bound of each tensor that is not exact.
     of: FxHashMap<TensorId, TensorId>,
+    /// For each tensor of tuples, the one that holds the bounds too, and for each component where its bound is in it.
+    tuples: FxHashMap<TensorId, (TensorId, Vec<Option<u32>>)>,
+    /// In a combiner's body: the number of its components, and which are exact.
+    operands: Option<(u32, Vec<bool>)>,
     ops: Vec<Op>,
 }
 
 impl Bounds<'_> {
     fn op(&mut self, op: &Op) {
+        if let Some(Reduction::Tuple(c)) = op.combiner {
+            return self.tuple(op, c);
+        }
         let error = self.error(op.value);
         let ty = self.env.tensors[op.tensor].ty;
         let bound = match op.combiner {
@@ -84,7 +103,7 @@ impl Bounds<'_> {
                 Some(e) => e,
                 None => return,
             },
-            Some(Combiner::Max | Combiner::Min) => {
+            Some(Reduction::Op(Combiner::Max | Combiner::Min)) => {
                 let Some(e) = error else { return };
                 let greatest = self.define(op, "error.max", Some(Combiner::Max), e);
                 let zero = self.number(0.0);
@@ -93,11 +112,67 @@ impl Bounds<'_> {
                 self.env.pool.max(e, zero)
             }
             Some(_) if !ty.is_float() && error.is_none() => return,
-            Some(Combiner::Sum) => self.sum(op, error, epsilon(ty)),
-            Some(Combiner::Prod) => self.product(op, error, epsilon(ty)),
+            Some(Reduction::Op(Combiner::Prod)) => self.product(op, error, epsilon(ty)),
+            Some(_) => self.sum(op, error, epsilon(ty)),
         };
         let bound = self.define(&Op { reduce: Vec::new(), ..op.clone() }, "error", None, bound);
         self.of.insert(op.tensor, bound);
+    }
+
+    /// The reduction once more, with a bound beside each component that is not exact: `(v.., e..)` for `(v..)`.
+    fn tuple(&mut self, op: &Op, c: CombinerId) {
+        let own = self.env.combiners[c].clone();
+        let n = own.parts.len() as u32;
+        let errors: Vec<Option<ExprId>> =
+            self.env.pool.components(op.value).into_iter().map(|v| self.error(v)).collect();
+        // The operands of the new combiner: (v.., e..) and (v.., e..).
+        let operand = |k: u32, p: &Part| (if k < n { k } else { k + n }, p.ty);
+        let operands: Vec<(u32, ScalarType)> =
+            own.parts.iter().chain(&own.parts).zip(0..).map(|(p, k)| operand(k, p)).collect();
+        let operands: Vec<ExprId> = operands.into_iter().map(|(k, ty)| self.env.pool.operand(k, ty)).collect();
+        let body: Vec<ExprId> = own.body.iter().map(|&e| self.env.pool.with_operands(e, &operands)).collect();
+        // A component that is exact in all terms stays so if combining it is.
+        let mut exact: Vec<bool> = errors.iter().map(Option::is_none).collect();
+        let combined = loop {
+            self.operands = Some((n, exact.clone()));
+            let combined: Vec<Option<ExprId>> = body.iter().map(|&e| self.error(e)).collect();
+            let next: Vec<bool> = combined.iter().zip(&exact).map(|(e, &x)| e.is_none() && x).collect();
+            if next == exact {
+                break combined;
+            }
+            exact = next;
+        };
+        self.operands = None;
+        if exact.iter().all(|&e| e) {
+            return;
+        }
+        let zero = self.number(0.0);
+        let bound = |p: &Part| Part {
+            name: format!("{}.error", p.name),
+            ty: ScalarType::F64,
+            identity: Literal::float(ScalarType::F64, 0.0),
+        };
+        let parts = own.parts.iter().cloned().chain(own.parts.iter().map(bound)).collect();
+        let body = body.into_iter().chain(combined.into_iter().map(|e| e.unwrap_or(zero))).collect();
+        let name = format!("{}.error", own.name);
+        let doubled = self.env.combiners.push(TupleCombiner { name, parts, body, commutative: own.commutative });
+        let errors = errors.into_iter().map(|e| e.unwrap_or(zero));
+        let values: Vec<ExprId> = self.env.pool.components(op.value).into_iter().chain(errors).collect();
+        let value = self.env.pool.make_tuple(&values);
+        let of = self.env.tensors[op.tensor].clone();
+        let dims = of.dims.iter().map(|d| TensorDim { storage: d.extent, ..d.clone() }).collect();
+        let name = self.env.fresh_tensor_name(&format!("{}.error", of.name));
+        let tensor = self.env.tensors.push(Tensor {
+            name,
+            tuple: Some(doubled),
+            dims,
+            layout: Vec::new(),
+            role: Role::Temp,
+            ..of
+        });
+        self.ops.push(Op { tensor, combiner: Some(Reduction::Tuple(doubled)), value, ..op.clone() });
+        let places = exact.iter().zip(n..).map(|(&exact, k)| (!exact).then_some(k)).collect();
+        self.tuples.insert(op.tensor, (tensor, places));
     }
 
     fn sum(&mut self, op: &Op, error: Option<ExprId>, eps: f64) -> ExprId {
@@ -150,6 +225,7 @@ impl Bounds<'_> {
         let tensor = self.env.tensors.push(Tensor {
             name,
             ty: ScalarType::F64,
+            tuple: None,
             dims,
             role: Role::Temp,
             scope: Scope::Global,
@@ -157,6 +233,7 @@ impl Bounds<'_> {
             layout: Vec::new(),
         });
         let reduce: Vec<DimId> = if combiner.is_some() { op.reduce.clone() } else { Vec::new() };
+        let combiner = combiner.map(Reduction::Op);
         self.ops.push(Op { tensor, spatial: op.spatial.clone(), reduce, combiner, value });
         tensor
     }
@@ -195,18 +272,53 @@ impl Bounds<'_> {
         }
         let size = self.magnitude(e);
         // An infinite result is not rounded: masks are minus infinity, exactly.
-        let (infinite, zero) = (self.number(f64::INFINITY), self.number(0.0));
-        let finite = self.env.pool.lt(size, infinite);
-        let size = self.env.pool.select(finite, size, zero);
+        let size = self.finite(size);
         let unit = self.number(eps * scale);
         let own = self.env.pool.mul(unit, size);
         self.either(error, Some(own), BinOp::Add)
     }
 
+    /// An infinite magnitude is exact: 0.
+    fn finite(&mut self, size: ExprId) -> ExprId {
+        let (zero, infinite) = (self.number(0.0), self.number(f64::INFINITY));
+        let below = self.env.pool.lt(size, infinite);
+        self.env.pool.select(below, size, zero)
+    }
+
+    /// Whether rounding may turn the condition over; nothing if it never does. What is compared is as far apart as
+    /// both may be off, or the condition is not a comparison.
+    fn turns(&mut self, c: ExprId) -> Option<ExprId> {
+        if !self.is_rounded(c) {
+            return None;
+        }
+        match *self.env.pool.get(c) {
+            Expr::Un(UnOp::Not, a) => self.turns(a),
+            Expr::Bin(BinOp::And | BinOp::Or, a, b) => {
+                let (x, y) = (self.turns(a), self.turns(b));
+                self.either(x, y, BinOp::Or)
+            }
+            Expr::Bin(op, a, b) if op.is_comparison() && self.env.pool.ty(a).scalar.is_float() => {
+                let (x, y) = (self.error(a), self.error(b));
+                let off = self.either(x, y, BinOp::Add)?;
+                let (a, b) = (self.f64(a), self.f64(b));
+                let apart = self.env.pool.sub(a, b);
+                let apart = self.env.pool.un(UnOp::Abs, apart);
+                Some(self.env.pool.le(apart, off))
+            }
+            _ => Some(self.env.pool.bool(true)),
+        }
+    }
+
     /// A bound on the error of `e`; nothing if it is exact.
     fn error(&mut self, e: ExprId) -> Option<ExprId> {
         match self.env.pool.get(e).clone() {
-            Expr::Load { tensor, index, guard } => self.load(tensor, &index, guard),
+            Expr::Load { tensor, part, index, guard } => self.load((tensor, part), &index, guard),
+            Expr::Operand(k, _) => {
+                let (n, exact) = self.operands.clone()?;
+                let part = k % (2 * n);
+                let inexact = part < n && !exact[part as usize];
+                inexact.then(|| self.env.pool.operand(k + n, ScalarType::F64))
+            }
             Expr::Cast(to, a) => {
                 let error = self.error(a);
                 if to.is_int() && self.env.pool.ty(a).scalar.is_float() {
@@ -217,18 +329,19 @@ impl Bounds<'_> {
             }
             Expr::Select(c, a, b) => {
                 let (x, y) = (self.error(a), self.error(b));
-                if self.is_rounded(c) {
-                    let widest = self.either(x, y, BinOp::Max);
-                    let (a, b) = (self.f64(a), self.f64(b));
-                    let apart = self.env.pool.sub(a, b);
-                    let apart = self.env.pool.un(UnOp::Abs, apart);
-                    return self.either(widest, Some(apart), BinOp::Add);
-                }
-                if x.is_none() && y.is_none() {
+                let turns = self.turns(c);
+                if x.is_none() && y.is_none() && turns.is_none() {
                     return None;
                 }
                 let zero = self.number(0.0);
-                Some(self.env.pool.select(c, x.unwrap_or(zero), y.unwrap_or(zero)))
+                let chosen = self.env.pool.select(c, x.unwrap_or(zero), y.unwrap_or(zero));
+                let Some(turns) = turns else { return Some(chosen) };
+                let widest = self.either(x, y, BinOp::Max);
+                let (a, b) = (self.f64(a), self.f64(b));
+                let apart = self.env.pool.sub(a, b);
+                let apart = self.env.pool.un(UnOp::Abs, apart);
+                let either = self.either(widest, Some(apart), BinOp::Add).unwrap_or(apart);
+                Some(self.env.pool.select(turns, either, chosen))
             }
             Expr::Un(op, a) => self.unary(e, op, a),
             Expr::Bin(op, a, b) => self.binary(e, op, a, b),
@@ -236,8 +349,14 @@ impl Bounds<'_> {
         }
     }
 
-    fn load(&mut self, t: TensorId, index: &[ExprId], guard: Option<(ExprId, ExprId)>) -> Option<ExprId> {
-        let bound = self.of.get(&t).copied();
+    fn load(
+        &mut self,
+        (t, part): (TensorId, u32),
+        index: &[ExprId],
+        guard: Option<(ExprId, ExprId)>,
+    ) -> Option<ExprId> {
+        let of_tuple = self.tuples.get(&t).and_then(|(b, places)| Some((*b, places[part as usize]?)));
+        let bound = of_tuple.or(self.of.get(&t).map(|&b| (b, 0)));
         let other = guard.and_then(|(_, o)| self.error(o));
         if bound.is_none() && other.is_none() {
             return None;
@@ -247,7 +366,8 @@ impl Bounds<'_> {
             return guard.map(|(c, _)| self.env.pool.select(c, zero, other.unwrap_or(zero)));
         };
         let guard = guard.map(|(c, _)| (c, other.unwrap_or(zero)));
-        Some(self.env.pool.load_guarded(bound, ScalarType::F64, index.iter().copied(), guard))
+        let bound = self.env.pool.load_guarded(bound, ScalarType::F64, index.iter().copied(), guard);
+        Some(if of_tuple.is_some() { self.times(bound, OTHER_ORDERS) } else { bound })
     }
 
     /// Whether a condition or an index depends on anything that is not exact.
@@ -256,7 +376,14 @@ impl Bounds<'_> {
         self.env.pool.walk(e, &mut |id, n| {
             let rounds =
                 matches!(n, Expr::Un(..) | Expr::Bin(..) | Expr::Cast(..)) && self.env.pool.ty(id).scalar.is_float();
-            let reads = matches!(n, Expr::Load { tensor, .. } if self.of.contains_key(tensor));
+            let reads = match n {
+                Expr::Load { tensor, part, .. } => {
+                    let of_tuple = self.tuples.get(tensor).is_some_and(|(_, p)| p[*part as usize].is_some());
+                    of_tuple || self.of.contains_key(tensor)
+                }
+                Expr::Operand(k, _) => self.operands.as_ref().is_some_and(|(n, exact)| !exact[(k % n) as usize]),
+                _ => false,
+            };
             computed = computed || rounds || reads;
         });
         computed

@@ -34,9 +34,10 @@ pub fn raise_extents(graph: &mut Graph) {
         op.value = guard_computed_reads(env, op.value, &vars, &truth);
         if let Some(c) = op.combiner {
             let valid = validity(env, &reduced, &truth);
-            let ty = env.tensors[op.tensor].ty;
-            let identity = env.identity(c, ty);
-            op.value = env.pool.select(valid, op.value, identity);
+            let identity = env.reduction_identity(c, op.tensor);
+            let parts = env.pool.components(op.value).into_iter().zip(env.pool.components(identity));
+            let parts: Vec<ExprId> = parts.map(|(v, id)| env.pool.select(valid, v, id)).collect();
+            op.value = if env.tensors[op.tensor].tuple.is_some() { env.pool.make_tuple(&parts) } else { parts[0] };
         }
     }
 }

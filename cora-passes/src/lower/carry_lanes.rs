@@ -73,11 +73,14 @@ fn sums(env: &Env, var: VarId, body: &[Stmt]) -> Option<Vec<Sum>> {
 }
 
 fn sum(env: &Env, s: &Stmt) -> Option<Sum> {
-    let Stmt::Store { tensor, index, value, mask: None } = s else { return None };
+    let Stmt::Store { tensor, index, value, mask: None, rest } = s else { return None };
+    if !rest.is_empty() {
+        return None;
+    }
     let Expr::Bin(op, old, term) = *env.pool.get(*value) else { return None };
     let Expr::Reduce(combiner, lanes) = *env.pool.get(term) else { return None };
     let is_old = matches!(env.pool.get(old),
-        Expr::Load { tensor: t, index: i, guard: None } if t == tensor && i[..] == [*index]);
+        Expr::Load { tensor: t, index: i, guard: None, .. } if t == tensor && i[..] == [*index]);
     (is_old && combiner.op() == op).then_some(Sum { tensor: *tensor, index: *index, combiner, lanes })
 }
 
@@ -103,13 +106,13 @@ fn carried(m: &mut StorageModule, sums: &[Sum], around: impl FnOnce(Vec<Stmt>) -
         let held = m.env.load(tensor, [index]);
         let identity = m.env.identity(s.combiner, ty.scalar);
         let identity = m.env.pool.splat(identity, ty.lanes);
-        before.push(Stmt::Store { tensor, index, value: identity, mask: None });
+        before.push(Stmt::Store { tensor, index, value: identity, mask: None, rest: vec![] });
         let value = m.env.pool.bin(s.combiner.op(), held, s.lanes);
-        updates.push(Stmt::Store { tensor, index, value, mask: None });
+        updates.push(Stmt::Store { tensor, index, value, mask: None, rest: vec![] });
         let old = m.env.load(s.tensor, [s.index]);
         let all = m.env.pool.reduce(s.combiner, held);
         let value = m.env.pool.bin(s.combiner.op(), old, all);
-        after.push(Stmt::Store { tensor: s.tensor, index: s.index, value, mask: None });
+        after.push(Stmt::Store { tensor: s.tensor, index: s.index, value, mask: None, rest: vec![] });
     }
     before.push(around(updates));
     before.extend(after);
@@ -128,6 +131,7 @@ fn register(m: &mut StorageModule, of: TensorId, lanes: u32) -> TensorId {
     let tensor = m.env.tensors.push(Tensor {
         name,
         ty,
+        tuple: None,
         dims,
         role: Role::Temp,
         scope: Scope::Reg,

@@ -227,10 +227,11 @@ impl Cut<'_> {
                     let value = self.env.pool.substitute(*value, &self.inner);
                     self.inner.insert(*var, value);
                 }
-                Stmt::Store { index, value, mask, .. } => {
+                Stmt::Store { index, value, mask, rest, .. } => {
                     mask.iter().for_each(|&m| conjuncts(self.env, m, &mut found));
                     guards(self.env, *index, &mut found);
                     guards(self.env, *value, &mut found);
+                    rest.iter().for_each(|r| guards(self.env, r.1, &mut found));
                 }
                 Stmt::Prefetch { index, .. } => guards(self.env, *index, &mut found),
                 Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Shuffle { .. } | Stmt::Barrier => {}
@@ -391,11 +392,12 @@ fn without(env: &mut Env, body: &[Stmt], hold: &FxHashSet<ExprId>) -> Vec<Stmt> 
                 }
             }
             Stmt::Let { var, value } => out.push(Stmt::Let { var: *var, value: unguarded(env, *value, hold) }),
-            Stmt::Store { tensor, index, value, mask } => out.push(Stmt::Store {
+            Stmt::Store { tensor, index, value, mask, rest } => out.push(Stmt::Store {
                 tensor: *tensor,
                 index: unguarded(env, *index, hold),
                 value: unguarded(env, *value, hold),
                 mask: mask.and_then(|m| left_of(env, m, hold)),
+                rest: rest.iter().map(|r| (r.0, unguarded(env, r.1, hold))).collect(),
             }),
             Stmt::Prefetch { tensor, index, locality } => {
                 let index = unguarded(env, *index, hold);
@@ -437,10 +439,10 @@ fn unguarded(env: &mut Env, e: ExprId, hold: &FxHashSet<ExprId>) -> ExprId {
     });
     let left: FxHashMap<ExprId, Option<ExprId>> = conds.into_iter().map(|c| (c, left_of(env, c, hold))).collect();
     env.pool.rewrite(e, &mut |p, x| match p.get(x).clone() {
-        Expr::Load { tensor, index, guard: Some((c, other)) } => {
+        Expr::Load { tensor, part, index, guard: Some((c, other)) } => {
             let kept = *left.get(&c)?;
             let ty = p.ty(x).scalar;
-            Some(p.load_guarded(tensor, ty, index.iter().copied(), kept.map(|c| (c, other))))
+            Some(p.load_guarded((tensor, part), ty, index.iter().copied(), kept.map(|c| (c, other))))
         }
         Expr::Select(c, a, b) => match *left.get(&c)? {
             None => Some(a),
@@ -471,11 +473,12 @@ fn copy(env: &mut Env, body: &[Stmt], map: &FxHashMap<VarId, ExprId>) -> Vec<Stm
             Stmt::If { cond, then, other } => {
                 Stmt::If { cond: sub(env, *cond, &map), then: copy(env, then, &map), other: copy(env, other, &map) }
             }
-            Stmt::Store { tensor, index, value, mask } => Stmt::Store {
+            Stmt::Store { tensor, index, value, mask, rest } => Stmt::Store {
                 tensor: *tensor,
                 index: sub(env, *index, &map),
                 value: sub(env, *value, &map),
                 mask: mask.map(|m| sub(env, m, &map)),
+                rest: rest.iter().map(|r| (r.0, sub(env, r.1, &map))).collect(),
             },
             Stmt::Prefetch { tensor, index, locality } => {
                 Stmt::Prefetch { tensor: *tensor, index: sub(env, *index, &map), locality: *locality }

@@ -27,56 +27,74 @@ pub const REFUSAL: &str = "E0459";
 pub fn double_buffer(m: &mut StorageModule) -> Result<(), Diagnostic> {
     let marked: Vec<TensorId> =
         m.env.tensors.iter().filter(|(_, t)| t.layout.contains(&LayoutStep::Double)).map(|(id, _)| id).collect();
+    let mut done = Vec::new();
     for t in marked {
-        let Some(b) = m.buffers.iter().position(|b| b.tensor == t) else { continue };
-        let elems = m.buffers[b].elems;
+        let tensors = stored_together(m.kernels.iter().flat_map(|k| &k.body), t);
+        let own: Vec<usize> = (0..m.buffers.len()).filter(|&b| tensors.contains(&m.buffers[b].tensor)).collect();
+        let Some(elems) = own.first().map(|&b| m.buffers[b].elems).filter(|_| !done.contains(&t)) else { continue };
         for k in &mut m.kernels {
-            if uses(&m.env, &k.body, t) {
-                Slots { env: &mut m.env, tensor: t, elems }.in_body(&mut k.body, false)?;
+            if accesses(&m.env, &k.body, &tensors) > 0 {
+                Slots { env: &mut m.env, tensors: &tensors, elems }.in_body(&mut k.body, false)?;
             }
         }
         let two = m.env.pool.int(2);
-        m.buffers[b].elems = m.env.pool.mul(elems, two);
+        for b in own {
+            m.buffers[b].elems = m.env.pool.mul(elems, two);
+        }
+        done.extend(tensors);
     }
     Ok(())
 }
 
-/// Whether statements access `t`.
-fn uses(env: &Env, body: &[Stmt], t: TensorId) -> bool {
-    accesses(env, body, t) > 0
+/// `t` and the tensors that statements store at the same index: the components of a tensor of tuples.
+pub(super) fn stored_together<'a>(body: impl Iterator<Item = &'a Stmt>, t: TensorId) -> Vec<TensorId> {
+    let mut all = vec![t];
+    for s in body {
+        s.walk(&mut |s| {
+            let own = writes_itself(s);
+            if own.contains(&t) {
+                all.extend(own);
+            }
+        });
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
-/// How many statements of `body` and below access `t` themselves.
-pub(super) fn accesses(env: &Env, body: &[Stmt], t: TensorId) -> usize {
+/// How many statements of `body` and below access any of `ts` themselves.
+pub(super) fn accesses(env: &Env, body: &[Stmt], ts: &[TensorId]) -> usize {
     let mut n = 0;
     for s in body {
-        s.walk(&mut |s| n += usize::from(writes_itself(s) == Some(t) || reads_itself(env, s, t)));
+        s.walk(&mut |s| {
+            n += usize::from(writes_itself(s).iter().any(|t| ts.contains(t)) || reads_itself(env, s, ts));
+        });
     }
     n
 }
 
-fn writes_itself(s: &Stmt) -> Option<TensorId> {
+fn writes_itself(s: &Stmt) -> Vec<TensorId> {
     match s {
-        Stmt::Store { tensor, .. } => Some(*tensor),
-        Stmt::Gemm(g) => Some(g.c.tensor),
-        Stmt::Shuffle { to, .. } => Some(*to),
-        _ => None,
+        Stmt::Store { tensor, rest, .. } => std::iter::once(*tensor).chain(rest.iter().map(|r| r.0)).collect(),
+        Stmt::Gemm(g) => vec![g.c.tensor],
+        Stmt::Shuffle { to, .. } => vec![*to],
+        _ => vec![],
     }
 }
 
-fn reads_itself(env: &Env, s: &Stmt, t: TensorId) -> bool {
+fn reads_itself(env: &Env, s: &Stmt, ts: &[TensorId]) -> bool {
     let named = match s {
-        Stmt::Gemm(g) => g.reads().any(|r| r == t),
-        Stmt::Prefetch { tensor, .. } | Stmt::Shuffle { from: tensor, .. } => *tensor == t,
+        Stmt::Gemm(g) => g.reads().any(|r| ts.contains(&r)),
+        Stmt::Prefetch { tensor, .. } | Stmt::Shuffle { from: tensor, .. } => ts.contains(tensor),
         _ => false,
     };
     let is_read =
-        |n: &Expr| matches!(n, Expr::Load { tensor, .. } | Expr::Search { table: tensor, .. } if *tensor == t);
+        |n: &Expr| matches!(n, Expr::Load { tensor, .. } | Expr::Search { table: tensor, .. } if ts.contains(tensor));
     named || exprs(s).into_iter().any(|e| env.pool.any(e, &mut |n| is_read(n)))
 }
 
-fn writes(s: &Stmt, t: TensorId) -> bool {
-    written(s).contains(&t)
+fn writes(s: &Stmt, ts: &[TensorId]) -> bool {
+    written(s).iter().any(|t| ts.contains(t))
 }
 
 /// The tensors that a statement and those below it write.
@@ -86,9 +104,9 @@ fn written(s: &Stmt) -> Vec<TensorId> {
     out
 }
 
-fn reads(env: &Env, s: &Stmt, t: TensorId) -> bool {
+fn reads(env: &Env, s: &Stmt, ts: &[TensorId]) -> bool {
     let mut found = false;
-    s.walk(&mut |s| found |= reads_itself(env, s, t));
+    s.walk(&mut |s| found |= reads_itself(env, s, ts));
     found
 }
 
@@ -98,7 +116,9 @@ fn exprs(s: &Stmt) -> Vec<ExprId> {
         Stmt::For { extent, .. } => vec![*extent],
         Stmt::If { cond, .. } => vec![*cond],
         Stmt::Let { value, .. } => vec![*value],
-        Stmt::Store { index, value, mask, .. } => [*index, *value].into_iter().chain(*mask).collect(),
+        Stmt::Store { index, value, mask, rest, .. } => {
+            [*index, *value].into_iter().chain(*mask).chain(rest.iter().map(|r| r.1)).collect()
+        }
         Stmt::Gemm(g) => g.exprs(),
         Stmt::Prefetch { index, .. } => vec![*index],
         Stmt::Shuffle { .. } | Stmt::Barrier => vec![],
@@ -107,21 +127,22 @@ fn exprs(s: &Stmt) -> Vec<ExprId> {
 
 struct Slots<'a> {
     env: &'a mut Env,
-    tensor: TensorId,
+    /// The buffer; of tuples, those of the components.
+    tensors: &'a [TensorId],
     /// Elements of one slot.
     elems: ExprId,
 }
 
 impl Slots<'_> {
     fn refuse(&self, fact: &str) -> Diagnostic {
-        let name = &self.env.tensors[self.tensor].name;
+        let name = &self.env.tensors[self.tensors[0]].name;
         Diagnostic::new(REFUSAL, format!("`{name}` cannot have two slots: {fact}"))
             .hint("it must be filled first in each iteration of a serial loop, from what the loop does not write")
     }
 
     /// Finds the innermost loop around all uses; `inside` says whether a loop was found around `body`.
     fn in_body(&mut self, body: &mut Vec<Stmt>, inside: bool) -> Result<(), Diagnostic> {
-        let (env, t) = (&*self.env, self.tensor);
+        let (env, t) = (&*self.env, self.tensors);
         let users: Vec<usize> = (0..body.len()).filter(|&n| reads(env, &body[n], t) || writes(&body[n], t)).collect();
         let [at] = users[..] else {
             let fact =
@@ -129,7 +150,7 @@ impl Slots<'_> {
             return Err(self.refuse(fact));
         };
         match &mut body[at] {
-            Stmt::If { then, other, .. } if !uses(env, &other[..], t) => self.in_body(then, inside),
+            Stmt::If { then, other, .. } if accesses(env, other, t) == 0 => self.in_body(then, inside),
             Stmt::For { var, extent, kind, body: inner } => {
                 let several = inner.iter().filter(|s| reads(env, s, t) || writes(s, t)).count() > 1;
                 if !several {
@@ -164,9 +185,9 @@ impl Slots<'_> {
 
     /// The statements that fill the buffer, which nothing in the loop stands against running ahead.
     fn fill(&self, body: &[Stmt]) -> Result<Vec<Stmt>, Diagnostic> {
-        let (env, t) = (&*self.env, self.tensor);
+        let (env, t) = (&*self.env, self.tensors);
         let (fill, rest): (Vec<&Stmt>, Vec<&Stmt>) = body.iter().partition(|s| writes(s, t));
-        if fill.iter().any(|s| written(s).iter().any(|&w| w != t)) {
+        if fill.iter().any(|s| written(s).iter().any(|w| !t.contains(w))) {
             return Err(self.refuse("what fills it writes another tensor too"));
         }
         let last = body.iter().rposition(|s| writes(s, t)).unwrap_or(0);
@@ -174,7 +195,7 @@ impl Slots<'_> {
             return Err(self.refuse("it is read before it is filled"));
         }
         let changed: Vec<TensorId> = rest.iter().flat_map(|s| written(s)).collect();
-        if let Some(&w) = changed.iter().find(|&&w| fill.iter().any(|s| reads(env, s, w))) {
+        if let Some(&w) = changed.iter().find(|&&w| fill.iter().any(|s| reads(env, s, &[w]))) {
             return Err(self.refuse(&format!("it is filled from `{}`, which the loop writes", env.tensors[w].name)));
         }
         if body.iter().any(|s| matches!(s, Stmt::Let { .. })) {
@@ -201,12 +222,12 @@ impl Slots<'_> {
 
     /// A statement with the buffer's elements `slot` further.
     fn moved(&mut self, s: &Stmt, slot: ExprId) -> Stmt {
-        shifted(self.env, s, self.tensor, slot)
+        shifted(self.env, s, self.tensors, slot)
     }
 }
 
-/// A statement with every index into `tensor` moved by `by`.
-pub(super) fn shifted(env: &mut Env, s: &Stmt, tensor: TensorId, by: ExprId) -> Stmt {
+/// A statement with every index into `tensors` moved by `by`; what is stored together is among them together.
+pub(super) fn shifted(env: &mut Env, s: &Stmt, tensors: &[TensorId], by: ExprId) -> Stmt {
     let further = |p: &mut cora_ir::ExprPool, at: ExprId| {
         let lanes = p.ty(at).lanes;
         let by = p.splat(by, lanes);
@@ -214,31 +235,33 @@ pub(super) fn shifted(env: &mut Env, s: &Stmt, tensor: TensorId, by: ExprId) -> 
     };
     let expr = |env: &mut Env, e: ExprId| {
         env.pool.rewrite(e, &mut |p, x| match p.get(x).clone() {
-            Expr::Load { tensor: t, index, guard } if t == tensor => {
+            Expr::Load { tensor: t, part, index, guard } if tensors.contains(&t) => {
                 let ty = p.ty(x).scalar;
                 let at = further(p, index[0]);
-                Some(p.load_guarded(t, ty, [at], guard))
+                Some(p.load_guarded((t, part), ty, [at], guard))
             }
             _ => None,
         })
     };
-    let own = |env: &mut Env, t: TensorId, at: ExprId| if t == tensor { further(&mut env.pool, at) } else { at };
+    let own =
+        |env: &mut Env, t: TensorId, at: ExprId| if tensors.contains(&t) { further(&mut env.pool, at) } else { at };
     match s {
         Stmt::For { var, extent, kind, body } => {
             let extent = expr(env, *extent);
-            let body = body.iter().map(|s| shifted(env, s, tensor, by)).collect();
+            let body = body.iter().map(|s| shifted(env, s, tensors, by)).collect();
             Stmt::For { var: *var, extent, kind: *kind, body }
         }
         Stmt::If { cond, then, other } => Stmt::If {
             cond: expr(env, *cond),
-            then: then.iter().map(|s| shifted(env, s, tensor, by)).collect(),
-            other: other.iter().map(|s| shifted(env, s, tensor, by)).collect(),
+            then: then.iter().map(|s| shifted(env, s, tensors, by)).collect(),
+            other: other.iter().map(|s| shifted(env, s, tensors, by)).collect(),
         },
         Stmt::Let { var, value } => Stmt::Let { var: *var, value: expr(env, *value) },
-        Stmt::Store { tensor: t, index, value, mask } => {
+        Stmt::Store { tensor: t, index, value, mask, rest } => {
             let index = expr(env, *index);
             let (value, mask) = (expr(env, *value), mask.map(|m| expr(env, m)));
-            Stmt::Store { tensor: *t, index: own(env, *t, index), value, mask }
+            let rest = rest.iter().map(|r| (r.0, expr(env, r.1))).collect();
+            Stmt::Store { tensor: *t, index: own(env, *t, index), value, mask, rest }
         }
         Stmt::Gemm(g) => {
             let mut g = g.clone();

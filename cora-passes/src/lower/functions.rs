@@ -118,7 +118,8 @@ impl Functions<'_> {
                 Stmt::Barrier | Stmt::Shuffle { .. } => {}
                 Stmt::Prefetch { index, .. } => *index = self.lower(*index),
                 Stmt::Gemm(g) => g.map(&mut |e| self.lower(e)),
-                Stmt::Store { index, value, mask, .. } => {
+                Stmt::Store { index, value, mask, rest, .. } => {
+                    rest.iter_mut().for_each(|r| r.1 = self.lower(r.1));
                     *index = self.lower(*index);
                     *value = self.lower(*value);
                     *mask = mask.map(|e| self.lower(e));
@@ -191,7 +192,7 @@ impl Functions<'_> {
             Some((cond, other))
         };
         let ty = self.env.tensors[table].ty;
-        let v = self.env.pool.load_guarded(table, ty, [at], guard);
+        let v = self.env.pool.load_guarded((table, 0), ty, [at], guard);
         self.env.pool.cast(ScalarType::Index, v)
     }
 
@@ -406,6 +407,7 @@ impl Functions<'_> {
         let tensor = self.env.tensors.push(Tensor {
             name,
             ty,
+            tuple: None,
             dims,
             role: Role::Temp,
             scope: Scope::Global,

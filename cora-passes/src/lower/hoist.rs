@@ -122,20 +122,23 @@ impl Hoist<'_> {
             Stmt::Barrier | Stmt::Shuffle { .. } => {}
             Stmt::Prefetch { index, .. } => self.reads(*index, out),
             Stmt::Gemm(g) => g.exprs().into_iter().for_each(|e| self.reads(e, out)),
-            Stmt::Store { index, value, mask, .. } => {
+            Stmt::Store { index, value, mask, rest, .. } => {
                 if let Some(m) = mask {
                     self.condition(*m, leaving, out);
                     self.reads(*m, out);
                 }
+                let values = || std::iter::once(*value).chain(rest.iter().map(|r| r.1));
                 let mut guards = Vec::new();
-                self.env.pool.walk(*value, &mut |_, n| {
-                    if let Expr::Load { guard: Some((c, _)), .. } = n {
-                        guards.push(*c);
-                    }
-                });
+                for value in values() {
+                    self.env.pool.walk(value, &mut |_, n| {
+                        if let Expr::Load { guard: Some((c, _)), .. } = n {
+                            guards.push(*c);
+                        }
+                    });
+                }
                 guards.into_iter().for_each(|c| self.condition(c, leaving, out));
                 self.reads(*index, out);
-                self.reads(*value, out);
+                values().for_each(|v| self.reads(v, out));
             }
         }
     }
@@ -216,7 +219,8 @@ fn replace(env: &mut Env, s: &mut Stmt, map: &FxHashMap<ExprId, ExprId>, memo: &
             on(env, &mut e);
             e
         }),
-        Stmt::Store { index, value, mask, .. } => {
+        Stmt::Store { index, value, mask, rest, .. } => {
+            rest.iter_mut().for_each(|r| on(env, &mut r.1));
             on(env, index);
             on(env, value);
             if let Some(m) = mask {

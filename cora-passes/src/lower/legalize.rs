@@ -5,7 +5,7 @@
 
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
-use cora_ir::{Diagnostic, Env, Expr, ExprId, Scope};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, Scope, TensorId};
 
 /// Moves register buffers that are indexed by variables to worker-local memory, so that no kernel
 /// depends on registers that cannot be.
@@ -25,11 +25,12 @@ pub fn demote_registers(m: &mut StorageModule) {
                     });
                 };
                 match s {
-                    Stmt::Store { tensor, index, value, .. } => {
-                        check(*value);
-                        if m.env.tensors[*tensor].scope == Scope::Reg && !constant_index(&m.env, *index) {
-                            demoted.push(*tensor);
-                        }
+                    Stmt::Store { tensor, index, value, rest, .. } => {
+                        let stored = [(*tensor, *value)].into_iter().chain(rest.iter().copied());
+                        stored.clone().for_each(|s| check(s.1));
+                        let variable = !constant_index(&m.env, *index);
+                        let moves = |t: &TensorId| variable && m.env.tensors[*t].scope == Scope::Reg;
+                        demoted.extend(stored.map(|s| s.0).filter(moves));
                     }
                     Stmt::If { cond, .. } => check(*cond),
                     _ => {}

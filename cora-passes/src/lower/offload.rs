@@ -14,7 +14,9 @@ use super::to_storage::Lowering;
 use cora_ir::affine::{Poly, build, normalize, poly};
 use cora_ir::loops::{Block, BlockRole, For, LoopKind, Stmt as LoopStmt};
 use cora_ir::storage::{Gemm, Matrix, Stmt};
-use cora_ir::{BinOp, Combiner, Diagnostic, Env, Expr, ExprId, ExprPool, ScalarType, Scope, TensorId, VarId};
+use cora_ir::{
+    BinOp, Combiner, Diagnostic, Env, Expr, ExprId, ExprPool, Reduction, ScalarType, Scope, TensorId, VarId,
+};
 use rustc_hash::FxHashMap;
 
 /// A loop nest around one update.
@@ -105,14 +107,14 @@ fn init_stage(s: &LoopStmt) -> Option<TensorId> {
 /// The two elements whose product the block adds.
 fn factors(env: &Env, b: &Block) -> Result<[(TensorId, Vec<ExprId>); 2], String> {
     let of = &env.tensors[b.tensor].name;
-    if b.role != BlockRole::Update(Combiner::Sum) {
+    if b.role != BlockRole::Update(Reduction::Op(Combiner::Sum)) {
         return Err(format!("`{of}` is not a sum there"));
     }
     let Expr::Bin(BinOp::Mul, x, y) = *env.pool.get(b.value) else {
         return Err(format!("what is added to `{of}` is no product"));
     };
     let element = |e: ExprId| match env.pool.get(e) {
-        Expr::Load { tensor, index, guard: None } => Ok((*tensor, index.to_vec())),
+        Expr::Load { tensor, index, guard: None, .. } => Ok((*tensor, index.to_vec())),
         Expr::Load { tensor, .. } => Err(format!("`{}` is read under a condition", env.tensors[*tensor].name)),
         _ => Err(format!("a factor of what is added to `{of}` is no element of a tensor")),
     };

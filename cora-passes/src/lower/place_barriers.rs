@@ -282,11 +282,13 @@ impl Placement<'_> {
                 let value = self.env.pool.substitute(*value, map);
                 map.insert(*var, value);
             }
-            Stmt::Store { tensor, index, value, mask } => {
-                for e in [Some(*index), Some(*value), *mask].into_iter().flatten() {
+            Stmt::Store { tensor, index, value, mask, rest } => {
+                for e in [Some(*index), Some(*value), *mask].into_iter().flatten().chain(rest.iter().map(|r| r.1)) {
                     self.reads(e, map, inner, threads, out);
                 }
-                self.access(*tensor, *index, true, map, inner, threads, out);
+                for t in [*tensor].into_iter().chain(rest.iter().map(|r| r.0)) {
+                    self.access(t, *index, true, map, inner, threads, out);
+                }
             }
             // Not in a grid; if it were, of any element.
             Stmt::Gemm(g) => {
@@ -483,10 +485,12 @@ fn updated(env: &Env, body: &[Stmt]) -> Vec<TensorId> {
     let mut out = Vec::new();
     for s in body {
         s.walk(&mut |s| {
-            if let Stmt::Store { tensor, value, .. } = s
-                && env.pool.any(*value, &mut |n| matches!(n, Expr::Load { tensor: t, .. } if t == tensor))
-            {
-                out.push(*tensor);
+            if let Stmt::Store { tensor, value, rest, .. } = s {
+                let stored: Vec<_> = [(*tensor, *value)].iter().chain(rest).copied().collect();
+                let reads = |e: ExprId, w: TensorId| {
+                    env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor: t, .. } if *t == w))
+                };
+                out.extend(stored.iter().map(|s| s.0).filter(|&w| stored.iter().any(|s| reads(s.1, w))));
             }
         });
     }

@@ -37,7 +37,9 @@ impl Lowering<'_> {
         for p in &l.prefetch {
             for (block, loops) in readers(l, p.stage) {
                 for read in reads(&self.env.pool, block, p.tensor) {
-                    let stmts = self.ahead((l, extent), p, (block, &loops), &read, &mut seen);
+                    let Some(&tensor) = self.components.of(p.tensor).get(read.0 as usize) else { continue };
+                    let own = Prefetch { tensor, ..p.clone() };
+                    let stmts = self.ahead((l, extent), &own, (block, &loops), &read, &mut seen);
                     out.extend(stmts);
                 }
             }
@@ -49,7 +51,7 @@ impl Lowering<'_> {
         (l, extent): (&For, ExprId),
         p: &Prefetch,
         (block, loops): (&Block, &[&For]),
-        (index, guard): &Read,
+        (_, index, guard): &Read,
         seen: &mut Vec<(Prefetch, Vec<ExprId>)>,
     ) -> Option<Stmt> {
         let bound: FxHashMap<VarId, ExprId> = block.iters.iter().map(|i| (i.var, i.binding)).collect();

@@ -82,10 +82,7 @@ fn make_block(env: &mut Env, op: &Op, loops: &[(VarId, ExprId)], count: usize, r
     }
     let index = iters[..op.spatial.len()].iter().map(|i| env.pool.var(i.var)).collect();
     let value = match (role, op.combiner) {
-        (BlockRole::Init, Some(c)) => {
-            let ty = env.tensors[op.tensor].ty;
-            env.identity(c, ty)
-        }
+        (BlockRole::Init, Some(c)) => env.reduction_identity(c, op.tensor),
         _ => env.pool.substitute(op.value, &map),
     };
     Block { stage: op.tensor, role, continues: false, iters, predicate: Vec::new(), tensor: op.tensor, index, value }

@@ -24,6 +24,7 @@ use crate::schedule::region::{bound_above, range_over};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, LoopModule, Stmt as LoopStmt};
 use cora_ir::storage::{Buffer, Kernel, Stmt, StorageModule};
+use cora_ir::tuple::{Components, split_tuples};
 use cora_ir::{Combiner, Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
@@ -33,8 +34,11 @@ use rustc_hash::FxHashMap;
 /// `E0490` a local buffer whose size no rule bounds; `E0491` a register buffer of variable size; `E0455` to `E0458`
 /// offloaded tiles that are no products of matrices.
 pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Result<StorageModule, Diagnostic> {
+    let mut env = m.env.clone();
+    let components = split_tuples(&mut env);
     let mut cx = Lowering {
-        env: m.env.clone(),
+        env,
+        components,
         simplifier,
         offsets: FxHashMap::default(),
         boxes: FxHashMap::default(),
@@ -48,6 +52,11 @@ pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Resu
     for t in m.env.tensors.ids() {
         if m.env.tensors[t].scope != Scope::Global {
             cx.infer_box(m, t)?;
+            for &part in &cx.components.of(t)[1..] {
+                if let Some(same) = cx.boxes.get(&t).cloned() {
+                    cx.boxes.insert(part, same);
+                }
+            }
         }
     }
     let mut kernels: Vec<Kernel> = Vec::new();
@@ -82,8 +91,10 @@ pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Resu
     let mut buffers: Vec<Buffer> =
         cx.registers.iter().map(|&tensor| Buffer { tensor, elems: one, offset: None }).collect();
     for t in m.env.tensors.ids().filter(|t| used.contains(t)) {
-        let buffer = cx.buffer(t);
-        buffers.push(buffer);
+        for part in cx.components.of(t) {
+            let buffer = cx.buffer(part);
+            buffers.push(buffer);
+        }
     }
     Ok(StorageModule { name: m.name.clone(), env: cx.env, buffers, tables: Vec::new(), kernels })
 }
@@ -123,6 +134,7 @@ fn used_tensors(m: &LoopModule) -> Vec<TensorId> {
     used
 }
 
+#[derive(Clone)]
 struct DenseBox {
     lo: Vec<ExprId>,
     size: Vec<ExprId>,
@@ -133,6 +145,8 @@ struct DenseBox {
 /// A module being lowered.
 pub(super) struct Lowering<'a> {
     pub(super) env: Env,
+    /// The tensors of the components of what were tensors of tuples.
+    pub(super) components: Components,
     pub(super) simplifier: &'a mut dyn Simplifier,
     offsets: FxHashMap<TensorId, ExprId>,
     boxes: FxHashMap<TensorId, DenseBox>,
@@ -529,14 +543,18 @@ impl Lowering<'_> {
         };
         let value = self.env.pool.substitute(b.value, &map);
         let value = self.value(value, &mut memo);
+        let targets = if partial.is_some() { vec![target] } else { self.components.of(b.tensor) };
         let value = match b.role {
-            BlockRole::Update(c) => {
-                let old = self.env.load(target, [at]);
-                self.env.pool.bin(c.op(), old, value)
+            BlockRole::Update(r) => {
+                let olds: Vec<ExprId> = targets.iter().map(|&t| self.env.load(t, [at])).collect();
+                let old = if r.op().is_some() { olds[0] } else { self.env.pool.make_tuple(&olds) };
+                self.env.combined(r, old, value)
             }
             BlockRole::Compute | BlockRole::Init => value,
         };
-        let store = Stmt::Store { tensor: target, index: at, value, mask: None };
+        let values = self.env.pool.components(value);
+        let rest = targets.iter().copied().zip(values.iter().copied()).skip(1).collect();
+        let store = Stmt::Store { tensor: target, index: at, value: values[0], mask: None, rest };
         let store = self.guarded(&b.predicate, store);
         out.push(store);
     }
@@ -565,14 +583,15 @@ impl Lowering<'_> {
         }
         let kids: Vec<ExprId> = self.env.pool.children(e).iter().map(|&k| self.value(k, memo)).collect();
         let out = match self.env.pool.get(e).clone() {
-            Expr::Load { tensor, index, guard } => {
+            Expr::Load { tensor, part, index, guard } => {
+                let tensor = self.components.of(tensor)[part as usize];
                 let at = self.flat(tensor, &kids[..index.len()]);
                 let guard = guard.map(|_| {
                     let c = self.simplifier.simplify(&mut self.env, &self.loops, kids[index.len()]);
                     (c, kids[index.len() + 1])
                 });
                 let ty = self.env.tensors[tensor].ty;
-                self.env.pool.load_guarded(tensor, ty, [at], guard)
+                self.env.pool.load_guarded((tensor, 0), ty, [at], guard)
             }
             Expr::Select(..) => {
                 let c = self.simplifier.simplify(&mut self.env, &self.loops, kids[0]);

@@ -103,8 +103,9 @@ fn where_any_lane_runs(
 fn shares_reads(pool: &ExprPool, s: &Stmt, lane: VarId) -> bool {
     let mut found = false;
     s.walk(&mut |s| {
-        if let Stmt::Store { value, .. } = s {
-            pool.walk(*value, &mut |id, n| found |= matches!(n, Expr::Load { .. }) && !pool.uses_var(id, lane));
+        let Stmt::Store { value, rest, .. } = s else { return };
+        for e in [*value].into_iter().chain(rest.iter().map(|r| r.1)) {
+            pool.walk(e, &mut |id, n| found |= matches!(n, Expr::Load { .. }) && !pool.uses_var(id, lane));
         }
     });
     found
@@ -205,11 +206,12 @@ pub(super) fn substitute(env: &mut Env, s: &Stmt, map: &FxHashMap<VarId, ExprId>
             g.map(&mut |e| sub(env, e));
             Stmt::Gemm(g)
         }
-        Stmt::Store { tensor, index, value, mask } => Stmt::Store {
+        Stmt::Store { tensor, index, value, mask, rest } => Stmt::Store {
             tensor: *tensor,
             index: sub(env, *index),
             value: sub(env, *value),
             mask: mask.map(|e| sub(env, e)),
+            rest: rest.iter().map(|&(t, e)| (t, sub(env, e))).collect(),
         },
     }
 }
@@ -377,16 +379,23 @@ fn vector_stmt(
             let zero = env.pool.int(0);
             out.push(substitute(env, s, &[(l.var, zero)].into_iter().collect()));
         }
-        Stmt::Store { tensor, index, value, mask: own } => {
+        Stmt::Store { tensor, index, value, mask: own, rest } => {
             if own.is_some() || env.pool.ty(*value).lanes != 1 || env.pool.ty(*index).lanes != 1 {
                 return None;
             }
             if env.pool.uses_var(*index, l.var) {
                 let at = vector_expr(env, l, *index)?;
-                let v = vector_expr(env, l, *value)?;
-                let v = mask_loads(env, v, mask);
-                let v = env.pool.splat(v, l.count);
-                out.push(Stmt::Store { tensor: *tensor, index: at, value: v, mask });
+                let mut lanes = |e: ExprId| {
+                    let v = vector_expr(env, l, e)?;
+                    let v = mask_loads(env, v, mask);
+                    Some(env.pool.splat(v, l.count))
+                };
+                let value = lanes(*value)?;
+                let rest = rest.iter().map(|&(t, e)| Some((t, lanes(e)?))).collect::<Option<_>>()?;
+                out.push(Stmt::Store { tensor: *tensor, index: at, value, mask, rest });
+            } else if !rest.is_empty() {
+                // Tuples are combined one after the other.
+                return None;
             } else {
                 out.push(reduce_lanes(env, l, *tensor, *index, *value, mask)?);
             }
@@ -405,7 +414,7 @@ fn reduce_lanes(
     mask: Option<ExprId>,
 ) -> Option<Stmt> {
     let Expr::Bin(op, old, term) = *env.pool.get(value) else { return None };
-    let is_old = matches!(env.pool.get(old), Expr::Load { tensor: t, index: i, guard: None } if *t == tensor && i[..] == [index]);
+    let is_old = matches!(env.pool.get(old), Expr::Load { tensor: t, index: i, guard: None, .. } if *t == tensor && i[..] == [index]);
     let combiner = Combiner::ALL.into_iter().find(|c| c.op() == op)?;
     if !is_old {
         return None;
@@ -421,7 +430,7 @@ fn reduce_lanes(
     }
     let sum = env.pool.reduce(combiner, v);
     let value = env.pool.bin(op, old, sum);
-    Some(Stmt::Store { tensor, index, value, mask: None })
+    Some(Stmt::Store { tensor, index, value, mask: None, rest: Vec::new() })
 }
 
 /// Nothing is read in lanes that do not run.
@@ -429,7 +438,7 @@ fn mask_loads(env: &mut Env, e: ExprId, mask: Option<ExprId>) -> ExprId {
     let Some(mask) = mask else { return e };
     let lanes = env.pool.ty(mask).lanes;
     env.pool.rewrite(e, &mut |p, x| match p.get(x).clone() {
-        Expr::Load { tensor, index, guard } if p.ty(index[0]).lanes == lanes => {
+        Expr::Load { tensor, part, index, guard } if p.ty(index[0]).lanes == lanes => {
             let ty = p.ty(x).scalar;
             let guard = match guard {
                 Some((c, o)) => {
@@ -441,7 +450,7 @@ fn mask_loads(env: &mut Env, e: ExprId, mask: Option<ExprId>) -> ExprId {
                     (mask, p.splat(z, lanes))
                 }
             };
-            Some(p.load_guarded(tensor, ty, index.iter().copied(), Some(guard)))
+            Some(p.load_guarded((tensor, part), ty, index.iter().copied(), Some(guard)))
         }
         _ => None,
     })
@@ -464,7 +473,7 @@ fn vector_expr(env: &mut Env, l: &Lanes, e: ExprId) -> Option<ExprId> {
     let kids = env.pool.children(e);
     match env.pool.get(e).clone() {
         Expr::Call(..) | Expr::Search { .. } | Expr::Ramp { .. } | Expr::Reduce(..) => None,
-        Expr::Load { tensor, index, guard } => {
+        Expr::Load { tensor, part, index, guard } => {
             let at = vector_expr(env, l, index[0])?;
             let at = env.pool.splat(at, l.count);
             let guard = match guard {
@@ -474,7 +483,7 @@ fn vector_expr(env: &mut Env, l: &Lanes, e: ExprId) -> Option<ExprId> {
                     Some((env.pool.splat(c, l.count), env.pool.splat(o, l.count)))
                 }
             };
-            Some(env.pool.load_guarded(tensor, ty.scalar, [at], guard))
+            Some(env.pool.load_guarded((tensor, part), ty.scalar, [at], guard))
         }
         _ => {
             let mut new = Vec::new();

@@ -12,7 +12,7 @@
 //! Requires: storage, offsets flat. Ensures: no loop of kind `vthread`. Runs before functions are lowered, so that the
 //! reads of an instance that there is not are guarded.
 
-use super::double_buffer::{accesses, shifted};
+use super::double_buffer::{accesses, shifted, stored_together};
 use super::vectorize::substitute;
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Buffer, Stmt, StorageModule};
@@ -35,8 +35,9 @@ pub fn virtual_threads(m: &mut StorageModule) {
     }
 }
 
-/// The buffers of workers, threads or blocks that statements use which are used nowhere else in the kernel.
-fn inside(env: &Env, buffers: &[Buffer], kernel: &[Stmt], body: &[Stmt]) -> Vec<TensorId> {
+/// The buffers of workers, threads or blocks that statements use which are used nowhere else in the kernel; those of the
+/// components of tuples together.
+fn inside(env: &Env, buffers: &[Buffer], kernel: &[Stmt], body: &[Stmt]) -> Vec<Vec<TensorId>> {
     let mut exchanged = Vec::new();
     for s in body {
         s.walk(&mut |s| {
@@ -47,14 +48,18 @@ fn inside(env: &Env, buffers: &[Buffer], kernel: &[Stmt], body: &[Stmt]) -> Vec<
     }
     let own = |t: TensorId| env.tensors[t].scope != Scope::Global && !exchanged.contains(&t);
     let all = buffers.iter().map(|b| b.tensor).filter(|&t| own(t));
-    all.filter(|&t| accesses(env, body, t) > 0 && accesses(env, body, t) == accesses(env, kernel, t)).collect()
+    let mut found: Vec<Vec<TensorId>> = all.map(|t| stored_together(kernel.iter(), t)).collect();
+    found.sort_unstable();
+    found.dedup();
+    found.retain(|ts| accesses(env, body, ts) > 0 && accesses(env, body, ts) == accesses(env, kernel, ts));
+    found
 }
 
 struct Threads<'a> {
     env: &'a mut Env,
     buffers: &'a mut [Buffer],
     /// What each virtual thread has for itself.
-    private: FxHashMap<VarId, Vec<TensorId>>,
+    private: FxHashMap<VarId, Vec<Vec<TensorId>>>,
 }
 
 /// The instances of a loop.
@@ -91,8 +96,8 @@ impl Threads<'_> {
             out.push(Stmt::For { var, extent, kind: LoopKind::Serial, body });
             return;
         };
-        for t in self.private.remove(&var).unwrap_or_default() {
-            body = self.own_parts(t, var, count, &body);
+        for tensors in self.private.remove(&var).unwrap_or_default() {
+            body = self.own_parts(&tensors, var, count, &body);
         }
         let partial = self.env.pool.as_int(extent).is_none().then_some(extent);
         let all = Instances { var, count, partial };
@@ -109,13 +114,16 @@ impl Threads<'_> {
     }
 
     /// Gives each of `count` instances its own part of a buffer.
-    fn own_parts(&mut self, t: TensorId, var: VarId, count: i64, body: &[Stmt]) -> Vec<Stmt> {
-        let Some(b) = self.buffers.iter_mut().find(|b| b.tensor == t) else { return body.to_vec() };
+    fn own_parts(&mut self, tensors: &[TensorId], var: VarId, count: i64, body: &[Stmt]) -> Vec<Stmt> {
         let pool = &mut self.env.pool;
         let (v, n) = (pool.var(var), pool.int(count));
-        let part = pool.mul(v, b.elems);
-        b.elems = pool.mul(b.elems, n);
-        body.iter().map(|s| shifted(self.env, s, t, part)).collect()
+        let mut part = None;
+        for b in self.buffers.iter_mut().filter(|b| tensors.contains(&b.tensor)) {
+            part = Some(pool.mul(v, b.elems));
+            b.elems = pool.mul(b.elems, n);
+        }
+        let Some(part) = part else { return body.to_vec() };
+        body.iter().map(|s| shifted(self.env, s, tensors, part)).collect()
     }
 
     fn side_by_side(&mut self, all: &Instances, body: &[Stmt]) -> Vec<Stmt> {

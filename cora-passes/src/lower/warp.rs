@@ -30,7 +30,8 @@ pub(super) enum Lanes<'a> {
 /// What the lanes of the loop do. `bind` has seen a nest of one block; steps after it may have changed that.
 pub(super) fn lanes<'a>(env: &Env, l: &'a For) -> Lanes<'a> {
     if let Some(b) = warp_reduction(env, l)
-        && let BlockRole::Update(c) = b.role
+        && let BlockRole::Update(r) = b.role
+        && let Some(c) = r.op()
     {
         return Lanes::Reduced(b, c);
     }
@@ -92,6 +93,7 @@ pub(super) fn registers(env: &mut Env, tensor: TensorId) -> (TensorId, TensorId)
         env.tensors.push(Tensor {
             name,
             ty,
+            tuple: None,
             dims: vec![TensorDim { name: "one".to_owned(), extent: one, storage: one }],
             role: Role::Temp,
             scope: Scope::Reg,
@@ -106,14 +108,14 @@ pub(super) fn registers(env: &mut Env, tensor: TensorId) -> (TensorId, TensorId)
 pub(super) fn begin(env: &mut Env, own: TensorId, combiner: Combiner) -> Stmt {
     let ty = env.tensors[own].ty;
     let (index, value) = (env.pool.int(0), env.identity(combiner, ty));
-    Stmt::Store { tensor: own, index, value, mask: None }
+    Stmt::Store { tensor: own, index, value, mask: None, rest: vec![] }
 }
 
 fn combine(env: &mut Env, (tensor, at): (TensorId, ExprId), with: TensorId, combiner: Combiner) -> Stmt {
     let zero = env.pool.int(0);
     let (old, new) = (env.load(tensor, [at]), env.load(with, [zero]));
     let value = env.pool.bin(combiner.op(), old, new);
-    Stmt::Store { tensor, index: at, value, mask: None }
+    Stmt::Store { tensor, index: at, value, mask: None, rest: vec![] }
 }
 
 /// Every lane gets the combination of all.

@@ -5,9 +5,9 @@
 
 use super::split::split;
 use super::tree::{Path, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
-use cora_ir::loops::{Block, For, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Tail};
-use cora_ir::{Diagnostic, Scope};
+use cora_ir::{Diagnostic, Reduction, Scope};
 
 /// Greatest trip count that may be unrolled or become lanes.
 const MAX_COPIES: i64 = 1024;
@@ -39,7 +39,7 @@ fn blocks_below(l: &For) -> Vec<&Block> {
 /// variable loop is split by the width first, into `<name>_o` and `<name>`.
 ///
 /// # Errors
-/// `E0440` not innermost, `E0441` no constant width, `E0411` not serial.
+/// `E0440` not innermost, `E0441` no constant width, `E0411` not serial, `E0438` a loop over which tuples are reduced.
 pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
     let l = serial_loop(m, &path, target)?;
@@ -49,6 +49,14 @@ pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Re
             format!("loop `{}.{}` is not innermost, so it cannot become vector lanes", target.stage, target.name),
         )
         .hint("reorder it to the innermost place first"));
+    }
+    let tuples = |b: &&Block| matches!(b.role, BlockRole::Update(Reduction::Tuple(_)));
+    if blocks_below(l).into_iter().filter(tuples).any(|b| is_reduction_var(&m.env.pool, b, l.var)) {
+        return Err(Diagnostic::new(
+            "E0438",
+            format!("loop `{}.{}` combines tuples, which lanes do not", target.stage, target.name),
+        )
+        .hint("make a spatial loop vector; `rfactor` makes one of a reduced loop whose extent is constant"));
     }
     let bound = m.env.pool.constant_bound(l.extent);
     let stage = l.stage;

@@ -141,7 +141,7 @@ pub(crate) fn warp_reduction<'a>(env: &Env, l: &'a For) -> Option<&'a Block> {
     let one = b.iters.iter().all(|i| i.kind == IterKind::Reduce || !inside(i.binding));
     let reduced = is_reduction_var(&env.pool, b, l.var);
     let lanes = env.pool.constant_bound(l.extent).is_some_and(|n| n <= WARP);
-    (matches!(b.role, BlockRole::Update(_)) && one && reduced && lanes).then_some(b)
+    (matches!(b.role, BlockRole::Update(cora_ir::Reduction::Op(_))) && one && reduced && lanes).then_some(b)
 }
 
 /// Iterations write different elements of what they share.

@@ -163,7 +163,6 @@ fn redirect(
     layout: &[LayoutDim],
     access: Option<usize>,
 ) -> bool {
-    let ty = env.tensors[source].ty;
     let pool = &mut env.pool;
     let mut redirected = false;
     for s in body {
@@ -179,7 +178,9 @@ fn redirect(
             });
             let chosen = access.map(|n| reads.get(n).copied());
             let value = pool.rewrite(b.value, &mut |p, e| match p.get(e).clone() {
-                Expr::Load { tensor, index, guard } if tensor == source && chosen.is_none_or(|c| c == Some(e)) => {
+                Expr::Load { tensor, part, index, guard }
+                    if tensor == source && chosen.is_none_or(|c| c == Some(e)) =>
+                {
                     let mut at = Vec::new();
                     for d in layout {
                         at.push(match d.part {
@@ -194,7 +195,8 @@ fn redirect(
                             }
                         });
                     }
-                    Some(p.load_guarded(new, ty, at, guard))
+                    let ty = p.ty(e).scalar;
+                    Some(p.load_guarded((new, part), ty, at, guard))
                 }
                 _ => None,
             });
@@ -318,6 +320,7 @@ fn copy_stage(env: &mut Env, source: TensorId, layout: &[LayoutDim], fixed: &[Ex
     let new = env.tensors.push(Tensor {
         name: name.to_owned(),
         ty,
+        tuple: env.tensors[source].tuple,
         dims: dims.clone(),
         role: Role::Temp,
         scope: Scope::Global,
@@ -338,7 +341,7 @@ fn copy_stage(env: &mut Env, source: TensorId, layout: &[LayoutDim], fixed: &[Ex
         inner.push(env.pool.var(bv));
     }
     let read = source_index(env, layout, fixed, &inner);
-    let value = env.load(source, read);
+    let value = env.element(source, &read);
     let block = Block {
         stage: new,
         role: BlockRole::Compute,

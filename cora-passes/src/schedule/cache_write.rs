@@ -92,10 +92,12 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
         return Err(Diagnostic::new("E0462", format!("the loops around `{}.{}` have no bound", at.stage, at.name))
             .hint("name a loop outside all that the stage is reduced over"));
     };
-    let ty = m.env.tensors[old].ty;
+    // The tensor that is written: a part of a stage is a tensor of another type.
+    let (ty, tuple) = (m.env.tensors[block.tensor].ty, m.env.tensors[block.tensor].tuple);
     let new = m.env.tensors.push(Tensor {
         name: name.to_owned(),
         ty,
+        tuple,
         dims,
         role: Role::Temp,
         scope,
@@ -202,7 +204,7 @@ fn copy_nest(m: &mut LoopModule, block: &Block, inner: &[For], spatial: &[For], 
     copy.iters.retain(|i| i.kind == IterKind::Spatial || (partial && m.env.pool.as_int(i.binding).is_none()));
     own_iters(&mut m.env, &mut copy);
     let index = slots(m, &mut copy.iters, spatial, new);
-    copy.value = m.env.load(new, index);
+    copy.value = m.env.element(new, &index);
     let header = |l: &For| For { stage: block.stage, kind: LoopKind::Serial, init: false, ..l.clone() };
     let loops: Vec<For> = spatial.iter().map(header).collect();
     in_own_loops(&mut m.env, copy, &loops)

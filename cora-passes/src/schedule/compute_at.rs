@@ -437,7 +437,6 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader
         block.iters.insert(spatial_end + n, Iter { var, kind: IterKind::Spatial, extent, binding });
     }
     env.tensors[stage].dims = dims;
-    let ty = env.tensors[stage].ty;
     let reader = block_at_mut(&mut m.body, &r.block);
     let mut index = Vec::new();
     for &(v, _) in &mirrored {
@@ -452,8 +451,9 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader
         index.push(env.pool.var(var));
     }
     reader.value = env.pool.rewrite(reader.value, &mut |p, e| match p.get(e).clone() {
-        Expr::Load { tensor, guard, .. } if tensor == stage => {
-            Some(p.load_guarded(tensor, ty, index.iter().copied(), guard))
+        Expr::Load { tensor, part, guard, .. } if tensor == stage => {
+            let ty = p.ty(e).scalar;
+            Some(p.load_guarded((tensor, part), ty, index.iter().copied(), guard))
         }
         _ => None,
     });

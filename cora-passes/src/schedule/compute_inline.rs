@@ -100,9 +100,10 @@ fn inline_below(stmts: &mut [Stmt], inlined: &mut impl FnMut(ExprId, bool) -> Ex
 
 fn inline_reads(pool: &mut ExprPool, e: ExprId, tensor: cora_ir::TensorId, formals: &[VarId], value: ExprId) -> ExprId {
     pool.rewrite(e, &mut |p, n| match p.get(n).clone() {
-        Expr::Load { tensor: t, index, guard } if t == tensor => {
+        Expr::Load { tensor: t, part, index, guard } if t == tensor => {
             let map: FxHashMap<VarId, ExprId> = formals.iter().copied().zip(index.iter().copied()).collect();
-            let v = p.substitute(value, &map);
+            let v = p.components(value)[part as usize];
+            let v = p.substitute(v, &map);
             Some(match guard {
                 None => v,
                 Some((cond, other)) => {
@@ -118,13 +119,13 @@ fn inline_reads(pool: &mut ExprPool, e: ExprId, tensor: cora_ir::TensorId, forma
 /// Adds `cond` to the guard of every load in `e`; what an unread load gives does not matter.
 pub fn guard_loads(pool: &mut ExprPool, e: ExprId, cond: ExprId) -> ExprId {
     pool.rewrite(e, &mut |p, n| match p.get(n).clone() {
-        Expr::Load { tensor, index, guard } => {
+        Expr::Load { tensor, part, index, guard } => {
             let ty = p.ty(n).scalar;
             let (c, other) = match guard {
                 Some((c, o)) => (p.and(cond, c), o),
                 None => (cond, zero_of(p, ty)),
             };
-            Some(p.load_guarded(tensor, ty, index.iter().copied(), Some((c, other))))
+            Some(p.load_guarded((tensor, part), ty, index.iter().copied(), Some((c, other))))
         }
         _ => None,
     })

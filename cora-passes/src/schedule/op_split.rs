@@ -22,7 +22,7 @@ use super::tree::{
 };
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::normalize;
-use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{Formula, LoopRef};
 use cora_ir::{Diagnostic, ExprId, Scope, VarId};
 
@@ -31,7 +31,7 @@ use cora_ir::{Diagnostic, ExprId, Scope, VarId};
 /// # Errors
 /// `E0402` no such loop, `E0411` a vector or unrolled loop, `E0483` a point that depends on what is
 /// reduced over, `E0484` a formula with unknown names, `E0436` another stage in the nest, `E0460` the
-/// name of a part is taken.
+/// name of a part is taken, `E0437` a reduced loop inside another one of a combiner that is not commutative.
 pub fn op_split(m: &mut LoopModule, points: &[(LoopRef, Formula)]) -> Result<(), Diagnostic> {
     let saved = (m.body.clone(), m.env.tensors.clone());
     let result = split_all(m, points);
@@ -76,6 +76,7 @@ fn split_one(m: &mut LoopModule, target: &LoopRef, at: &Formula) -> Result<(), D
     let (var, extent) = (l.var, l.extent);
     check_alone(m, &root, &path, &shown)?;
     check_reduced(m, &path, at, &shown)?;
+    check_order(m, &root, &path, &shown)?;
     let point = within(m, &path, at, extent);
     let (main, tail) = (whole(m, &root), whole(m, &root));
     let (Stmt::For(mut main), Stmt::For(mut tail)) = (main, tail) else { unreachable!("a loop's path") };
@@ -159,6 +160,26 @@ fn check_reduced(m: &LoopModule, path: &Path, at: ExprId, shown: &str) -> Result
         )
         .hint("split at a point that does not depend on reduced loops")),
     }
+}
+
+/// Splitting inside another reduced loop combines the first terms of all its iterations before the last ones of any.
+fn check_order(m: &LoopModule, root: &Path, path: &Path, shown: &str) -> Result<(), Diagnostic> {
+    let var = loop_at(&m.body, path).var;
+    let around: Vec<VarId> = (root.len()..path.len()).map(|n| loop_at(&m.body, &path[..n]).var).collect();
+    let mut permuted = None;
+    for s in &loop_at(&m.body, path).body {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s
+                && let BlockRole::Update(r) = b.role
+                && !m.env.is_commutative(r)
+                && is_reduction_var(&m.env.pool, b, var)
+                && around.iter().any(|&v| is_reduction_var(&m.env.pool, b, v))
+            {
+                permuted = Some(r);
+            }
+        });
+    }
+    permuted.map_or(Ok(()), |r| Err(super::reorder::permuted(m, r, shown)))
 }
 
 /// `at` between 0 and the extent: as it is where that is proved.

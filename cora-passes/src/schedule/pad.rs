@@ -192,7 +192,7 @@ fn guard_uses(env: &mut Env, e: ExprId, (var, extent): (VarId, ExprId), multiple
         }
     }
     env.pool.rewrite(e, &mut |p, x| match p.get(x).clone() {
-        Expr::Load { tensor, index, guard } if index.iter().any(|&i| p.uses_var(i, var)) => {
+        Expr::Load { tensor, part, index, guard } if index.iter().any(|&i| p.uses_var(i, var)) => {
             if stored.contains(&x) {
                 return None;
             }
@@ -201,7 +201,7 @@ fn guard_uses(env: &mut Env, e: ExprId, (var, extent): (VarId, ExprId), multiple
                 Some((c, o)) => (p.and(valid, c), o),
                 None => (valid, zero_of(p, ty)),
             };
-            Some(p.load_guarded(tensor, ty, index.iter().copied(), Some(guard)))
+            Some(p.load_guarded((tensor, part), ty, index.iter().copied(), Some(guard)))
         }
         _ => None,
     })

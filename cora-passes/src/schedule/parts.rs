@@ -85,7 +85,7 @@ pub(super) fn declare(m: &mut LoopModule, stmts: &[Stmt], name: &str) -> Result<
         let old = &m.env.tensors[stage];
         let (name, ty, scope) = (format!("{}.{name}", old.name), old.ty, old.scope);
         let (dims, layout, role, range) = (vec![], vec![], Role::Temp, None);
-        let tensor = Tensor { name, ty, dims, role, scope, range, layout };
+        let tensor = Tensor { name, ty, tuple: None, dims, role, scope, range, layout };
         part.stages.push((stage, enter(m, stmts, tensor)?));
     }
     Ok(part)
@@ -141,9 +141,9 @@ impl Copier<'_> {
         let e = self.env.pool.substitute(e, iters);
         let part = self.part;
         self.env.pool.rewrite(e, &mut |p, n| match p.get(n).clone() {
-            Expr::Load { tensor, index, guard } if part.buffer(tensor) != tensor => {
+            Expr::Load { tensor, part: k, index, guard } if part.buffer(tensor) != tensor => {
                 let ty = p.ty(n).scalar;
-                Some(p.load_guarded(part.buffer(tensor), ty, index.iter().copied(), guard))
+                Some(p.load_guarded((part.buffer(tensor), k), ty, index.iter().copied(), guard))
             }
             _ => None,
         })

@@ -141,21 +141,22 @@ pub(crate) fn readers(l: &For, stage: TensorId) -> Vec<(&Block, Vec<&For>)> {
     out
 }
 
-/// A read: its index, and the condition under which it happens.
-pub(crate) type Read = (Vec<cora_ir::ExprId>, Option<cora_ir::ExprId>);
+/// A read: the component, its index, and the condition under which it happens.
+pub(crate) type Read = (u32, Vec<cora_ir::ExprId>, Option<cora_ir::ExprId>);
 
 /// The distinct accesses to `tensor` in a block, in order: its reads, and the write.
 pub(crate) fn reads(pool: &ExprPool, b: &Block, tensor: TensorId) -> impl Iterator<Item = Read> + use<> {
     let mut found: Vec<Read> = Vec::new();
     if b.tensor == tensor && b.role != BlockRole::Init {
-        found.push((b.index.clone(), None));
+        let parts = pool.components(b.value).len() as u32;
+        found.extend((0..parts).map(|part| (part, b.index.clone(), None)));
     }
     for &e in std::iter::once(&b.value).chain(&b.index) {
         pool.walk(e, &mut |_, n| {
-            if let Expr::Load { tensor: t, index, guard } = n
+            if let Expr::Load { tensor: t, part, index, guard } = n
                 && *t == tensor
             {
-                let read = (index.to_vec(), guard.map(|g| g.0));
+                let read = (*part, index.to_vec(), guard.map(|g| g.0));
                 if !found.contains(&read) {
                     found.push(read);
                 }

@@ -40,7 +40,7 @@ pub(crate) fn element_reads(pool: &ExprPool, b: &Block, tensor: TensorId) -> Vec
     let mut out = Vec::new();
     for &e in std::iter::once(&b.value).chain(&b.index) {
         pool.walk(e, &mut |_, n| {
-            if let Expr::Load { tensor: t, index, guard } = n
+            if let Expr::Load { tensor: t, index, guard, .. } = n
                 && *t == tensor
             {
                 let read = (index.to_vec(), guard.map(|g| g.0));

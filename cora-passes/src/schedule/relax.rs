@@ -309,7 +309,7 @@ fn reads_filled_only(env: &Env, e: ExprId, v: VarId, base: ExprId, filled: &Fill
         return true;
     }
     match env.pool.get(e) {
-        Expr::Load { tensor, index, guard: None } => index.iter().enumerate().all(|(d, &i)| {
+        Expr::Load { tensor, index, guard: None, .. } => index.iter().enumerate().all(|(d, &i)| {
             (env.pool.as_var(i) == Some(v) && filled.get(&(*tensor, d)) == Some(&base)) || !env.pool.uses_var(i, v)
         }),
         Expr::Var(_) | Expr::Load { .. } => false,
@@ -362,13 +362,13 @@ fn mask_reads(env: &mut Env, b: &mut Block, var: VarId, (full, rest): (ExprId, E
         let (l, r) = (env.pool.var(lane), env.pool.var(valid));
         let cond = env.pool.lt(l, r);
         b.value = env.pool.rewrite(b.value, &mut |p, e| match p.get(e).clone() {
-            Expr::Load { tensor, index, guard } if index.iter().any(|&i| touched(p, i)) => {
+            Expr::Load { tensor, part, index, guard } if index.iter().any(|&i| touched(p, i)) => {
                 let ty = p.ty(e).scalar;
                 let guard = match guard {
                     Some((c, o)) => (p.and(cond, c), o),
                     None => (cond, zero_of(p, ty)),
                 };
-                Some(p.load_guarded(tensor, ty, index.iter().copied(), Some(guard)))
+                Some(p.load_guarded((tensor, part), ty, index.iter().copied(), Some(guard)))
             }
             _ => None,
         });

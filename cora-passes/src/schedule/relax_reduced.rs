@@ -32,7 +32,7 @@ pub fn relax_reduced(m: &mut LoopModule, path: &Path, (full, rest): (ExprId, Exp
     }
     let filled = zeros(m, full, rest);
     for b in blocks_below(&l.body) {
-        if b.stage != l.stage || b.role != BlockRole::Update(Combiner::Sum) {
+        if b.stage != l.stage || b.role != BlockRole::Update(cora_ir::Reduction::Op(Combiner::Sum)) {
             return Err("only a sum takes surplus terms of 0");
         }
         let steered: Vec<&Iter> = b.iters.iter().filter(|i| m.env.pool.uses_var(i.binding, l.var)).collect();
@@ -120,7 +120,7 @@ fn takes_zero(env: &mut Env, b: &Block, d: usize, base: ExprId, (full, rest): (E
 /// Whether the value is 0 where the iterators in `reduced`, each given with its base, are beyond the tile's valid part.
 fn is_zero(env: &Env, e: ExprId, reduced: &[(VarId, ExprId)], filled: &Filled) -> bool {
     match env.pool.get(e) {
-        Expr::Load { tensor, index, guard: None } => index.iter().enumerate().any(|(d, &i)| {
+        Expr::Load { tensor, index, guard: None, .. } => index.iter().enumerate().any(|(d, &i)| {
             let base = env.pool.as_var(i).and_then(|v| reduced.iter().find(|r| r.0 == v)).map(|r| r.1);
             base.is_some_and(|base| filled.get(&(*tensor, d)) == Some(&base))
         }),

@@ -6,19 +6,21 @@
 //! in another order.
 
 use super::defined::is_defined;
-use super::tree::{find_loop, find_stage, is_condition, loop_at, loop_at_mut, place_init, remove_inits};
+use super::tree::{
+    find_loop, find_stage, is_condition, is_reduction_var, loop_at, loop_at_mut, place_init, remove_inits,
+};
 use crate::simplify::{Facts, Prover, simplify};
-use cora_ir::Diagnostic;
-use cora_ir::loops::{For, LoopKind, LoopModule};
+use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Expr, ExprId, VarId};
+use cora_ir::{Diagnostic, Expr, ExprId, Reduction, VarId};
 
 /// Puts the loops of `stage` called `order` into that order; other loops keep their places.
 ///
 /// # Errors
 /// `E0402` no such loop, `E0430` loops that are not in one perfect nest, `E0431` a loop that would
 /// leave a loop its extent depends on, `E0432` a loop named twice, `E0411` a parallel loop inside,
-/// `E0446` a loop bound to blocks inside one that is not, `E0433` a loop that would leave one that is a condition for it.
+/// `E0446` a loop bound to blocks inside one that is not, `E0433` a loop that would leave one that is a condition for it,
+/// `E0437` reduced loops of a combiner that is not commutative.
 pub fn reorder(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), Diagnostic> {
     let tensor = find_stage(m, stage)?;
     let saved = m.body.clone();
@@ -73,6 +75,7 @@ fn permute(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), Diag
     }
     simplify_extents(m, &last, &mut new);
     check_order(m, stage, &new)?;
+    check_terms(m, stage, first.as_slice(), &stretch, &new)?;
     check_conditions(m, stage, &stretch, &new)?;
     let outside: Vec<_> = (1..first.len()).map(|n| loop_at(&m.body, &first[..n])).map(|l| (l.var, l.extent)).collect();
     check_values(m, stage, &outside, &stretch, &new)?;
@@ -131,6 +134,35 @@ fn check_conditions(m: &LoopModule, stage: &str, old: &[For], new: &[For]) -> Re
                 format!("loop `{stage}.{inner}` cannot move outside `{stage}.{outer}`, which is a condition for it"),
             )
             .hint(format!("keep `{inner}` inside `{outer}`, or reorder before the step that made the condition")));
+        }
+    }
+    Ok(())
+}
+
+/// The refusal of a step that would permute the terms of a reduction whose combiner needs them in order.
+pub(super) fn permuted(m: &LoopModule, reduction: Reduction, shown: &str) -> Diagnostic {
+    let name = m.env.reduction_name(reduction);
+    Diagnostic::new("E0437", format!("`{shown}`: `{name}` is not commutative, so its terms keep their order"))
+        .hint("declare the combiner `commutative` if it is, or keep reduced loops in order and factor the outermost")
+}
+
+/// Terms change places only where the combiner allows it.
+fn check_terms(m: &LoopModule, stage: &str, path: &[usize], old: &[For], new: &[For]) -> Result<(), Diagnostic> {
+    let mut blocks = Vec::new();
+    loop_at(&m.body, path).body.iter().for_each(|s| {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s {
+                blocks.push(b);
+            }
+        });
+    });
+    for b in blocks {
+        let BlockRole::Update(r) = b.role else { continue };
+        let reduced = |loops: &[For]| -> Vec<VarId> {
+            loops.iter().map(|l| l.var).filter(|&v| is_reduction_var(&m.env.pool, b, v)).collect()
+        };
+        if !m.env.is_commutative(r) && reduced(old) != reduced(new) {
+            return Err(permuted(m, r, &format!("reorder {stage}")));
         }
     }
     Ok(())

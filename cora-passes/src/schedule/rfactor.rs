@@ -29,7 +29,7 @@ use rustc_hash::FxHashMap;
 /// `E0401`/`E0402` unknown stage or loop, `E0411` a loop that is not serial, `E0460` the name is taken,
 /// `E0494` a loop that the stage is not reduced over, `E0495` an attached stage, or one with others
 /// attached in its loops, `E0496` a loop whose extent is no function of the stage's element,
-/// `E0499` a reduction under a mask.
+/// `E0499` a reduction under a mask, `E0437` a loop inside another reduced one, where the combiner is not commutative.
 pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), Diagnostic> {
     let old = find_stage(m, &target.stage)?;
     let shown = format!("{}.{}", target.stage, target.name);
@@ -49,6 +49,10 @@ pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), D
         return Err(Diagnostic::new("E0411", format!("loop `{}.{l}` is no longer serial", target.stage))
             .hint("factor the reduction first, then make loops vector or unrolled"));
     }
+    let BlockRole::Update(reduction) = nest.block.role else { return Ok(()) };
+    if !m.env.is_commutative(reduction) && nest.loops[..at].iter().any(|l| is_reduced(m, &nest, l)) {
+        return Err(super::reorder::permuted(m, reduction, &shown));
+    }
     let masked = |p: &ExprId| m.env.pool.vars_of(*p).iter().any(|&v| is_reduction_var(&m.env.pool, &nest.block, v));
     if nest.block.predicate.iter().any(masked) {
         return Err(Diagnostic::new("E0499", format!("a mask decides which iterations of `{}` count", target.stage))
@@ -56,10 +60,11 @@ pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), D
     }
     let dims = dims(m, &nest, at, &shown)?;
     let mut partial = partial_block(m, &nest, var).ok_or_else(|| not_of_element(&shown))?;
-    let ty = m.env.tensors[old].ty;
+    let (ty, tuple) = (m.env.tensors[nest.block.tensor].ty, m.env.tensors[nest.block.tensor].tuple);
     let new = m.env.tensors.push(Tensor {
         name: name.to_owned(),
         ty,
+        tuple,
         dims,
         role: Role::Temp,
         scope: Scope::Global,
@@ -225,7 +230,7 @@ fn combined_nest(m: &mut LoopModule, nest: &Nest, var: VarId, new: TensorId) -> 
     own_iters(&mut m.env, &mut block);
     let last = block.iters.last().map(|i| m.env.pool.var(i.var));
     let at: Vec<ExprId> = block.index.iter().copied().chain(last).collect();
-    block.value = m.env.load(new, at);
+    block.value = m.env.element(new, &at);
     let kept = |l: &&For| l.var == var || !is_reduction_var(&m.env.pool, &nest.block, l.var);
     let loops: Vec<For> = nest.loops.iter().filter(kept).cloned().collect();
     in_own_loops(&mut m.env, block, &loops)

@@ -336,13 +336,12 @@ fn find_update(body: &[Stmt], stage: TensorId, at: &mut Path) -> Option<Path> {
     None
 }
 
-fn build_init(env: &mut Env, update: &Block, combiner: cora_ir::Combiner, inner: &[For]) -> Stmt {
+fn build_init(env: &mut Env, update: &Block, combiner: cora_ir::Reduction, inner: &[For]) -> Stmt {
     let mut block = update.clone();
     block.role = BlockRole::Init;
     block.continues = false;
     block.iters.retain(|i| i.kind == IterKind::Spatial);
-    let ty = env.tensors[update.tensor].ty;
-    block.value = env.identity(combiner, ty);
+    block.value = env.reduction_identity(combiner, update.tensor);
     let reduced: Vec<VarId> =
         inner.iter().filter(|l| is_reduction_var(&env.pool, update, l.var)).map(|l| l.var).collect();
     block.predicate.retain(|&p| !reduced.iter().any(|&v| env.pool.uses_var(p, v)));

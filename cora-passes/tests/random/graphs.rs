@@ -4,8 +4,8 @@ use super::shapes::Shapes;
 use super::values::Val;
 use cora_ir::graph::Op;
 use cora_ir::{
-    BinOp, Combiner, Dim, DimId, Env, Expr, ExprId, Graph, Literal, Role, ScalarType, Scope, Tensor, TensorDim,
-    TensorId, VarId,
+    BinOp, Combiner, Dim, DimId, Env, Expr, ExprId, Graph, Literal, Reduction, Role, ScalarType, Scope, Tensor,
+    TensorDim, TensorId, VarId,
 };
 use rand::prelude::*;
 use rustc_hash::FxHashMap;
@@ -112,7 +112,16 @@ impl Gen<'_> {
     ) -> TensorId {
         let name = format!("I{}", self.g.env.tensors.len());
         let dims = named_dims(extents);
-        let id = self.g.env.tensors.push(Tensor { name, ty, dims, role, scope: Scope::Global, range, layout: vec![] });
+        let id = self.g.env.tensors.push(Tensor {
+            name,
+            ty,
+            tuple: None,
+            dims,
+            role,
+            scope: Scope::Global,
+            range,
+            layout: vec![],
+        });
         if range.is_none() {
             self.known.push(Known { id, bound: 4.0, exact: true });
         }
@@ -159,6 +168,9 @@ impl Gen<'_> {
             _ => ScalarType::F32,
         };
         let value = self.value(&loads, ty);
+        if value.exact && ty != ScalarType::Bool && !reduced.is_empty() && self.rng.random_bool(0.2) {
+            return self.define_tuple(ty, &reduced, value);
+        }
         self.define(ty, &reduced, value);
     }
 
@@ -251,6 +263,24 @@ impl Gen<'_> {
         combiner: Option<Combiner>,
         value: Val,
     ) -> TensorId {
+        let id = self.define_op(ty, reduced, combiner.map(Reduction::Op), value.e);
+        let bound = match combiner {
+            Some(Combiner::Sum) => value.bound * 2500.0,
+            Some(Combiner::Prod) => 1e9,
+            _ => value.bound,
+        };
+        self.known.push(Known { id, bound, exact: value.exact });
+        id
+    }
+
+    /// Adds an operator, which is not yet read by others.
+    pub fn define_op(
+        &mut self,
+        ty: ScalarType,
+        reduced: &[DimId],
+        combiner: Option<Reduction>,
+        value: ExprId,
+    ) -> TensorId {
         let (inner, outer): (Vec<OpDim>, Vec<OpDim>) =
             self.dims.clone().into_iter().partition(|d| reduced.contains(&d.dim));
         let (outer, inner) = (self.ordered(outer), self.ordered(inner));
@@ -269,6 +299,7 @@ impl Gen<'_> {
         let id = self.g.env.tensors.push(Tensor {
             name,
             ty,
+            tuple: None,
             dims,
             role: Role::Temp,
             scope: Scope::Global,
@@ -276,13 +307,7 @@ impl Gen<'_> {
             layout: vec![],
         });
         let dim_ids = |dims: &[OpDim]| dims.iter().map(|d| d.dim).collect();
-        self.g.ops.push(Op { tensor: id, spatial: dim_ids(&outer), reduce: dim_ids(&inner), combiner, value: value.e });
-        let bound = match combiner {
-            Some(Combiner::Sum) => value.bound * 2500.0,
-            Some(Combiner::Prod) => 1e9,
-            _ => value.bound,
-        };
-        self.known.push(Known { id, bound, exact: value.exact });
+        self.g.ops.push(Op { tensor: id, spatial: dim_ids(&outer), reduce: dim_ids(&inner), combiner, value });
         id
     }
 
@@ -318,7 +343,8 @@ impl Gen<'_> {
             read
         };
         for t in self.g.ops.iter().map(|o| o.tensor).collect::<Vec<_>>() {
-            if !read.contains(&t) || self.rng.random_bool(0.1) {
+            let scalar = self.g.env.tensors[t].tuple.is_none();
+            if !read.contains(&t) || (scalar && self.rng.random_bool(0.1)) {
                 self.g.env.tensors[t].role = Role::Output;
                 self.g.outputs.push(t);
             }

@@ -7,4 +7,5 @@ mod indices;
 pub mod report;
 pub mod shapes;
 pub mod steps;
+pub mod tuples;
 pub mod values;

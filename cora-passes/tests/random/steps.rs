@@ -277,7 +277,7 @@ impl<'r> Proposer<'r> {
     fn offload(&mut self, m: &LoopModule) -> Option<StepKind> {
         let products: Vec<(Path, &Block)> = blocks(m)
             .into_iter()
-            .filter(|(_, b)| matches!(b.role, BlockRole::Update(Combiner::Sum)))
+            .filter(|(_, b)| matches!(b.role, BlockRole::Update(cora_ir::Reduction::Op(Combiner::Sum))))
             .filter(|(_, b)| matches!(m.env.pool.get(b.value), Expr::Bin(BinOp::Mul, ..)))
             .collect();
         let (path, b) = products.choose(self.rng)?;

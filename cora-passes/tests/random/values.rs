@@ -77,7 +77,7 @@ impl Gen<'_> {
             let other = self.literal(ty, other);
             Some((self.env().pool.all(guards), other))
         };
-        let e = self.env().pool.load_guarded(t.id, ty, index, guard);
+        let e = self.env().pool.load_guarded((t.id, 0), ty, index, guard);
         Some(Val { e, bound: t.bound, exact: t.exact })
     }
 

@@ -35,6 +35,55 @@ const PROGRAMS: &[Small] = &[
         fill: |name, n| Some(if name == "A" { special_floats(n) } else { tied_integers(n) }),
     },
     Small {
+        name: "user_combiners",
+        text: "
+        param M in 0..=64
+        extent lens(b) in 0..=128
+        dim b = M, k = lens(b), l = 5
+        input A[b, k] : f32
+        input D[b, k] : f64
+        input I[b, k] : i32
+        input J[b, k] : i64
+        combiner online(m = -inf, s = 0.0)(a, b) commutative = {
+          m = max(a.m, b.m)
+          left = if a.m == -inf then 0.0 else a.s * exp(a.m - m)
+          right = if b.m == -inf then 0.0 else b.s * exp(b.m - m)
+          (m, left + right)
+        }
+        combiner moments(n = 0.0, mean = 0.0, m2 = 0.0)(a, b) commutative = {
+          n = a.n + b.n
+          w = if n > 0.0 then b.n / n else 0.0
+          delta = b.mean - a.mean
+          (n, a.mean + delta * w, a.m2 + b.m2 + delta * delta * a.n * w)
+        }
+        combiner greatest(v = -2147483648, at = -1)(a, b) = (max(a.v, b.v), if b.v > a.v then b.at else a.at)
+        combiner product(re = 1.0, im = 0.0)(x, y) commutative = (x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re)
+        combiner last(v = 0, any = false)(a, b) = (if b.any then b.v else a.v, a.any or b.any)
+        combiner total(t = 0.0)(a, b) commutative = (a.t + b.t)
+        O[b] = online(k)(A[b, k], 1.0)
+        P[b, k] = exp(A[b, k] - O.m[b]) / O.s[b]
+        W[b, l] = moments(k)(f64(1.0), D[b, k] * f64(l), f64(0.0))
+        G[b] = greatest(k)(I[b, k], i64(k))
+        Z[b] = product(k, l)(f64(0.75), 0.25 * D[b, k] * f64(l))
+        L[b] = last(k)(J[b, k], J[b, k] > 0)
+        T = total(b, k)(A[b, k])
+        output P, O.m, O.s, W.n, W.mean, W.m2, G.v, G.at, Z.re, Z.im, L.v, L.any, T.t
+        schedule cpu {
+          split O.k 16 -> ko, ki
+          rfactor O.ko -> Of
+          parallel Of.b
+          reorder W: b k l; vectorize W.l 4
+          split G.k 8 -> ko, ki; unroll G.ki; parallel G.b
+          rfactor Z.l -> Zf; reorder Zf: b k l; vectorize Zf.l 4; parallel Zf.b
+          cache_write L -> Lr reg at L.b
+        }
+        ",
+        fill: |name, n| match name {
+            "I" | "J" => Some(tied_integers(n)),
+            _ => Some(Data::F64((0..n).map(|i| ((i * 7 + i / 12) % 23) as f64 / 8.0 - 1.25).collect())),
+        },
+    },
+    Small {
         name: "combiners",
         text: "
         param M in 0..=64

@@ -151,7 +151,7 @@ fn masks_are_one_comparison_and_masked_moves() {
     let zero = k.m.env.pool.splat(zero, 16);
     let value = k.guarded(a, index, cond, zero);
     let extent = k.int(0);
-    let masked = cora_ir::storage::Stmt::Store { tensor: o, index, value, mask: Some(cond) };
+    let masked = cora_ir::storage::Stmt::Store { tensor: o, index, value, mask: Some(cond), rest: vec![] };
     k.kernel("k", vec![parallel(v, extent, vec![masked])]);
     let asm = optimized(&k, "skylake-avx512").emit_asm().unwrap();
     let inner = hot_loop(&asm, "vpcmp");

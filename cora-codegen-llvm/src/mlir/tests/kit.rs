@@ -23,6 +23,7 @@ impl Kit {
         let tensor = self.m.env.tensors.push(Tensor {
             name: name.into(),
             ty,
+            tuple: None,
             dims: vec![],
             role,
             scope,
@@ -48,6 +49,7 @@ impl Kit {
         let tensor = self.m.env.tensors.push(Tensor {
             name: name.into(),
             ty,
+            tuple: None,
             dims,
             role: Role::Temp,
             scope: Scope::Global,
@@ -80,7 +82,7 @@ impl Kit {
 
     pub(super) fn guarded(&mut self, t: TensorId, index: ExprId, cond: ExprId, other: ExprId) -> ExprId {
         let ty = self.m.env.tensors[t].ty;
-        self.m.env.pool.load_guarded(t, ty, [index], Some((cond, other)))
+        self.m.env.pool.load_guarded((t, 0), ty, [index], Some((cond, other)))
     }
 
     /// `ramp(i * lanes)`, or `i` itself for one lane.
@@ -303,7 +305,7 @@ pub(super) fn parallel(var: VarId, extent: ExprId, body: Vec<Stmt>) -> Stmt {
 }
 
 pub(super) fn store(tensor: TensorId, index: ExprId, value: ExprId) -> Stmt {
-    Stmt::Store { tensor, index, value, mask: None }
+    Stmt::Store { tensor, index, value, mask: None, rest: vec![] }
 }
 
 /// Pseudo-random numbers in `0..1`, the same each time.

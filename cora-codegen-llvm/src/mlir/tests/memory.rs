@@ -115,7 +115,7 @@ fn masks_of_every_form() {
             let other = k.m.env.pool.splat(one, 16);
             let value = k.guarded(a, index, cond, other);
             let two = k.int(2);
-            let masked = Stmt::Store { tensor: o, index, value, mask: Some(cond) };
+            let masked = Stmt::Store { tensor: o, index, value, mask: Some(cond), rest: vec![] };
             k.kernel("k", vec![parallel(v, two, vec![masked])]);
             let loaded: Vec<_> = targets().iter().map(|t| Loaded::new(&k.m, t)).collect();
             for n in [-20, -1, 0, 1, 3, 15, 16, 17, 31, 32, 33, 1000, 1 << 40, -(1 << 40)] {
@@ -188,7 +188,7 @@ fn strides_gathers_and_scatters() {
         let at = k.m.env.pool.add(id, fourty);
         let bound = k.m.env.pool.splat(three, 8);
         let mask = k.m.env.pool.lt(run, bound);
-        body.push(Stmt::Store { tensor: o, index: at, value, mask: Some(mask) });
+        body.push(Stmt::Store { tensor: o, index: at, value, mask: Some(mask), rest: vec![] });
         k.kernel("k", body);
         let input: Vec<f64> =
             (0..24).map(|i| if ty == ScalarType::Bool { f64::from(i % 3 == 1) } else { f64::from(i) }).collect();
@@ -292,7 +292,7 @@ fn the_second_operand_of_and_waits_for_the_first() {
     let either = k.m.env.pool.bin(BinOp::Or, not_inside, below);
     let value = k.m.env.pool.lit(Literal::float(F32, 1.0));
     let next = k.m.env.pool.add(i, two);
-    let then = vec![Stmt::Store { tensor: o, index: i, value, mask: Some(cond) }];
+    let then = vec![Stmt::Store { tensor: o, index: i, value, mask: Some(cond), rest: vec![] }];
     let body = vec![
         Stmt::If { cond, then, other: vec![] },
         Stmt::If { cond: either, then: vec![store(o, next, value)], other: vec![] },

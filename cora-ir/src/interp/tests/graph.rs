@@ -163,7 +163,7 @@ fn gathers_borders_casts_and_integer_widths() {
     let before = e.pool.sub(vi, one);
     let inside = e.pool.lt(zero, vi);
     let border = e.pool.lit(Literal::float(ScalarType::F32, -1.0));
-    let guarded = e.pool.load_guarded(picked, ScalarType::F32, [before], Some((inside, border)));
+    let guarded = e.pool.load_guarded((picked, 0), ScalarType::F32, [before], Some((inside, border)));
     op(&mut g, shifted, &[di], &[], None, guarded);
     // i8: (ids * 100) wraps
     let e = &mut g.env;

@@ -4,6 +4,7 @@ use super::*;
 use crate::ids::VarId;
 use crate::interp::{Stage, Use, run_loops};
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
+use crate::tuple::Reduction;
 use crate::types::{BinOp, Literal};
 
 fn for_loop(env: &Env, stage: TensorId, var: ExprId, extent: ExprId, body: Vec<Stmt>) -> Stmt {
@@ -151,7 +152,7 @@ fn summed(masked: bool) -> (Ragged, TensorId) {
     let inside = e.pool.lt(i, len);
     let init = block(s, BlockRole::Init, &[vb], zero, &[]);
     let predicate = if masked { vec![inside] } else { vec![] };
-    let update = block(s, BlockRole::Update(Combiner::Sum), &[vb], x, &predicate);
+    let update = block(s, BlockRole::Update(Reduction::Op(Combiner::Sum)), &[vb], x, &predicate);
     let e = &r.m.env;
     let inner = for_loop(e, s, i, padded, vec![update]);
     r.m.body = vec![for_loop(e, s, vb, r.rows, vec![init, inner])];
@@ -244,7 +245,7 @@ fn undefined_values_decide_nothing() {
                 let odd = e.pool.bin(BinOp::Ne, parity, zero);
                 let even = e.pool.bin(BinOp::Eq, parity, zero);
                 let chosen = e.pool.select(odd, nothing, kj);
-                let guarded = e.pool.load_guarded(k, ScalarType::I32, [j], Some((even, nothing)));
+                let guarded = e.pool.load_guarded((k, 0), ScalarType::I32, [j], Some((even, nothing)));
                 let sum = e.pool.add(chosen, guarded);
                 block(b, BlockRole::Compute, &[j], sum, &[])
             }
@@ -279,7 +280,7 @@ fn updates_of_many_elements_and_negative_extents() {
     let one = e.pool.lit(Literal::int(ScalarType::I8, 1));
     let bucket = e.pool.modulo(i, three);
     let init = block(h, BlockRole::Init, &[j], zero, &[]);
-    let count = block(h, BlockRole::Update(Combiner::Sum), &[bucket], one, &[]);
+    let count = block(h, BlockRole::Update(Reduction::Op(Combiner::Sum)), &[bucket], one, &[]);
     let wild = block(h, BlockRole::Compute, &[thousand], one, &[]);
     let e = &m.env;
     m.body = vec![

@@ -37,10 +37,20 @@ fn dim(env: &mut Env, name: &str, extent: ExprId) -> (DimId, ExprId) {
 /// A tensor without padding whose dimension sizes are over `Arg`s.
 fn tensor(env: &mut Env, name: &str, ty: ScalarType, role: Role, sizes: &[ExprId]) -> TensorId {
     let dims = sizes.iter().map(|&e| TensorDim { name: "d".into(), extent: e, storage: e }).collect();
-    env.tensors.push(Tensor { name: name.into(), ty, dims, role, scope: Scope::Global, range: None, layout: vec![] })
+    env.tensors.push(Tensor {
+        name: name.into(),
+        ty,
+        tuple: None,
+        dims,
+        role,
+        scope: Scope::Global,
+        range: None,
+        layout: vec![],
+    })
 }
 
 fn op(g: &mut Graph, t: TensorId, spatial: &[DimId], reduce: &[DimId], combiner: Option<Combiner>, value: ExprId) {
+    let combiner = combiner.map(crate::Reduction::Op);
     g.ops.push(Op { tensor: t, spatial: spatial.to_vec(), reduce: reduce.to_vec(), combiner, value });
 }
 

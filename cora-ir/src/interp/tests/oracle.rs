@@ -87,7 +87,7 @@ impl Parts {
                     let (low, high) = (e.pool.le(zero, at), e.pool.lt(at, size));
                     let inside = e.pool.and(low, high);
                     let other = e.pool.lit(Literal::float(ty, -1.0));
-                    e.pool.load_guarded(self.t, ty, [at], Some((inside, other)))
+                    e.pool.load_guarded((self.t, 0), ty, [at], Some((inside, other)))
                 }
             };
         }
@@ -129,8 +129,8 @@ fn module(r: &mut Random) -> (StorageModule, Parts, TensorId, ExprId, ExprId) {
     let at = e.pool.add(at, vj);
     let five = e.pool.lit(Literal::float(ScalarType::F64, 5.0));
     let loop_ = |var, extent, body| Stmt::For { var, extent, kind: LoopKind::Serial, body };
-    let store = Stmt::Store { tensor: b, index: at, value, mask: None };
-    let fill = loop_(k, total, vec![Stmt::Store { tensor: b, index: vk, value: five, mask: None }]);
+    let store = Stmt::Store { tensor: b, index: at, value, mask: None, rest: vec![] };
+    let fill = loop_(k, total, vec![Stmt::Store { tensor: b, index: vk, value: five, mask: None, rest: vec![] }]);
     let guarded = Stmt::If { cond: pred, then: vec![store], other: vec![] };
     let nest = loop_(i, rows, vec![loop_(j, columns, vec![guarded])]);
     m.kernels.push(Kernel { name: "k".into(), body: vec![fill, nest] });

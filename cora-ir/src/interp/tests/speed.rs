@@ -73,7 +73,8 @@ fn loop_dialect_speed() {
                 body: vec![body],
             })
         };
-        let (init, update) = (block(BlockRole::Init, zero), block(BlockRole::Update(Combiner::Sum), term));
+        let (init, update) =
+            (block(BlockRole::Init, zero), block(BlockRole::Update(crate::Reduction::Op(Combiner::Sum)), term));
         let order = if spatial_inside { [i, k, j] } else { [i, j, k] };
         m.body = vec![nest(i, nest(j, init)), order.into_iter().rev().fold(update, |body, v| nest(v, body))];
         let input = |p: usize| floats(n * n, |i| ((i * p) % 11) as f64 - 5.0);

@@ -98,11 +98,11 @@ fn vectors(masked: bool) -> Packed {
     let at = e.pool.ramp(flat, 1, 8);
     let zero = e.pool.lit(Literal::float(ScalarType::F32, 0.0));
     let zeros = e.pool.splat(zero, 8);
-    let x = e.pool.load_guarded(p.a, ScalarType::F32, [at], masked.then_some((mask, zeros)));
+    let x = e.pool.load_guarded((p.a, 0), ScalarType::F32, [at], masked.then_some((mask, zeros)));
     let two = e.pool.lit(Literal::float(ScalarType::F32, 2.0));
     let twos = e.pool.splat(two, 8);
     let y = e.pool.mul(x, twos);
-    let store = Stmt::Store { tensor: p.b, index: at, value: y, mask: masked.then_some(mask) };
+    let store = Stmt::Store { tensor: p.b, index: at, value: y, mask: masked.then_some(mask), rest: vec![] };
     let inner = for_loop(e, o, tiles, vec![store]);
     let body = vec![Stmt::Let { var: n, value: n_value }, Stmt::Let { var: base, value: base_value }, inner];
     let outer = for_loop(e, vb, p.rows, body);
@@ -137,7 +137,7 @@ fn a_flat_loop_with_search_and_table_errors() {
     let inside = e.pool.lt(i, n);
     let x = e.load(p.a, [f]);
     let y = e.pool.add(x, x);
-    let store = Stmt::Store { tensor: p.b, index: f, value: y, mask: None };
+    let store = Stmt::Store { tensor: p.b, index: f, value: y, mask: None, rest: vec![] };
     let guarded = Stmt::If { cond: inside, then: vec![store], other: vec![] };
     let nest = for_loop(e, f, total, vec![Stmt::Let { var: b, value: found }, guarded]);
     kernel(&mut p.m, vec![nest]);
@@ -185,16 +185,16 @@ fn accumulators_in_local_buffers() {
                 let lane = e.pool.ramp(first, 1, 4);
                 let limit = e.pool.splat(n, 4);
                 let mask = e.pool.lt(lane, limit);
-                e.pool.load_guarded(p.a, ScalarType::F32, [at], Some((mask, zeros)))
+                e.pool.load_guarded((p.a, 0), ScalarType::F32, [at], Some((mask, zeros)))
             } else {
                 e.load(p.a, [flat])
             };
             let old = e.load(acc, [slot]);
             let sum = e.pool.add(old, x);
             let total = if vector { e.pool.reduce(Combiner::Sum, old) } else { old };
-            let init = Stmt::Store { tensor: acc, index: slot, value: zeros, mask: None };
-            let update = Stmt::Store { tensor: acc, index: slot, value: sum, mask: None };
-            let out = Stmt::Store { tensor: p.b, index: vb, value: total, mask: None };
+            let init = Stmt::Store { tensor: acc, index: slot, value: zeros, mask: None, rest: vec![] };
+            let update = Stmt::Store { tensor: acc, index: slot, value: sum, mask: None, rest: vec![] };
+            let out = Stmt::Store { tensor: p.b, index: vb, value: total, mask: None, rest: vec![] };
             let inner = for_loop(e, o, trips, vec![update]);
             let first_row = e.pool.bin(BinOp::Eq, vb, zero);
             let init =
@@ -231,7 +231,7 @@ fn both_branches_and_masked_scalars() {
         e.pool.lit(Literal::int(ScalarType::I64, 2)),
         e.pool.lit(Literal::int(ScalarType::I64, 3)),
     );
-    let put = |value, mask| Stmt::Store { tensor: b, index: i, value, mask };
+    let put = |value, mask| Stmt::Store { tensor: b, index: i, value, mask, rest: vec![] };
     let both = Stmt::If { cond: low, then: vec![put(x, None)], other: vec![put(y, None)] };
     let two = e.pool.int(2);
     let odd = e.pool.modulo(i, two);

@@ -8,6 +8,7 @@ use crate::layout::LayoutStep;
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Prefetch, Stmt};
 use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, Remap, Schedule, Span, Step, StepKind, Tail};
 use crate::storage::{self, Buffer, Gemm, Kernel, Matrix, StorageModule, Table};
+use crate::tuple::Reduction;
 use crate::types::{BinOp, Combiner, Literal, ScalarType, UnOp};
 
 const NAMES: [&str; 14] =
@@ -111,7 +112,7 @@ impl Gen {
         let role = self.rng.pick(&[Role::Input, Role::ConstInput, Role::Output, Role::Temp]);
         let range = self.rng.chance(20).then(|| (self.expr(1, false), self.expr(1, false)));
         let layout = if self.rng.chance(30) { self.layout() } else { vec![] };
-        let t = Tensor { name: self.name(), ty, dims, role, scope, range, layout };
+        let t = Tensor { name: self.name(), ty, tuple: None, dims, role, scope, range, layout };
         let t = self.env.tensors.push(t);
         self.tensors.push(t);
     }
@@ -204,7 +205,7 @@ impl Gen {
                 let n = self.rng.below(3);
                 let guard = if self.rng.chance(40) { Some((b, self.expr(depth - 1, body))) } else { None };
                 let ty = self.env.tensors[t].ty;
-                self.env.pool.load_guarded(t, ty, [a, b].into_iter().take(n), guard)
+                self.env.pool.load_guarded((t, 0), ty, [a, b].into_iter().take(n), guard)
             }
             _ => a,
         }
@@ -252,7 +253,7 @@ impl Gen {
             let role = match self.rng.below(3) {
                 0 => BlockRole::Compute,
                 1 => BlockRole::Init,
-                _ => BlockRole::Update(self.rng.pick(&Combiner::ALL)),
+                _ => BlockRole::Update(Reduction::Op(self.rng.pick(&Combiner::ALL))),
             };
             let continues = matches!(role, BlockRole::Update(_)) && self.rng.chance(30);
             let predicate = (0..self.rng.below(3)).map(|_| self.expr(2, true)).collect();
@@ -306,7 +307,9 @@ impl Gen {
             1 => {
                 let (tensor, index, value) = (self.rng.pick(&self.tensors), self.expr(3, true), self.expr(4, true));
                 let mask = if self.rng.chance(40) { Some(self.expr(2, true)) } else { None };
-                storage::Stmt::Store { tensor, index, value, mask }
+                let more = self.rng.below(3);
+                let rest = (0..more).map(|_| (self.rng.pick(&self.tensors), self.expr(3, true))).collect();
+                storage::Stmt::Store { tensor, index, value, mask, rest }
             }
             2 => {
                 let sizes = [(); 3].map(|()| self.expr(2, true));
@@ -350,7 +353,7 @@ impl Gen {
         }
         for _ in 0..self.rng.below(4) {
             let half = self.rng.below(dims.len() + 1);
-            let combiner = if self.rng.chance(50) { Some(self.rng.pick(&Combiner::ALL)) } else { None };
+            let combiner = if self.rng.chance(50) { Some(Reduction::Op(self.rng.pick(&Combiner::ALL))) } else { None };
             let (spatial, reduce) = (dims[..half].to_vec(), dims[half..].to_vec());
             let (tensor, value) = (self.rng.pick(&self.tensors), self.expr(4, true));
             g.ops.push(Op { tensor, spatial, reduce, combiner, value });

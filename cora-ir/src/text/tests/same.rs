@@ -189,7 +189,15 @@ fn storage_bodies(s: &mut Same<'_>, a: &[storage::Stmt], b: &[storage::Stmt]) {
                 }
                 s.exprs(&x.exprs(), &y.exprs());
             }
-            (Stmt::Store { tensor: t, index: i, value: v, mask: m }, Stmt::Store { tensor, index, value, mask }) => {
+            (
+                Stmt::Store { tensor: t, index: i, value: v, mask: m, rest: r },
+                Stmt::Store { tensor, index, value, mask, rest },
+            ) => {
+                assert_eq!(r.len(), rest.len());
+                r.iter().zip(rest).for_each(|(x, y)| {
+                    s.tensor(x.0, y.0);
+                    s.expr(x.1, y.1);
+                });
                 s.tensor(*t, *tensor);
                 s.exprs(&[*i, *v], &[*index, *value]);
                 s.option(*m, *mask);
