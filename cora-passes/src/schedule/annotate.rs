@@ -3,11 +3,12 @@
 //! Requires: a serial loop. Ensures: only the loop's kind changes (`vectorize` with a width splits
 //! first).
 
+use super::independent::conflict;
 use super::split::split;
-use super::tree::{Path, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
-use cora_ir::loops::{Block, For, IterKind, LoopKind, LoopModule, Stmt};
+use super::tree::{Path, enclosing, find_loop, loop_at, loop_at_mut, place_init};
+use cora_ir::Diagnostic;
+use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Tail};
-use cora_ir::{Diagnostic, Scope};
 
 /// Greatest trip count that may be unrolled or become lanes.
 const MAX_COPIES: i64 = 1024;
@@ -21,18 +22,6 @@ fn serial_loop<'a>(m: &'a LoopModule, path: &[usize], r: &LoopRef) -> Result<&'a
             .hint("a loop has one kind; split it first to give its parts different ones"));
     }
     Ok(l)
-}
-
-fn blocks_below(l: &For) -> Vec<&Block> {
-    let mut out = Vec::new();
-    for s in &l.body {
-        s.walk(&mut |s| {
-            if let Stmt::Block(b) = s {
-                out.push(b);
-            }
-        });
-    }
-    out
 }
 
 /// Makes the iterations of an innermost loop the lanes of vectors of `width` elements; a longer or
@@ -168,30 +157,12 @@ pub fn parallel(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> 
             target.name
         )));
     }
-    for b in blocks_below(l) {
-        if m.env.tensors[b.tensor].scope != Scope::Global {
-            continue;
-        }
-        let name = &m.env.tensors[b.tensor].name;
-        if is_reduction_var(&m.env.pool, b, l.var) {
-            return Err(Diagnostic::new(
-                "E0444",
-                format!("loop `{}.{}` cannot be parallel: it is reduced over into `{name}`", target.stage, target.name),
-            )
-            .hint("make a spatial loop parallel"));
-        }
-        let distinguishes =
-            b.iters.iter().any(|i| i.kind == IterKind::Spatial && m.env.pool.uses_var(i.binding, l.var));
-        if !distinguishes && m.env.pool.constant_bound(l.extent).is_none_or(|e| e > 1) {
-            return Err(Diagnostic::new(
-                "E0444",
-                format!(
-                    "loop `{}.{}` cannot be parallel: all its iterations write the same elements of `{name}`",
-                    target.stage, target.name
-                ),
-            )
-            .hint("make a loop parallel that indexes what the stage writes"));
-        }
+    if let Some(c) = conflict(m, l, true) {
+        return Err(Diagnostic::new(
+            "E0444",
+            format!("loop `{}.{}` cannot be parallel: {}", target.stage, target.name, c.text(m)),
+        )
+        .hint(c.hint(m)));
     }
     loop_at_mut(&mut m.body, &path).kind = LoopKind::Parallel;
     Ok(())

@@ -12,6 +12,7 @@ mod formula;
 pub mod fuse;
 pub mod fuse_dims;
 pub mod hfuse;
+mod independent;
 mod layout_dims;
 pub mod offload;
 pub mod op_split;
@@ -53,7 +54,8 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
     let kinds = copies.unwrap_or_else(|| vec![step.kind.clone()]);
     let saved = (m.body.clone(), m.env.tensors.clone());
     for kind in &kinds {
-        if let Err(d) = apply_kind(m, kind).and_then(|()| check_sizes(m)).and_then(|()| prefetch::check(m)) {
+        let done = apply_kind(m, kind).and_then(|()| check_sizes(m)).and_then(|()| prefetch::check(m));
+        if let Err(d) = done.and_then(|()| independent::check_spread(m)) {
             (m.body, m.env.tensors) = saved;
             return Err(d.at(step.span));
         }
