@@ -17,6 +17,7 @@ mod layout_dims;
 pub mod offload;
 pub mod op_split;
 pub mod pad;
+mod padded_reads;
 mod parts;
 pub mod peel;
 pub mod prefetch;

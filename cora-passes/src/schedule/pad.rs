@@ -11,7 +11,7 @@ use super::tree::{add_predicate, clamp_surplus, find_loop, find_stage, loop_at, 
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Diagnostic, Env, Expr, ExprId, TensorId, VarId};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, Scope, TensorId, VarId};
 
 /// Rounds the storage extent of dimension `dim` of `tensor` up to a multiple.
 ///
@@ -209,7 +209,7 @@ fn guard_uses(env: &mut Env, e: ExprId, (var, extent): (VarId, ExprId), multiple
 
 /// Whether `tensor[index]` is read at `var` in one dimension, of the same extent as the loop and
 /// with storage that is a multiple of the padding. Integers may be used as indices, so they are
-/// never read from padding.
+/// never read from padding. A buffer attached in a loop is as large as what its writers cover, whatever was padded.
 fn stored_alike(
     env: &mut Env,
     tensor: TensorId,
@@ -220,7 +220,8 @@ fn stored_alike(
     let x = env.pool.var(var);
     let mut dims = index.iter().enumerate().filter(|(_, i)| env.pool.uses_var(**i, var)).map(|(d, _)| d);
     let (Some(d), None) = (dims.next(), dims.next()) else { return false };
-    if index[d] != x || !env.tensors[tensor].ty.is_float() {
+    let t = &env.tensors[tensor];
+    if index[d] != x || !t.ty.is_float() || t.scope != Scope::Global {
         return false;
     }
     let storage = env.tensors[tensor].dims[d].storage;
