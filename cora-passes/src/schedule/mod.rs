@@ -6,7 +6,7 @@ pub mod cache_read;
 pub mod cache_write;
 pub mod compute_at;
 pub mod compute_inline;
-mod defined;
+pub(crate) mod defined;
 pub mod double_buffer;
 mod formula;
 pub mod fuse;
