@@ -13,20 +13,50 @@ type Range = (i128, i128);
 
 const WORD: Range = (i64::MIN as i128, i64::MAX as i128);
 
-/// The first index expression below `value` that can be outside 64 bits, and its range.
-pub(super) fn too_wide(env: &Env, value: ExprId) -> Option<(ExprId, Range)> {
-    let mut ranges = Ranges { env, memo: FxHashMap::default() };
+/// The first index expression below `value` that can be outside 64 bits, or comparison one side of which can be, and the
+/// range.
+pub(super) fn too_wide(env: &mut Env, value: ExprId) -> Option<(ExprId, Range)> {
     let mut nodes = Vec::new();
     env.pool.walk(value, &mut |id, _| nodes.push(id));
+    let sides: Vec<(ExprId, Vec<Side>)> = nodes.iter().filter_map(|&e| Some((e, sides(env, e)?))).collect();
+    let mut ranges = Ranges { env, memo: FxHashMap::default() };
+    let wide = |(lo, hi): &Range| *lo < WORD.0 || *hi > WORD.1;
     let index = nodes.into_iter().filter(|&e| env.pool.ty(e).scalar == ScalarType::Index);
-    index.map(|e| (e, ranges.of(e))).find(|(_, (lo, hi))| *lo < WORD.0 || *hi > WORD.1)
+    let found = index.map(|e| (e, ranges.of(e))).find(|(_, r)| wide(r));
+    found.or_else(|| {
+        let mut all = sides.iter().flat_map(|(e, sides)| sides.iter().map(|s| (*e, s)));
+        all.find_map(|(e, s)| Some((e, ranges.side(s))).filter(|(_, r)| wide(r)))
+    })
+}
+
+/// Products with a positive factor each: one side of a comparison.
+type Side = Vec<(Vec<ExprId>, i64)>;
+
+/// The sides of a comparison of indices as code compares them: terms that are subtracted on one side are added on the
+/// other. Nothing for other expressions.
+fn sides(env: &mut Env, e: ExprId) -> Option<Vec<Side>> {
+    let Expr::Bin(op, a, b) = *env.pool.get(e) else { return None };
+    if !op.is_comparison() || env.pool.ty(a).scalar != ScalarType::Index {
+        return None;
+    }
+    let difference = env.pool.sub(a, b);
+    let terms = cora_ir::affine::poly(&mut env.pool, difference).terms;
+    let side = |positive: bool| {
+        let own = terms.iter().filter(|&(_, &c)| (c > 0) == positive);
+        own.map(|(m, &c)| (m.to_vec(), c.saturating_abs())).collect()
+    };
+    Some(vec![side(true), side(false)])
 }
 
 /// Why operator `stage` is refused.
 pub(super) fn refusal(env: &Env, stage: &str, (e, (lo, hi)): (ExprId, Range)) -> Diagnostic {
     let names = cora_ir::text::Names::of(env, &[e]);
     let shown = cora_ir::text::print_expr(env, e, &names);
-    Diagnostic::new("E0250", format!("in `{stage}`: the index {shown} can be outside 64 bits"))
+    let what = match env.pool.ty(e).scalar {
+        ScalarType::Index => format!("the index {shown} can be outside 64 bits"),
+        _ => format!("one side of the comparison {shown} can be outside 64 bits, each term on the side where it is added"),
+    };
+    Diagnostic::new("E0250", format!("in `{stage}`: {what}"))
         .note(format!("by declared ranges it is in {lo}..={hi}"))
         .hint("declare tighter ranges of parameters, lengths and index tensors, or limit its operands with `min` and `max`")
 }
@@ -37,6 +67,20 @@ struct Ranges<'a> {
 }
 
 impl Ranges<'_> {
+    /// The range of a sum of products.
+    fn side(&mut self, side: &Side) -> Range {
+        let mut sum: Range = (0, 0);
+        for (product, factor) in side {
+            let mut r: Range = (i128::from(*factor), i128::from(*factor));
+            for &e in product {
+                // Products beyond 64 bits are refused already.
+                r = binary(BinOp::Mul, (r.0.max(WORD.0), r.1.min(WORD.1)), self.operand(e));
+            }
+            sum = (sum.0 + r.0, sum.1 + r.1);
+        }
+        sum
+    }
+
     fn of(&mut self, e: ExprId) -> Range {
         if let Some(&r) = self.memo.get(&e) {
             return r;
