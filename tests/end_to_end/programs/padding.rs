@@ -32,6 +32,24 @@ const MOVED: &[Small] = &[
         ",
     ),
     small(
+        "padded_rows_of_a_triangle",
+        "
+        param M in 0..=64
+        extent lens(b) in 0..=40
+        dim b = M, i = lens(b), j = i + 1
+        input A[b, i] : f32
+        S[b, i] = sum(j) A[b, j]
+        T[b, i, j] = A[b, j] * 2.0
+        U[b, i] = sum(j) T[b, i, j]
+        output S, U
+        schedule cpu {
+            pad_dim S.i 8; pad_loop S.i 8
+            pad_dim T.i 8; pad_loop T.i 8
+            pad_dim U.i 8; pad_loop U.i 8
+        }
+        ",
+    ),
+    small(
         "factored_and_padded",
         "
         param M in 0..=64
