@@ -42,9 +42,7 @@ pub const PASSES: &[Pass] = &[
         name: "raise-extents",
         summary: "pad every extent function to its greatest value in the batch, masking the surplus",
         input: Stage::Graph,
-        run: |p, _, _| {
-            on_graph(p, |g| graph::raise_extents::raise_extents(g).map_err(|d| vec![d]))
-        },
+        run: |p, _, _| on_graph(p, |g| graph::raise_extents::raise_extents(g).map_err(|d| vec![d])),
     },
     Pass {
         name: "lower-to-loops",

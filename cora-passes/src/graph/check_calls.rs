@@ -93,8 +93,7 @@ fn calls(env: &Env, e: ExprId) -> Vec<(ExprId, UfId, Vec<ExprId>)> {
 pub(super) fn refusal(env: &mut Env, place: &str, call: ExprId, f: UfId, goal: ExprId) -> Diagnostic {
     let goal = cora_ir::affine::normalize(&mut env.pool, goal);
     let names = cora_ir::text::Names::of(env, &[call, goal]);
-    let (shown, fact) =
-        (cora_ir::text::print_expr(env, call, &names), cora_ir::text::print_expr(env, goal, &names));
+    let (shown, fact) = (cora_ir::text::print_expr(env, call, &names), cora_ir::text::print_expr(env, goal, &names));
     let name = &env.ufs[f].name;
     Diagnostic::new("E0244", format!("in {place}: {shown} is not proved to be a call inside the domain of `{name}`"))
         .note(format!("could not prove: {fact}"))

@@ -54,7 +54,9 @@ pub(super) fn refusal(env: &Env, stage: &str, (e, (lo, hi)): (ExprId, Range)) ->
     let shown = cora_ir::text::print_expr(env, e, &names);
     let what = match env.pool.ty(e).scalar {
         ScalarType::Index => format!("the index {shown} can be outside 64 bits"),
-        _ => format!("one side of the comparison {shown} can be outside 64 bits, each term on the side where it is added"),
+        _ => format!(
+            "one side of the comparison {shown} can be outside 64 bits, each term on the side where it is added"
+        ),
     };
     Diagnostic::new("E0250", format!("in `{stage}`: {what}"))
         .note(format!("by declared ranges it is in {lo}..={hi}"))

@@ -17,8 +17,8 @@
 use super::MAX_PADDING;
 use super::compute_at::compute_at;
 use super::compute_inline::zero_of;
-use super::padded_reads::guard_padded_reads;
 use super::pad::calls_with_arg;
+use super::padded_reads::guard_padded_reads;
 use super::tree::{find_loop, find_stage, loop_at_mut, reads_below, writes_below};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LayoutDim, LoopRef, Part};

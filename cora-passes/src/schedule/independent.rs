@@ -17,7 +17,8 @@ pub(super) struct Conflict {
 impl Conflict {
     /// The reason, as in `.. cannot be parallel: ..`.
     pub(super) fn text(&self, m: &LoopModule) -> String {
-        let why = if self.reduced { "it is reduced over into" } else { "all its iterations write the same elements of" };
+        let why =
+            if self.reduced { "it is reduced over into" } else { "all its iterations write the same elements of" };
         format!("{why} `{}`", m.env.tensors[self.tensor].name)
     }
 
@@ -28,7 +29,10 @@ impl Conflict {
         match (self.reduced, attached) {
             (true, _) => "name a spatial loop, which indexes what the stage writes".to_owned(),
             (false, true) => {
-                format!("name a loop that indexes what the stage writes, or give `{}` scope `local`, which each iteration has its own of", t.name)
+                format!(
+                    "name a loop that indexes what the stage writes, or give `{}` scope `local`, which each iteration has its own of",
+                    t.name
+                )
             }
             (false, false) => "name a loop that indexes what the stage writes".to_owned(),
         }

@@ -183,16 +183,9 @@ fn pad_block(env: &mut Env, b: &mut Block, n: usize, multiple: i64) -> Result<()
 /// Guards every load whose index mentions one of `moved`, the padded variable first and those whose range depends on it:
 /// where `valid` fails, 0 is the value. A load at the padded variable itself from a dimension that is stored with the same
 /// padding needs no guard: the surplus position exists, and what it holds reaches surplus elements only.
-fn guard_uses(
-    env: &mut Env,
-    e: ExprId,
-    (moved, extent): (&[VarId], ExprId),
-    multiple: i64,
-    valid: ExprId,
-) -> ExprId {
-    let uses = |p: &ExprPool, index: &[ExprId], vars: &[VarId]| {
-        index.iter().any(|&i| vars.iter().any(|&v| p.uses_var(i, v)))
-    };
+fn guard_uses(env: &mut Env, e: ExprId, (moved, extent): (&[VarId], ExprId), multiple: i64, valid: ExprId) -> ExprId {
+    let uses =
+        |p: &ExprPool, index: &[ExprId], vars: &[VarId]| index.iter().any(|&i| vars.iter().any(|&v| p.uses_var(i, v)));
     let mut loads = Vec::new();
     env.pool.walk(e, &mut |id, n| {
         if let Expr::Load { tensor, index, .. } = n

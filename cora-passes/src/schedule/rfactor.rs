@@ -135,7 +135,9 @@ fn dims(m: &mut LoopModule, nest: &Nest, at: usize, shown: &str) -> Result<Vec<T
             let dim = &dims[d].name;
             return Err(Diagnostic::new(
                 "E0496",
-                format!("a padded loop writes surplus positions of `{dim}`, where `{shown}` has no number of iterations"),
+                format!(
+                    "a padded loop writes surplus positions of `{dim}`, where `{shown}` has no number of iterations"
+                ),
             )
             .hint("factor the reduction first, then pad the loops of both stages"));
         }

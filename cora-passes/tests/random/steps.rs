@@ -445,8 +445,16 @@ impl<'r> Proposer<'r> {
     }
 
     fn scope(&mut self) -> Scope {
-        let all =
-            [Scope::Local, Scope::Local, Scope::Local, Scope::Reg, Scope::Reg, Scope::Global, Scope::Shared, Scope::Shared];
+        let all = [
+            Scope::Local,
+            Scope::Local,
+            Scope::Local,
+            Scope::Reg,
+            Scope::Reg,
+            Scope::Global,
+            Scope::Shared,
+            Scope::Shared,
+        ];
         let n = if self.grid { all.len() } else { 6 };
         *all[..n].choose(self.rng).unwrap_or(&Scope::Local)
     }
