@@ -158,7 +158,7 @@ pub struct Tensor {
     pub role: Role,
     /// Where it lives.
     pub scope: Scope,
-    /// For an integer tensor used as an index: values lie in `0.lo ..= hi - 1` (over parameters).
+    /// For an integer tensor used as an index: values lie in `lo ..= hi - 1` (both over parameters).
     pub range: Option<(ExprId, ExprId)>,
     /// How the dimensions are stored; nothing = as they are, row-major.
     pub layout: Vec<LayoutStep>,

@@ -42,12 +42,7 @@ pub const PASSES: &[Pass] = &[
         name: "raise-extents",
         summary: "pad every extent function to its greatest value in the batch, masking the surplus",
         input: Stage::Graph,
-        run: |p, _, _| {
-            on_graph(p, |g| {
-                graph::raise_extents::raise_extents(g);
-                Ok(())
-            })
-        },
+        run: |p, _, _| on_graph(p, |g| graph::raise_extents::raise_extents(g).map_err(|d| vec![d])),
     },
     Pass {
         name: "lower-to-loops",
@@ -279,8 +274,12 @@ pub fn parse_pipeline(text: &str) -> Result<Vec<Invocation>, Diagnostic> {
             args = inner[..close].trim().to_owned();
             rest = &inner[close + 1..];
         }
-        rest = rest.trim_start().strip_prefix(',').unwrap_or(rest).trim_start();
         find_pass(&pass)?;
+        rest = rest.trim_start();
+        if !rest.is_empty() {
+            let after = || Diagnostic::new("E0601", format!("after pass `{pass}` there is no comma but `{rest}`"));
+            rest = rest.strip_prefix(',').ok_or_else(after)?.trim_start();
+        }
         out.push(Invocation { pass, args });
     }
     Ok(out)

@@ -139,31 +139,107 @@ fn extent_functions(names: &mut Names) -> (Vec<ExtentFunction>, usize) {
     for uf in names.env.ufs.ids().collect::<Vec<UfId>>() {
         let UfDef::Extent { lo, hi } = names.env.ufs[uf].def else { continue };
         let domain = names.env.ufs[uf].domain.clone();
-        let mut args = Vec::new();
-        if !find_args(&mut names.env, declared, &domain, &mut args) {
-            args = invent_args(names, uf, &domain);
-        }
+        let args = match find_args(&mut names.env, declared, &domain) {
+            Some(args) => args,
+            None => invent_args(names, uf, &domain),
+        };
         out.push((names.env.ufs[uf].name.clone(), args, lo, hi));
     }
     (out, names.env.dims.len() - declared)
 }
 
-/// Looks for declared dimensions with the extents `domain` (over `Arg`s), by backtracking.
-fn find_args(env: &mut Env, declared: usize, domain: &[ExprId], args: &mut Vec<DimId>) -> bool {
-    let j = args.len();
-    let Some(&extent) = domain.get(j) else { return true };
-    let actuals: Vec<ExprId> = args.iter().map(|&d| env.dims[d].var).map(|v| env.pool.var(v)).collect();
-    let wanted = env.pool.instantiate(extent, &actuals);
-    for d in (0..declared).map(DimId::from_index) {
-        if env.dims[d].extent == wanted && !args.contains(&d) {
-            args.push(d);
-            if find_args(env, declared, domain, args) {
+/// How many places are tried for a function's arguments before dimensions of its own are declared for them.
+const MAX_TRIES: u32 = 100_000;
+
+/// Declared dimensions with the extents `domain` (over `Arg`s).
+fn find_args(env: &mut Env, declared: usize, domain: &[ExprId]) -> Option<Vec<DimId>> {
+    let deps = |e: ExprId| (0..domain.len()).filter(|&a| env.pool.any(e, &mut |x| *x == Expr::Arg(a as u32))).collect();
+    let deps: Vec<Vec<usize>> = domain.iter().map(|&e| deps(e)).collect();
+    // An extent that depends on others says which dimensions those are.
+    let order: Vec<usize> = (0..domain.len()).rev().filter(|&j| !deps[j].is_empty()).collect();
+    let slots = vec![None; domain.len()];
+    let mut search = Places { env, declared, domain, deps, slots, tries: MAX_TRIES };
+    let found = search.dependent(&order);
+    let slots = search.slots;
+    if found { slots.into_iter().collect() } else { None }
+}
+
+/// A search for dimensions with given extents, by backtracking.
+struct Places<'a> {
+    env: &'a mut Env,
+    declared: usize,
+    domain: &'a [ExprId],
+    /// The arguments that each extent depends on.
+    deps: Vec<Vec<usize>>,
+    slots: Vec<Option<DimId>>,
+    tries: u32,
+}
+
+impl Places<'_> {
+    fn free(&self) -> Vec<DimId> {
+        (0..self.declared).map(DimId::from_index).filter(|d| !self.slots.contains(&Some(*d))).collect()
+    }
+
+    /// Fills the places `order`, whose extents depend on others, with the places that they depend on; then the rest.
+    fn dependent(&mut self, order: &[usize]) -> bool {
+        let Some((&j, rest)) = order.split_first() else { return self.independent() };
+        let given = self.slots[j];
+        let candidates = given.map_or_else(|| self.free(), |d| vec![d]);
+        for d in candidates {
+            self.slots[j] = Some(d);
+            if self.outer(j, d, 0, rest) {
                 return true;
             }
-            args.pop();
+            self.slots[j] = given;
         }
+        false
     }
-    false
+
+    /// Fills the places that place `j`, with dimension `d`, depends on from the `n`-th on.
+    fn outer(&mut self, j: usize, d: DimId, n: usize, rest: &[usize]) -> bool {
+        if self.tries == 0 {
+            return false;
+        }
+        self.tries -= 1;
+        let extent = self.env.dims[d].extent;
+        let Some(&a) = self.deps[j].get(n) else {
+            let vars: Vec<_> = self.slots.iter().map(|s| s.map(|d| self.env.dims[d].var)).collect();
+            let pool = &mut self.env.pool;
+            let place = |v: Option<cora_ir::VarId>| match v {
+                Some(v) => pool.var(v),
+                None => pool.int(0),
+            };
+            let actuals: Vec<ExprId> = vars.into_iter().map(place).collect();
+            return pool.instantiate(self.domain[j], &actuals) == extent && self.dependent(rest);
+        };
+        if self.slots[a].is_some() {
+            return self.outer(j, d, n + 1, rest);
+        }
+        let vars = self.env.pool.vars_of(extent);
+        for o in self.free().into_iter().filter(|&o| vars.contains(&self.env.dims[o].var)).collect::<Vec<_>>() {
+            self.slots[a] = Some(o);
+            if self.outer(j, d, n + 1, rest) {
+                return true;
+            }
+            self.slots[a] = None;
+        }
+        false
+    }
+
+    /// Fills the places whose extents depend on nothing: those of one extent are all alike.
+    fn independent(&mut self) -> bool {
+        let before = self.slots.clone();
+        for j in (0..self.domain.len()).filter(|&j| self.deps[j].is_empty()).collect::<Vec<_>>() {
+            let candidates = self.slots[j].map_or_else(|| self.free(), |d| vec![d]);
+            let fits = candidates.into_iter().find(|&d| self.env.dims[d].extent == self.domain[j]);
+            if fits.is_none() {
+                self.slots = before;
+                return false;
+            }
+            self.slots[j] = fits;
+        }
+        true
+    }
 }
 
 fn invent_args(names: &mut Names, uf: UfId, domain: &[ExprId]) -> Vec<DimId> {

@@ -148,7 +148,8 @@ pub enum InterpError {
         /// What is wrong.
         what: String,
     },
-    /// Two threads of a grid access one element with no barrier between them, one of them writing.
+    /// Two threads of a grid, or iterations of a parallel loop, access one element with no barrier between them, one of
+    /// them writing.
     #[error("storage stage: race: {} element {at} of `{tensor}`, which {other} accesses at the same time", if *write { "write to" } else { "read of" })]
     Race {
         /// The tensor.

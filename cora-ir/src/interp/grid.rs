@@ -4,6 +4,8 @@
 //! one element between two barriers, one of them writing: such a pair is a race and an error, and so
 //! is one of two blocks in the same kernel. Barriers stand outside thread loops, so that the state of
 //! a thread at a barrier is its registers alone, which have an instance for each thread.
+//!
+//! Iterations of a parallel loop are held to the same as blocks: nothing orders them.
 
 use crate::ids::{EntityId, TensorId};
 use crate::interp::banks::{Banks, SharedTraffic, Site};
@@ -35,6 +37,8 @@ pub(crate) struct Shadow {
     elements: FxHashMap<(u32, i64), Element>,
     /// Tensors that threads share, each with whether blocks share it too.
     shared: Vec<Option<bool>>,
+    /// What one block is called.
+    other: &'static str,
     now: Who,
     coordinates: [u32; 3],
     /// Threads along x and along y of the kernel's blocks.
@@ -48,9 +52,9 @@ pub(crate) struct Shadow {
 
 impl Shadow {
     /// `shared[t]`: whether the threads (`Some(false)`) or the blocks as well (`Some(true)`) share
-    /// tensor `t`.
-    pub fn new(shared: Vec<Option<bool>>) -> Self {
-        Self { shared, ..Self::default() }
+    /// tensor `t`; `other` is what shares with a block, in words.
+    pub fn new(shared: Vec<Option<bool>>, other: &'static str) -> Self {
+        Self { shared, other, ..Self::default() }
     }
 
     /// A kernel begins, with so many threads along x and y in a block: what came before has happened.
@@ -110,7 +114,7 @@ impl Shadow {
         let now = self.now;
         let e = self.elements.entry((tensor.index() as u32, at)).or_default();
         let conflict = |other: Option<Who>| match other {
-            Some(o) if o.block != now.block => across_blocks.then_some("another block"),
+            Some(o) if o.block != now.block => across_blocks.then_some(self.other),
             Some(o) if o.epoch == now.epoch && o.thread != now.thread => Some("another thread of the block"),
             _ => None,
         };

@@ -102,8 +102,8 @@ pub struct Options {
     pub only_outer: Option<usize>,
     /// Graph only: worker threads; 0 = as many as there are cores.
     pub threads: usize,
-    /// Storage only: an error where two threads of a grid race. What barriers order is ordered only
-    /// once they are placed.
+    /// Storage only: an error where two threads of a grid race, or two iterations of a parallel loop. What barriers
+    /// order is ordered only once they are placed.
     pub races: bool,
     /// Greatest number of bytes for tensors and tables together.
     pub max_bytes: usize,

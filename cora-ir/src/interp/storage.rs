@@ -12,7 +12,7 @@ use crate::interp::loops::{Grid, is_host, results, run_between_views, with_views
 use crate::interp::nest::{Leaf, Loop, Node, mark_strips, place_attachments};
 use crate::interp::prelude::build_table;
 use crate::interp::{Batch, Options, Results};
-use crate::loops::LoopKind;
+use crate::loops::{Axis, LoopKind};
 use crate::storage::{Buffer, Kernel, Stmt, StorageModule};
 use crate::types::{BinOp, Combiner};
 use std::sync::{Mutex, PoisonError};
@@ -38,8 +38,9 @@ pub fn run_storage(module: &StorageModule, batch: &Batch, options: &Options) -> 
         module.buffers.iter().map(|b| b.tensor).filter(|&t| env.tensors[t].scope != Scope::Global).collect();
     place_attachments(&env, &mut nests, &locals);
     let mut context = Context::new(&env, batch, options, Stage::Storage)?;
-    if options.races && module.is_grid() {
-        context.shadow = Some(Mutex::new(Shadow::new(shared(module))));
+    if options.races && (module.is_grid() || is_parallel(module)) {
+        let other = if module.is_grid() { "another block" } else { "another iteration of the parallel loop" };
+        context.shadow = Some(Mutex::new(Shadow::new(shared(module), other)));
     } else {
         nests.iter_mut().for_each(|n| mark_strips(&env, n));
     }
@@ -73,6 +74,14 @@ pub fn run_storage(module: &StorageModule, batch: &Batch, options: &Options) -> 
 /// The threads of a kernel's blocks along x and y.
 fn rows(module: &StorageModule, k: &Kernel) -> [u32; 2] {
     k.threads(&module.env).map_or([1, 1], |[x, y, _]| [x as u32, y as u32])
+}
+
+/// Whether a loop's iterations are spread over workers.
+fn is_parallel(module: &StorageModule) -> bool {
+    let mut found = false;
+    let parallel = |s: &Stmt| matches!(s, Stmt::For { kind: LoopKind::Parallel, .. });
+    module.kernels.iter().flat_map(|k| &k.body).for_each(|s| s.walk(&mut |s| found |= parallel(s)));
+    found
 }
 
 /// What threads (`false`) or blocks as well (`true`) share, by tensor.
@@ -291,7 +300,7 @@ fn nodes(env: &Env, body: &[Stmt]) -> Vec<Node> {
 fn node(env: &Env, s: &Stmt) -> Node {
     match s {
         Stmt::For { var, extent, kind, body } => {
-            let axis = kind.axis();
+            let axis = if *kind == LoopKind::Parallel { Some(Axis::BlockX) } else { kind.axis() };
             Node::For(Loop { axis, ..Loop::new(*var, *extent, target(body), nodes(env, body)) })
         }
         Stmt::If { cond, then, other } => match then.as_slice() {

@@ -352,6 +352,7 @@ pub(super) fn out_of_range(range: &str, span: Span) -> Diagnostic {
     Diagnostic::new("E0506", format!("the number is outside {range}")).at(span)
 }
 
-fn too_deep(span: Span) -> Diagnostic {
+/// `E0503`
+pub(super) fn too_deep(span: Span) -> Diagnostic {
     Diagnostic::new("E0503", format!("nested more than {MAX_DEPTH} levels deep")).at(span)
 }

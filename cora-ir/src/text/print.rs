@@ -275,7 +275,6 @@ impl<'a> Printer<'a> {
         self.end_line();
     }
 
-    /// Tensors.
     /// Declares the tensors, `first` before the others: the extents of those may read them.
     pub(super) fn tensors(&mut self, reach: &Reach<'a>, first: &[TensorId]) {
         for id in declared_order(reach, first) {

@@ -1,7 +1,7 @@
 //! Scheduling steps in the text of the op graph: printer and parser.
 
 use super::names::quote;
-use super::parse::{Parse, Parser, display, out_of_range};
+use super::parse::{MAX_DEPTH, Parse, Parser, display, out_of_range, too_deep};
 use crate::diag::Diagnostic;
 use crate::env::Scope;
 use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, Part, Remap, StepKind, Tail};
@@ -263,36 +263,53 @@ impl Parser {
 
     /// Sums of products.
     fn formula(&mut self) -> Parse<Formula> {
+        Ok(self.sum()?.0)
+    }
+
+    /// An operator on formulas, each with its depth: what walks them later recurses.
+    fn combined(&mut self, op: char, a: (Formula, u32), b: (Formula, u32)) -> Parse<(Formula, u32)> {
+        let depth = a.1.max(b.1) + 1;
+        if depth > MAX_DEPTH {
+            return Err(too_deep(self.span()));
+        }
+        Ok((Formula::Bin(op, Box::new(a.0), Box::new(b.0)), depth))
+    }
+
+    fn sum(&mut self) -> Parse<(Formula, u32)> {
         let mut sum = self.product()?;
         while let Some(op) = ['+', '-'].into_iter().find(|c| self.is_punct(&c.to_string())) {
             self.next();
-            sum = Formula::Bin(op, Box::new(sum), Box::new(self.product()?));
+            let next = self.product()?;
+            sum = self.combined(op, sum, next)?;
         }
         Ok(sum)
     }
 
-    fn product(&mut self) -> Parse<Formula> {
+    fn product(&mut self) -> Parse<(Formula, u32)> {
         let mut product = self.factor()?;
         while self.eat_punct("*") {
-            product = Formula::Bin('*', Box::new(product), Box::new(self.factor()?));
+            let next = self.factor()?;
+            product = self.combined('*', product, next)?;
         }
         Ok(product)
     }
 
-    fn factor(&mut self) -> Parse<Formula> {
+    fn factor(&mut self) -> Parse<(Formula, u32)> {
         if self.eat_punct("(") {
-            let inside = self.nested(&mut |p| p.formula())?;
+            let inside = self.nested(&mut |p| p.sum())?;
             self.punct(")")?;
             return Ok(inside);
         }
         if self.is_punct("-") || matches!(self.peek(), super::lex::Tok::Int(_)) {
-            return Ok(Formula::Int(self.signed()?));
+            return Ok((Formula::Int(self.signed()?), 0));
         }
         let name = self.loop_name()?;
         if self.eat_punct("(") {
-            return Ok(Formula::Call(name, self.list(")", &mut |p| p.nested(&mut |p| p.formula()))?));
+            let args = self.list(")", &mut |p| p.nested(&mut |p| p.sum()))?;
+            let depth = args.iter().map(|a| a.1 + 1).max().unwrap_or(0);
+            return Ok((Formula::Call(name, args.into_iter().map(|a| a.0).collect()), depth));
         }
-        Ok(Formula::Name(name))
+        Ok((Formula::Name(name), 0))
     }
 
     fn fuse(&mut self) -> Parse<StepKind> {

@@ -12,25 +12,26 @@
 //! batch that passes validation, and no index is outside 64 bits; later passes rely on it. Runs before
 //! `lower_to_loops`.
 
-use super::index_range;
+use super::{check_calls, index_range};
 use crate::lower::Simplifier;
 use crate::schedule::compute_inline::zero_of;
-use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Graph, ScalarType, TensorId, UnOp, VarId};
+use crate::schedule::defined::in_domain;
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Graph, ScalarType, TensorId, UfDef, UfId, UnOp, VarId};
 use rustc_hash::FxHashMap;
 
 /// Checks `graph`, and guards reads that are in bounds only under a condition.
 ///
 /// # Errors
-/// `E0243` for each access that cannot be proved in bounds, `E0250` for index arithmetic that could
+/// `E0243` for each access that cannot be proved in bounds, `E0244` for each call of an extent function outside its domain, `E0250` for index arithmetic that could
 /// leave 64 bits.
 pub fn check_accesses(graph: &mut Graph, simplifier: &mut dyn Simplifier) -> Result<(), Vec<Diagnostic>> {
-    let mut errors = Vec::new();
+    let mut errors = check_calls::check_declared(graph, simplifier);
     for n in 0..graph.ops.len() {
         let op = graph.ops[n].clone();
         let loops: Vec<(VarId, ExprId)> =
             op.spatial.iter().chain(&op.reduce).map(|&d| (graph.env.dims[d].var, graph.env.dims[d].extent)).collect();
         let stage = graph.env.tensors[op.tensor].name.clone();
-        if let Some(wide) = index_range::too_wide(&graph.env, op.value) {
+        if let Some(wide) = index_range::too_wide(&mut graph.env, op.value) {
             let d = index_range::refusal(&graph.env, &stage, wide);
             errors.push(match graph.place_of(op.tensor, wide.0) {
                 Some(span) => d.at(span),
@@ -39,8 +40,15 @@ pub fn check_accesses(graph: &mut Graph, simplifier: &mut dyn Simplifier) -> Res
             continue;
         }
         let mut found = Vec::new();
-        let mut cx =
-            Check { env: &mut graph.env, simplifier, loops, stage, errors: &mut found, gathered: FxHashMap::default() };
+        let mut cx = Check {
+            env: &mut graph.env,
+            simplifier,
+            loops,
+            stage,
+            errors: &mut found,
+            gathered: FxHashMap::default(),
+            ranges: Vec::new(),
+        };
         graph.ops[n].value = cx.expr(op.value, &mut Vec::new());
         errors.extend(found.into_iter().map(|(load, d): (ExprId, Diagnostic)| match graph.place_of(op.tensor, load) {
             Some(span) => d.at(span),
@@ -59,6 +67,8 @@ struct Check<'a> {
     errors: &'a mut Vec<(ExprId, Diagnostic)>,
     /// A variable that stands for each gathered index, with the declared range as its own.
     gathered: FxHashMap<ExprId, ExprId>,
+    /// Those variables with the sizes of their ranges.
+    ranges: Vec<(VarId, ExprId)>,
 }
 
 impl Check<'_> {
@@ -74,6 +84,18 @@ impl Check<'_> {
                 let b = self.expr(b, path);
                 path.pop();
                 self.env.pool.select(c2, a, b)
+            }
+            // What the second operand is does not matter where the first is false.
+            Expr::Bin(BinOp::And, a, b) => {
+                let a = self.expr(a, path);
+                path.push(a);
+                let b = self.expr(b, path);
+                path.pop();
+                self.env.pool.and(a, b)
+            }
+            Expr::Call(f, args) if matches!(self.env.ufs[f].def, UfDef::Extent { .. }) => {
+                let args: Vec<ExprId> = args.iter().map(|&a| self.expr(a, path)).collect();
+                self.call(e, f, args, path)
             }
             Expr::Load { tensor, part, index, guard } => {
                 let Some((c, o)) = guard else {
@@ -125,6 +147,46 @@ impl Check<'_> {
         }
     }
 
+    /// A call whose arguments are inside the function's domain under the conditions around it. Both sides of a
+    /// condition are evaluated, so arguments that need it are kept inside by force.
+    fn call(&mut self, call: ExprId, f: UfId, args: Vec<ExprId>, path: &[ExprId]) -> ExprId {
+        let Some(goal) = self.outside(f, &args, &[]) else { return self.env.pool.call(f, args) };
+        let wrong = if path.is_empty() { Some(goal) } else { self.outside(f, &args, path) };
+        let forced = wrong.is_none().then(|| self.limited(f, &args));
+        if let Some(forced) = forced
+            && self.outside(f, &forced, &[]).is_none()
+        {
+            return self.env.pool.call(f, forced);
+        }
+        let place = format!("`{}`", self.stage);
+        let d = check_calls::refusal(self.env, &place, call, f, wrong.unwrap_or(goal));
+        self.errors.push((call, d));
+        call
+    }
+
+    /// `args` limited to the domain of `f`.
+    fn limited(&mut self, f: UfId, args: &[ExprId]) -> Vec<ExprId> {
+        let mut out: Vec<ExprId> = Vec::new();
+        for (n, &a) in args.iter().enumerate() {
+            let extent = self.env.ufs[f].domain[n];
+            let extent = self.env.pool.instantiate(extent, &out);
+            let (zero, one) = (self.env.pool.int(0), self.env.pool.int(1));
+            let last = self.env.pool.sub(extent, one);
+            let high = self.env.pool.min(a, last);
+            out.push(self.env.pool.max(high, zero));
+        }
+        out
+    }
+
+    /// The first condition of the domain of `f` that does not follow from the assumptions.
+    fn outside(&mut self, f: UfId, args: &[ExprId], assumptions: &[ExprId]) -> Option<ExprId> {
+        let held: Vec<ExprId> = assumptions.iter().flat_map(|&a| self.conjuncts(a)).collect();
+        let args: Vec<ExprId> = args.iter().map(|&a| self.without_gathers(a, &held)).collect();
+        let facts: Vec<ExprId> = assumptions.iter().map(|&a| self.condition(a, &held)).collect();
+        let goals: Vec<ExprId> = (0..args.len()).flat_map(|n| in_domain(self.env, f, &args, n)).collect();
+        goals.into_iter().find(|&g| !self.prove(&facts, g))
+    }
+
     /// The first of `0 <= index` and `index < extent`, for each dimension, that does not follow from
     /// the assumptions.
     fn failing(&mut self, tensor: TensorId, index: &[ExprId], assumptions: &[ExprId]) -> Option<ExprId> {
@@ -135,12 +197,22 @@ impl Check<'_> {
         for (d, &i) in index.iter().enumerate() {
             let extent = self.env.extent_at(tensor, d, &index);
             for goal in [self.env.pool.le(zero, i), self.env.pool.lt(i, extent)] {
-                if !self.simplifier.prove(self.env, &self.loops, &facts, goal) {
+                if !self.prove(&facts, goal) {
                     return Some(goal);
                 }
             }
         }
         None
+    }
+
+    /// Whether `goal` follows from the operator's loops and `facts`. That a gathered index is in its declared range says
+    /// too that there is such an index, which is known only where one is read: where `goal` or a fact is about it.
+    fn prove(&mut self, facts: &[ExprId], goal: ExprId) -> bool {
+        let pool = &self.env.pool;
+        let read = |v: VarId| facts.iter().chain([&goal]).any(|&e| pool.uses_var(e, v));
+        let ranges = self.ranges.iter().rev().filter(|(v, _)| read(*v));
+        let loops: Vec<(VarId, ExprId)> = ranges.chain(&self.loops).copied().collect();
+        self.simplifier.prove(self.env, &loops, facts, goal)
     }
 
     fn conjuncts(&self, e: ExprId) -> Vec<ExprId> {
@@ -216,7 +288,7 @@ impl Check<'_> {
         let (lo, hi) = self.env.tensors[tensor].range?;
         let other = self.element(other, held)?;
         let goals = [self.env.pool.le(lo, other), self.env.pool.lt(other, hi)];
-        let inside = goals.into_iter().all(|g| self.simplifier.prove(self.env, &self.loops, &[], g));
+        let inside = goals.into_iter().all(|g| self.prove(&[], g));
         // It differs from the element where the condition does not hold.
         if inside { self.plain_gather(tensor, ty, load) } else { None }
     }
@@ -238,7 +310,7 @@ impl Check<'_> {
         let value = match range {
             Some((lo, hi)) => {
                 let size = self.env.pool.sub(hi, lo);
-                self.loops.insert(0, (var, size));
+                self.ranges.push((var, size));
                 self.env.pool.add(v, lo)
             }
             None => v,

@@ -13,18 +13,24 @@ type Range = (i128, i128);
 
 const WORD: Range = (i64::MIN as i128, i64::MAX as i128);
 
-/// The first index expression below `value` that can be outside 64 bits where its value matters, and its range.
+/// The first index expression below `value` that can be outside 64 bits where its value matters, or comparison one side of
+/// which can be, and the range.
 ///
 /// It does not matter in an arm of `select` that is not chosen, nor under a guard that does not hold: code computes
 /// it there as well, and drops it.
-pub(super) fn too_wide(env: &Env, value: ExprId) -> Option<(ExprId, Range)> {
-    Search { ranges: Ranges { env, held: Vec::new(), memo: FxHashMap::default() }, seen: FxHashSet::default() }
-        .below(value)
+pub(super) fn too_wide(env: &mut Env, value: ExprId) -> Option<(ExprId, Range)> {
+    let mut nodes = Vec::new();
+    env.pool.walk(value, &mut |id, _| nodes.push(id));
+    let sides = nodes.into_iter().filter_map(|e| Some((e, sides(env, e)?))).collect();
+    let ranges = Ranges { env, held: Vec::new(), memo: FxHashMap::default() };
+    Search { ranges, sides, seen: FxHashSet::default() }.below(value)
 }
 
 /// Looks at every expression below one, under the conditions on the way there.
 struct Search<'a> {
     ranges: Ranges<'a>,
+    /// Of every comparison of indices.
+    sides: FxHashMap<ExprId, [Side; 2]>,
     /// What was looked at under the conditions that hold now.
     seen: FxHashSet<ExprId>,
 }
@@ -49,7 +55,9 @@ impl Search<'_> {
         found.or_else(|| {
             let index = self.ranges.env.pool.ty(e).scalar == ScalarType::Index;
             let range = if index { self.ranges.of(e) } else { (0, 0) };
-            (range.0 < WORD.0 || range.1 > WORD.1).then_some((e, range))
+            let sides = self.sides.get(&e).into_iter().flatten().map(|s| self.ranges.side(s));
+            let wide = |r: &Range| r.0 < WORD.0 || r.1 > WORD.1;
+            std::iter::once(range).chain(sides).find(wide).map(|r| (e, r))
         })
     }
 
@@ -69,11 +77,36 @@ impl Search<'_> {
     }
 }
 
+/// Products with a positive factor each: one side of a comparison.
+type Side = Vec<(Vec<ExprId>, i64)>;
+
+/// The sides of a comparison of indices as code compares them: terms that are subtracted on one side are added on the
+/// other. Nothing for other expressions.
+fn sides(env: &mut Env, e: ExprId) -> Option<[Side; 2]> {
+    let Expr::Bin(op, a, b) = *env.pool.get(e) else { return None };
+    if !op.is_comparison() || env.pool.ty(a).scalar != ScalarType::Index {
+        return None;
+    }
+    let difference = env.pool.sub(a, b);
+    let terms = cora_ir::affine::poly(&mut env.pool, difference).terms;
+    let side = |positive: bool| {
+        let own = terms.iter().filter(|&(_, &c)| (c > 0) == positive);
+        own.map(|(m, &c)| (m.to_vec(), c.saturating_abs())).collect()
+    };
+    Some([side(true), side(false)])
+}
+
 /// Why operator `stage` is refused.
 pub(super) fn refusal(env: &Env, stage: &str, (e, (lo, hi)): (ExprId, Range)) -> Diagnostic {
     let names = cora_ir::text::Names::of(env, &[e]);
     let shown = cora_ir::text::print_expr(env, e, &names);
-    Diagnostic::new("E0250", format!("in `{stage}`: the index {shown} can be outside 64 bits"))
+    let what = match env.pool.ty(e).scalar {
+        ScalarType::Index => format!("the index {shown} can be outside 64 bits"),
+        _ => format!(
+            "one side of the comparison {shown} can be outside 64 bits, each term on the side where it is added"
+        ),
+    };
+    Diagnostic::new("E0250", format!("in `{stage}`: {what}"))
         .note(format!("by declared ranges it is in {lo}..={hi}"))
         .hint("declare tighter ranges of parameters, lengths and index tensors, or limit its operands with `min` and `max`")
 }
@@ -113,6 +146,20 @@ impl Ranges<'_> {
         self.held.push((a, (WORD.0, y.1 - less)));
         self.held.push((b, (x.0 + less, WORD.1)));
         self.memo.clear();
+    }
+
+    /// The range of a sum of products.
+    fn side(&mut self, side: &Side) -> Range {
+        let mut sum: Range = (0, 0);
+        for (product, factor) in side {
+            let mut r: Range = (i128::from(*factor), i128::from(*factor));
+            for &e in product {
+                // Products beyond 64 bits are refused already.
+                r = binary(BinOp::Mul, (r.0.max(WORD.0), r.1.min(WORD.1)), self.operand(e));
+            }
+            sum = (sum.0 + r.0, sum.1 + r.1);
+        }
+        sum
     }
 
     fn of(&mut self, e: ExprId) -> Range {

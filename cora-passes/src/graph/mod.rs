@@ -1,6 +1,7 @@
 //! Passes on the op graph.
 
 pub mod check_accesses;
+mod check_calls;
 pub mod error_bounds;
 mod index_range;
 pub mod raise_extents;

@@ -10,82 +10,161 @@
 
 use crate::schedule::compute_inline::guard_loads;
 use cora_ir::expr::ExprPool;
-use cora_ir::{Env, Expr, ExprId, Graph, UfDef, UfId, VarId};
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Graph, UfDef, UfId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Raises every extent function in the extents of `graph`'s loops and tensors.
-pub fn raise_extents(graph: &mut Graph) {
+///
+/// # Errors
+/// `E0256` an extent that does not grow with the lengths in it, and whose greatest value no function gives.
+pub fn raise_extents(graph: &mut Graph) -> Result<(), Diagnostic> {
     let env = &mut graph.env;
     let truth: Vec<(VarId, ExprId)> = env.dims.iter().map(|(_, d)| (d.var, d.extent)).collect();
     for d in env.dims.ids().collect::<Vec<_>>() {
         let e = env.dims[d].extent;
-        env.dims[d].extent = raise(env, e);
+        env.dims[d].extent = raise(env, e)?;
     }
     for t in env.tensors.ids().collect::<Vec<_>>() {
         for d in 0..env.tensors[t].dims.len() {
             let storage = env.tensors[t].dims[d].storage;
-            env.tensors[t].dims[d].storage = raise(env, storage);
+            env.tensors[t].dims[d].storage = raise(env, storage)?;
         }
     }
     let truth: FxHashMap<VarId, ExprId> = truth.into_iter().collect();
     for op in &mut graph.ops {
         let vars: Vec<VarId> = op.spatial.iter().chain(&op.reduce).map(|&d| env.dims[d].var).collect();
         let reduced: Vec<VarId> = op.reduce.iter().map(|&d| env.dims[d].var).collect();
-        op.value = guard_computed_reads(env, op.value, &vars, &truth);
+        op.value = guard_computed_reads(env, op.value, &vars, &truth)?;
         if let Some(c) = op.combiner {
-            let valid = validity(env, &reduced, &truth);
+            let valid = validity(env, &reduced, &truth)?;
             let identity = env.reduction_identity(c, op.tensor);
             let parts = env.pool.components(op.value).into_iter().zip(env.pool.components(identity));
             let parts: Vec<ExprId> = parts.map(|(v, id)| env.pool.select(valid, v, id)).collect();
             op.value = if env.tensors[op.tensor].tuple.is_some() { env.pool.make_tuple(&parts) } else { parts[0] };
         }
     }
+    Ok(())
 }
 
-/// Calls of extent functions replaced by their greatest value over the batch.
-fn raise(env: &mut Env, e: ExprId) -> ExprId {
-    let mut calls: Vec<UfId> = Vec::new();
-    env.pool.walk(e, &mut |_, n| {
-        if let Expr::Call(f, _) = n
-            && !calls.contains(f)
-        {
-            calls.push(*f);
-        }
-    });
+/// The greatest value of an extent over the batch, or more: calls of extent functions replaced by their greatest values
+/// where it grows with them, else the greatest value of all of it.
+fn raise(env: &mut Env, e: ExprId) -> Result<ExprId, Diagnostic> {
+    let calls = extent_calls(env, e);
+    if calls.is_empty() {
+        return Ok(e);
+    }
+    if !grows(env, e) {
+        return greatest(env, e, &calls).ok_or_else(|| no_greatest(env, e));
+    }
     let mut raised: FxHashMap<UfId, ExprId> = FxHashMap::default();
-    for f in calls {
-        if !matches!(env.ufs[f].def, UfDef::Extent { .. }) {
-            continue;
-        }
+    for (f, _) in calls {
         let domain = env.ufs[f].domain.clone();
         let args: Vec<ExprId> = (0..domain.len() as u32).map(|a| env.pool.arg(a)).collect();
         let body = env.pool.call(f, args);
-        let name = format!("{}.max", env.ufs[f].name);
-        let max = env.uf(&name, domain, UfDef::Max { body });
-        let call = env.pool.call(max, []);
-        raised.insert(f, call);
+        raised.insert(f, maximum(env, f, body));
     }
     // Loop variables that only a raised call mentioned disappear with it.
-    env.pool.rewrite(e, &mut |p, n| match p.get(n) {
+    Ok(env.pool.rewrite(e, &mut |p, n| match p.get(n) {
         Expr::Call(f, _) => raised.get(f).copied(),
         _ => None,
-    })
+    }))
+}
+
+/// The greatest value of `body`, over the arguments of `f`, in the domain of `f`.
+fn maximum(env: &mut Env, f: UfId, body: ExprId) -> ExprId {
+    let (name, domain) = (format!("{}.max", env.ufs[f].name), env.ufs[f].domain.clone());
+    let max = env.uf(&name, domain, UfDef::Max { body });
+    env.pool.call(max, [])
+}
+
+/// The calls of extent functions in `e`.
+fn extent_calls(env: &Env, e: ExprId) -> Vec<(UfId, Vec<ExprId>)> {
+    let mut calls = Vec::new();
+    env.pool.walk(e, &mut |_, n| {
+        if let Expr::Call(f, args) = n
+            && matches!(env.ufs[*f].def, UfDef::Extent { .. })
+        {
+            calls.push((*f, args.to_vec()));
+        }
+    });
+    calls
+}
+
+/// Whether `e` never falls where calls of extent functions grow, by its form.
+fn grows(env: &Env, e: ExprId) -> bool {
+    if extent_calls(env, e).is_empty() {
+        return true;
+    }
+    let pool = &env.pool;
+    match *pool.get(e) {
+        Expr::Call(..) => true,
+        Expr::Bin(BinOp::Add | BinOp::Min | BinOp::Max, a, b) => grows(env, a) && grows(env, b),
+        Expr::Bin(BinOp::Sub, a, b) => grows(env, a) && extent_calls(env, b).is_empty(),
+        Expr::Bin(BinOp::Mul, a, b) => {
+            let grows_by = |a, b| extent_calls(env, a).is_empty() || (grows(env, a) && never_negative(env, b));
+            grows_by(a, b) && grows_by(b, a)
+        }
+        Expr::Bin(BinOp::FloorDiv, a, b) => grows(env, a) && pool.as_int(b).is_some_and(|c| c > 0),
+        _ => false,
+    }
+}
+
+/// Whether `e` is plainly at least 0.
+fn never_negative(env: &Env, e: ExprId) -> bool {
+    let least = |e: ExprId| env.pool.as_int(e).is_some_and(|c| c >= 0);
+    match *env.pool.get(e) {
+        Expr::Int(c) => c >= 0,
+        Expr::Var(_) | Expr::Arg(_) => true,
+        Expr::Param(p) => env.params[p].lo >= 0,
+        Expr::Call(f, _) => matches!(env.ufs[f].def, UfDef::Extent { lo, .. } if least(lo)),
+        Expr::Bin(BinOp::Add | BinOp::Mul | BinOp::Min, a, b) => never_negative(env, a) && never_negative(env, b),
+        Expr::Bin(BinOp::Max, a, b) => never_negative(env, a) || never_negative(env, b),
+        Expr::Bin(BinOp::FloorDiv, a, b) => never_negative(env, a) && env.pool.as_int(b).is_some_and(|c| c > 0),
+        _ => false,
+    }
+}
+
+/// The greatest value of all of `e`, where the arguments of one of its calls are all that it depends on.
+fn greatest(env: &mut Env, e: ExprId, calls: &[(UfId, Vec<ExprId>)]) -> Option<ExprId> {
+    let mut places = Vec::new();
+    env.pool.walk(e, &mut |id, n| {
+        if matches!(n, Expr::Var(_) | Expr::Arg(_)) {
+            places.push(id);
+        }
+    });
+    let plain = |args: &[ExprId]| {
+        let own = |n: usize| places.contains(&args[n]) && !args[..n].contains(&args[n]);
+        (0..args.len()).all(own) && places.iter().all(|p| args.contains(p))
+    };
+    let (f, args) = calls.iter().find(|(_, args)| plain(args))?.clone();
+    let formal: FxHashMap<ExprId, ExprId> =
+        args.into_iter().enumerate().map(|(n, a)| (a, env.pool.arg(n as u32))).collect();
+    let body = env.pool.rewrite(e, &mut |_, n| formal.get(&n).copied());
+    Some(maximum(env, f, body))
+}
+
+fn no_greatest(env: &Env, e: ExprId) -> Diagnostic {
+    let names = cora_ir::text::Names::of(env, &[e]);
+    let shown = cora_ir::text::print_expr(env, e, &names);
+    Diagnostic::new("E0256", format!("the extent {shown} has no known greatest value to pad to"))
+        .note("it does not grow with the lengths in it, and it depends on more than the dimensions of one of them")
+        .hint("run the ragged form, or declare the extent as a function of its own")
 }
 
 /// Whether every variable is inside its true extent. Function arguments are kept inside their
 /// domains, so that no table is read outside.
-fn validity(env: &mut Env, vars: &[VarId], truth: &FxHashMap<VarId, ExprId>) -> ExprId {
+fn validity(env: &mut Env, vars: &[VarId], truth: &FxHashMap<VarId, ExprId>) -> Result<ExprId, Diagnostic> {
     let mut conds = Vec::new();
     for v in vars {
         let Some(&extent) = truth.get(v) else { continue };
         let x = env.pool.var(*v);
         let safe = clamp_arguments(&mut env.pool, extent, truth);
-        let limit = raise(env, extent);
+        let limit = raise(env, extent)?;
         if limit != extent {
             conds.push(env.pool.lt(x, safe));
         }
     }
-    env.pool.all(conds)
+    Ok(env.pool.all(conds))
 }
 
 fn clamp_arguments(pool: &mut ExprPool, e: ExprId, truth: &FxHashMap<VarId, ExprId>) -> ExprId {
@@ -111,7 +190,12 @@ fn clamp_arguments(pool: &mut ExprPool, e: ExprId, truth: &FxHashMap<VarId, Expr
 
 /// Reads at computed positions are guarded by the validity of the variables they use: positions
 /// computed from surplus ones may lie anywhere.
-fn guard_computed_reads(env: &mut Env, e: ExprId, vars: &[VarId], truth: &FxHashMap<VarId, ExprId>) -> ExprId {
+fn guard_computed_reads(
+    env: &mut Env,
+    e: ExprId,
+    vars: &[VarId],
+    truth: &FxHashMap<VarId, ExprId>,
+) -> Result<ExprId, Diagnostic> {
     let computed = |p: &ExprPool, n: ExprId| match p.get(n) {
         Expr::Load { index, .. } => index.iter().any(|&i| p.as_var(i).is_none() && !p.vars_of(i).is_empty()),
         _ => false,
@@ -119,12 +203,12 @@ fn guard_computed_reads(env: &mut Env, e: ExprId, vars: &[VarId], truth: &FxHash
     let mut any = false;
     env.pool.walk(e, &mut |id, _| any = any || computed(&env.pool, id));
     if !any {
-        return e;
+        return Ok(e);
     }
     let used: Vec<VarId> = vars.iter().copied().filter(|&v| env.pool.uses_var(e, v)).collect();
-    let valid = validity(env, &used, truth);
+    let valid = validity(env, &used, truth)?;
     if env.pool.as_bool(valid) == Some(true) {
-        return e;
+        return Ok(e);
     }
-    env.pool.rewrite(e, &mut |p, n| computed(p, n).then(|| guard_loads(p, n, valid)))
+    Ok(env.pool.rewrite(e, &mut |p, n| computed(p, n).then(|| guard_loads(p, n, valid))))
 }

@@ -50,6 +50,9 @@ pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Resu
         registers: Vec::new(),
     };
     for t in m.env.tensors.ids() {
+        if m.env.tensors[t].scope == Scope::Shared && !in_grid(m, t) {
+            cx.env.tensors[t].scope = Scope::Local;
+        }
         if m.env.tensors[t].scope != Scope::Global {
             cx.infer_box(m, t)?;
             for &part in &cx.components.of(t)[1..] {
@@ -97,6 +100,11 @@ pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Resu
         }
     }
     Ok(StorageModule { name: m.name.clone(), env: cx.env, buffers, tables: Vec::new(), kernels })
+}
+
+/// Whether a nest that uses `tensor` is a grid. Elsewhere nothing shares a block's memory: each worker has its own.
+fn in_grid(m: &LoopModule, tensor: TensorId) -> bool {
+    uses(m, tensor).iter().any(|u| u.loops.iter().any(|l| l.kind.axis().is_some()))
 }
 
 fn is_grid(s: &LoopStmt) -> bool {

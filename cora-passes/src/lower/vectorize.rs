@@ -179,7 +179,7 @@ fn decided(env: &mut Env, e: ExprId, around: &mut Around<'_>, memo: &mut FxHashM
     out
 }
 
-/// Replaces variables; loops and lets below get fresh variables, so copies stay independent.
+/// Replaces variables; loops below get fresh ones, so copies stay independent. Names of values stay.
 pub(super) fn substitute(env: &mut Env, s: &Stmt, map: &FxHashMap<VarId, ExprId>) -> Stmt {
     let sub = |env: &mut Env, e: ExprId| {
         let e = env.pool.substitute(e, map);

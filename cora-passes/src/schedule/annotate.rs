@@ -3,11 +3,13 @@
 //! Requires: a serial loop. Ensures: only the loop's kind changes (`vectorize` with a width splits
 //! first).
 
+use super::independent::conflict;
+use super::relax_reduced::blocks_below;
 use super::split::split;
 use super::tree::{Path, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
-use cora_ir::loops::{Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Tail};
-use cora_ir::{Diagnostic, Reduction, Scope};
+use cora_ir::{Diagnostic, Reduction};
 
 /// Greatest trip count that may be unrolled or become lanes.
 const MAX_COPIES: i64 = 1024;
@@ -21,18 +23,6 @@ fn serial_loop<'a>(m: &'a LoopModule, path: &[usize], r: &LoopRef) -> Result<&'a
             .hint("a loop has one kind; split it first to give its parts different ones"));
     }
     Ok(l)
-}
-
-fn blocks_below(l: &For) -> Vec<&Block> {
-    let mut out = Vec::new();
-    for s in &l.body {
-        s.walk(&mut |s| {
-            if let Stmt::Block(b) = s {
-                out.push(b);
-            }
-        });
-    }
-    out
 }
 
 /// Makes the iterations of an innermost loop the lanes of vectors of `width` elements; a longer or
@@ -51,7 +41,7 @@ pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Re
         .hint("reorder it to the innermost place first"));
     }
     let tuples = |b: &&Block| matches!(b.role, BlockRole::Update(Reduction::Tuple(_)));
-    if blocks_below(l).into_iter().filter(tuples).any(|b| is_reduction_var(&m.env.pool, b, l.var)) {
+    if blocks_below(&l.body).into_iter().filter(tuples).any(|b| is_reduction_var(&m.env.pool, b, l.var)) {
         return Err(Diagnostic::new(
             "E0438",
             format!("loop `{}.{}` combines tuples, which lanes do not", target.stage, target.name),
@@ -176,30 +166,12 @@ pub fn parallel(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> 
             target.name
         )));
     }
-    for b in blocks_below(l) {
-        if m.env.tensors[b.tensor].scope != Scope::Global {
-            continue;
-        }
-        let name = &m.env.tensors[b.tensor].name;
-        if is_reduction_var(&m.env.pool, b, l.var) {
-            return Err(Diagnostic::new(
-                "E0444",
-                format!("loop `{}.{}` cannot be parallel: it is reduced over into `{name}`", target.stage, target.name),
-            )
-            .hint("make a spatial loop parallel"));
-        }
-        let distinguishes =
-            b.iters.iter().any(|i| i.kind == IterKind::Spatial && m.env.pool.uses_var(i.binding, l.var));
-        if !distinguishes && m.env.pool.constant_bound(l.extent).is_none_or(|e| e > 1) {
-            return Err(Diagnostic::new(
-                "E0444",
-                format!(
-                    "loop `{}.{}` cannot be parallel: all its iterations write the same elements of `{name}`",
-                    target.stage, target.name
-                ),
-            )
-            .hint("make a loop parallel that indexes what the stage writes"));
-        }
+    if let Some(c) = conflict(m, l, true) {
+        return Err(Diagnostic::new(
+            "E0444",
+            format!("loop `{}.{}` cannot be parallel: {}", target.stage, target.name, c.text(m)),
+        )
+        .hint(c.hint(m)));
     }
     loop_at_mut(&mut m.body, &path).kind = LoopKind::Parallel;
     Ok(())

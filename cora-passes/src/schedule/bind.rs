@@ -19,11 +19,12 @@
 //! Requires: a serial loop. Ensures: only its kind changes.
 
 use super::annotate::check_copies;
+use super::independent::conflict;
 use super::tree::{enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
 use cora_ir::loops::{Axis, Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{Binding, LoopRef};
 use cora_ir::storage::WARP;
-use cora_ir::{Diagnostic, Env, ExprId, Scope};
+use cora_ir::{Diagnostic, Env, ExprId};
 
 /// Greatest number of threads in a block (CUDA, all architectures).
 pub const MAX_THREADS: i64 = 1024;
@@ -146,38 +147,14 @@ pub(crate) fn warp_reduction<'a>(env: &Env, l: &'a For) -> Option<&'a Block> {
 
 /// Iterations write different elements of what they share.
 fn check_independent(m: &LoopModule, l: &For, target: &LoopRef) -> Result<(), Diagnostic> {
-    let mut blocks: Vec<&Block> = Vec::new();
-    l.body.iter().for_each(|s| {
-        s.walk(&mut |s| {
-            if let Stmt::Block(b) = s {
-                blocks.push(b);
-            }
-        });
-    });
-    for b in &blocks {
-        let inside = blocks.iter().filter(|o| o.tensor == b.tensor).count();
-        let everywhere = m.blocks().iter().filter(|o| o.tensor == b.tensor).count();
-        let attached = b.stage != l.stage && m.env.tensors[b.tensor].scope != Scope::Global && inside == everywhere;
-        if attached {
-            // Each iteration has its own.
-            continue;
-        }
-        let name = &m.env.tensors[b.tensor].name;
-        let distinguishes =
-            b.iters.iter().any(|i| i.kind == IterKind::Spatial && m.env.pool.uses_var(i.binding, l.var));
-        let reduced = is_reduction_var(&m.env.pool, b, l.var);
-        let single = m.env.pool.constant_bound(l.extent).is_some_and(|e| e <= 1);
-        if reduced || (!distinguishes && !single) {
-            let why = if reduced { "it is reduced over into" } else { "all its iterations write the same elements of" };
-            return Err(Diagnostic::new(
-                "E0445",
-                format!("loop `{}.{}` cannot be bound: {why} `{name}`", target.stage, target.name),
-            )
-            .hint(
-                "bind a spatial loop that indexes what the stage writes; a reduced loop of at most 32 iterations whose \
-                 inner loops are all reduced can be bound to thread.x, the lanes of a warp",
-            ));
-        }
-    }
-    Ok(())
+    let Some(c) = conflict(m, l, false) else { return Ok(()) };
+    let hint = if c.reduced {
+        "bind a spatial loop that indexes what the stage writes; a reduced loop of at most 32 iterations whose \
+         inner loops are all reduced can be bound to thread.x, the lanes of a warp"
+            .to_owned()
+    } else {
+        c.hint(m)
+    };
+    Err(Diagnostic::new("E0445", format!("loop `{}.{}` cannot be bound: {}", target.stage, target.name, c.text(m)))
+        .hint(hint))
 }

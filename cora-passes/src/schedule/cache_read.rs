@@ -16,11 +16,13 @@
 
 use super::MAX_PADDING;
 use super::compute_at::compute_at;
+use super::compute_inline::zero_of;
 use super::pad::calls_with_arg;
+use super::padded_reads::guard_padded_reads;
 use super::tree::{find_loop, find_stage, loop_at_mut, reads_below, writes_below};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LayoutDim, LoopRef, Part};
-use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, Tensor, TensorDim, TensorId, VarId};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, ScalarType, Scope, Tensor, TensorDim, TensorId, VarId};
 
 /// What to copy and where.
 pub struct CacheRead<'a> {
@@ -66,6 +68,7 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     let layout: Vec<LayoutDim> =
         if c.layout.is_empty() { (0..rank).map(LayoutDim::whole).collect() } else { c.layout.to_vec() };
     let saved = m.clone();
+    guard_padded_reads(m, source);
     let body = match &path {
         Some(path) => &mut loop_at_mut(&mut m.body, path).body,
         None => &mut m.body,
@@ -313,6 +316,28 @@ fn copy_dims(env: &mut Env, source: TensorId, layout: &[LayoutDim], fixed: &[Exp
     out
 }
 
+/// The element at `read`. A constant position of a dimension that is left out may be one that the reader asks for under
+/// a guard only; the copy is made for all its elements, and asks itself.
+fn copied(env: &mut Env, source: TensorId, layout: &[LayoutDim], read: &[ExprId]) -> ExprId {
+    let zero = env.pool.int(0);
+    let mut inside = Vec::new();
+    for d in (0..read.len()).filter(|d| layout.iter().all(|l| l.dim != *d)) {
+        let extent = env.extent_at(source, d, read);
+        inside.extend([env.pool.le(zero, read[d]), env.pool.lt(read[d], extent)]);
+    }
+    let inside = env.pool.all(inside);
+    if env.pool.as_bool(inside) == Some(true) {
+        return env.element(source, read);
+    }
+    let types = env.part_types(source);
+    let load = |(k, ty): (usize, ScalarType)| {
+        let other = zero_of(&mut env.pool, ty);
+        env.pool.load_guarded((source, k as u32), ty, read.iter().copied(), Some((inside, other)))
+    };
+    let parts: Vec<ExprId> = types.into_iter().enumerate().map(load).collect();
+    if env.tensors[source].tuple.is_some() { env.pool.make_tuple(&parts) } else { parts[0] }
+}
+
 /// The tensor and the naive nest of a copy of `source` in another layout.
 fn copy_stage(env: &mut Env, source: TensorId, layout: &[LayoutDim], fixed: &[ExprId], name: &str) -> (TensorId, Stmt) {
     let dims = copy_dims(env, source, layout, fixed);
@@ -341,7 +366,7 @@ fn copy_stage(env: &mut Env, source: TensorId, layout: &[LayoutDim], fixed: &[Ex
         inner.push(env.pool.var(bv));
     }
     let read = source_index(env, layout, fixed, &inner);
-    let value = env.element(source, &read);
+    let value = copied(env, source, layout, &read);
     let block = Block {
         stage: new,
         role: BlockRole::Compute,

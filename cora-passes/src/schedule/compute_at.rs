@@ -11,6 +11,7 @@
 //! Ensures: the same values; the tensor's scope is `local`; its loops can be scheduled afterwards.
 
 use super::defined::is_defined;
+use super::padded_reads::guard_padded_reads;
 use super::readers::{Access, Reader, collect_readers, mark_conditional, reads_attached, shared_mask};
 use super::region::{bound_above, range_over};
 use super::tree::{
@@ -42,6 +43,7 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
     })?;
     let path = find_loop(m, at)?;
     check_readers(m, tensor, &path, name, at)?;
+    guard_padded_reads(m, tensor);
     let mut readers = collect_readers(m, tensor, &path);
     if readers.is_empty() {
         return Err(Diagnostic::new("E0453", format!("nothing in loop `{}.{}` reads `{name}`", at.stage, at.name))

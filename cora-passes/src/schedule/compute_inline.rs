@@ -1,8 +1,9 @@
 //! `compute_inline P`: the expression of an element replaces every read of it.
 //!
 //! Requires: an elementwise stage (no reduction) that is not an output and not attached. Ensures:
-//! the same values; a guarded read guards what it becomes.
+//! the same values; a guarded read guards what it becomes, and so does one of storage padding.
 
+use super::padded_reads::guard_padded_reads;
 use super::tree::{find_stage, is_condition};
 use cora_ir::expr::{ExprPool, MAX_VALUE_DEPTH, MAX_VALUE_SIZE};
 use cora_ir::loops::{BlockRole, LoopModule, Stmt};
@@ -56,7 +57,9 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
         return Err(Diagnostic::new("E0454", format!("stage `{name}` is cached; it cannot be inlined"))
             .hint("inline it before cache steps"));
     };
-    let mut body = m.body.clone();
+    let unguarded = m.body.clone();
+    guard_padded_reads(m, stage);
+    let mut body = std::mem::replace(&mut m.body, unguarded);
     body.remove(at);
     let (mut large, mut condition) = (false, false);
     inline_below(&mut body, &mut |e, is_extent| {

@@ -26,7 +26,7 @@ pub(super) fn first_outside(
 }
 
 /// That argument `n` of `f` is in the function's domain.
-fn in_domain(env: &mut Env, f: UfId, args: &[ExprId], n: usize) -> [ExprId; 2] {
+pub(crate) fn in_domain(env: &mut Env, f: UfId, args: &[ExprId], n: usize) -> [ExprId; 2] {
     let extent = env.ufs[f].domain[n];
     let extent = env.pool.instantiate(extent, args);
     let to_end = matches!(env.ufs[f].def, UfDef::PrefixSum { .. }) && n + 1 == args.len();

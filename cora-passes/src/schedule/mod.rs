@@ -6,16 +6,18 @@ pub mod cache_read;
 pub mod cache_write;
 pub mod compute_at;
 pub mod compute_inline;
-mod defined;
+pub(crate) mod defined;
 pub mod double_buffer;
 mod formula;
 pub mod fuse;
 pub mod fuse_dims;
 pub mod hfuse;
+mod independent;
 mod layout_dims;
 pub mod offload;
 pub mod op_split;
 pub mod pad;
+mod padded_reads;
 mod parts;
 pub mod peel;
 pub mod prefetch;
@@ -53,7 +55,8 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
     let kinds = copies.unwrap_or_else(|| vec![step.kind.clone()]);
     let saved = (m.body.clone(), m.env.tensors.clone());
     for kind in &kinds {
-        if let Err(d) = apply_kind(m, kind).and_then(|()| check_sizes(m)).and_then(|()| prefetch::check(m)) {
+        let done = apply_kind(m, kind).and_then(|()| check_sizes(m)).and_then(|()| prefetch::check(m));
+        if let Err(d) = done.and_then(|()| independent::check_spread(m)) {
             (m.body, m.env.tensors) = saved;
             return Err(d.at(step.span));
         }

@@ -11,7 +11,7 @@ use super::tree::{add_predicate, clamp_surplus, find_loop, find_stage, loop_at, 
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Diagnostic, Env, Expr, ExprId, TensorId, VarId};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, ExprPool, Scope, TensorId, VarId};
 
 /// Rounds the storage extent of dimension `dim` of `tensor` up to a multiple.
 ///
@@ -168,31 +168,41 @@ fn pad_block(env: &mut Env, b: &mut Block, n: usize, multiple: i64) -> Result<()
         }
     }
     let valid = env.pool.lt(index_var, extent);
-    b.value = guard_uses(env, b.value, (var, extent), multiple, valid);
+    // Where others begin or end depends on it, they go beyond their extents with it.
+    let mut moved = vec![var];
+    for i in &b.iters {
+        if moved.iter().any(|&v| env.pool.uses_var(i.extent, v)) {
+            moved.push(i.var);
+        }
+    }
+    b.value = guard_uses(env, b.value, (&moved, extent), multiple, valid);
     b.iters[n].extent = env.pool.round_up(extent, multiple);
     Ok(())
 }
 
-/// Guards every load whose index mentions `var`: where `valid` fails, 0 is the value. A load at
-/// `var` itself from a dimension that is stored with the same padding needs no guard: the surplus
-/// position exists, and what it holds reaches surplus elements only.
-fn guard_uses(env: &mut Env, e: ExprId, (var, extent): (VarId, ExprId), multiple: i64, valid: ExprId) -> ExprId {
+/// Guards every load whose index mentions one of `moved`, the padded variable first and those whose range depends on it:
+/// where `valid` fails, 0 is the value. A load at the padded variable itself from a dimension that is stored with the same
+/// padding needs no guard: the surplus position exists, and what it holds reaches surplus elements only.
+fn guard_uses(env: &mut Env, e: ExprId, (moved, extent): (&[VarId], ExprId), multiple: i64, valid: ExprId) -> ExprId {
+    let uses =
+        |p: &ExprPool, index: &[ExprId], vars: &[VarId]| index.iter().any(|&i| vars.iter().any(|&v| p.uses_var(i, v)));
     let mut loads = Vec::new();
     env.pool.walk(e, &mut |id, n| {
         if let Expr::Load { tensor, index, .. } = n
-            && index.iter().any(|&i| env.pool.uses_var(i, var))
+            && uses(&env.pool, index, moved)
         {
             loads.push((id, *tensor, index.to_vec()));
         }
     });
     let mut stored: Vec<ExprId> = Vec::new();
     for (id, tensor, index) in loads {
-        if stored_alike(env, tensor, &index, (var, extent), multiple) {
+        let alone = !uses(&env.pool, &index, &moved[1..]);
+        if alone && stored_alike(env, tensor, &index, (moved[0], extent), multiple) {
             stored.push(id);
         }
     }
     env.pool.rewrite(e, &mut |p, x| match p.get(x).clone() {
-        Expr::Load { tensor, part, index, guard } if index.iter().any(|&i| p.uses_var(i, var)) => {
+        Expr::Load { tensor, part, index, guard } if uses(p, &index, moved) => {
             if stored.contains(&x) {
                 return None;
             }
@@ -209,7 +219,7 @@ fn guard_uses(env: &mut Env, e: ExprId, (var, extent): (VarId, ExprId), multiple
 
 /// Whether `tensor[index]` is read at `var` in one dimension, of the same extent as the loop and
 /// with storage that is a multiple of the padding. Integers may be used as indices, so they are
-/// never read from padding.
+/// never read from padding. A buffer attached in a loop is as large as what its writers cover, whatever was padded.
 fn stored_alike(
     env: &mut Env,
     tensor: TensorId,
@@ -220,7 +230,8 @@ fn stored_alike(
     let x = env.pool.var(var);
     let mut dims = index.iter().enumerate().filter(|(_, i)| env.pool.uses_var(**i, var)).map(|(d, _)| d);
     let (Some(d), None) = (dims.next(), dims.next()) else { return false };
-    if index[d] != x || !env.tensors[tensor].ty.is_float() {
+    let t = &env.tensors[tensor];
+    if index[d] != x || !t.ty.is_float() || t.scope != Scope::Global {
         return false;
     }
     let storage = env.tensors[tensor].dims[d].storage;

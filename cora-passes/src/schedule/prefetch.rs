@@ -23,10 +23,13 @@ use cora_ir::loops::{Block, BlockRole, For, LoopModule, Prefetch, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Expr, ExprPool, Scope, TensorId};
 
+/// Greatest number of iterations ahead.
+const MAX_DISTANCE: i64 = 1 << 16;
+
 /// Marks loop `at`.
 ///
 /// # Errors
-/// `E0401`/`E0402` unknown stage or loop, `E0412` a distance below 1, a locality beyond 0 to 3, a tensor in
+/// `E0401`/`E0402` unknown stage or loop, `E0412` a distance below 1 or too large, a locality beyond 0 to 3, a tensor in
 /// registers or one that the loop itself fills for the stage, `E0463` a tensor that the stage neither reads nor writes in
 /// the loop.
 pub fn prefetch(
@@ -51,12 +54,14 @@ pub fn prefetch(
         )
         .hint("ask in a loop between the one whose iterations are counted and the read"));
     }
-    if distance < 1 || !(0..=3).contains(&locality) {
+    if !(1..=MAX_DISTANCE).contains(&distance) || !(0..=3).contains(&locality) {
         return Err(Diagnostic::new(
             "E0412",
             format!("nothing is prefetched {distance} iterations ahead with locality {locality}"),
         )
-        .hint("prefetch 1 or more iterations ahead, with a locality from 0 (used once) to 3 (kept in all caches)"));
+        .hint(format!(
+            "prefetch 1 to {MAX_DISTANCE} iterations ahead, with a locality from 0 (used once) to 3 (kept in all caches)"
+        )));
     }
     let inner = inside.unwrap_or(at);
     let read = m.env.tensor_named(tensor);

@@ -54,7 +54,7 @@ pub fn relax_reduced(m: &mut LoopModule, path: &Path, (full, rest): (ExprId, Exp
     Ok(())
 }
 
-fn blocks_below(body: &[Stmt]) -> Vec<&Block> {
+pub(super) fn blocks_below(body: &[Stmt]) -> Vec<&Block> {
     let mut out = Vec::new();
     for s in body {
         s.walk(&mut |s| {

@@ -14,10 +14,12 @@
 //! the element. Ensures: every element combines the same terms, in another order; the new stage
 //! has the stage's loops under their names, the stage keeps its spatial loops and the one named.
 
+use super::pad::calls_with_arg;
 use super::tree::{
     Path, enclosing, find_loop, find_stage, in_own_loops, is_condition, is_reduction_var, loop_at, own_iters,
     place_init, remove_init, stages_below, stmt_at,
 };
+use crate::simplify::{Facts, Prover};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Env, ExprId, ExprPool, Role, Scope, Tensor, TensorDim, TensorId, VarId};
@@ -120,7 +122,7 @@ fn is_reduced(m: &LoopModule, nest: &Nest, l: &For) -> bool {
     is_reduction_var(&m.env.pool, &nest.block, l.var)
 }
 
-/// The dimensions of the partial results: the stage's, and the loop's iterations.
+/// The dimensions of the partial results: the stage's, padded as they are, and the loop's iterations.
 fn dims(m: &mut LoopModule, nest: &Nest, at: usize, shown: &str) -> Result<Vec<TensorDim>, Diagnostic> {
     let extent = nest.loops[at].extent;
     let over_element = element_extent(&mut m.env, nest, extent);
@@ -128,12 +130,38 @@ fn dims(m: &mut LoopModule, nest: &Nest, at: usize, shown: &str) -> Result<Vec<T
     if !alone || is_condition(&m.env.pool, extent) {
         return Err(not_of_element(shown));
     }
-    // Not its padding: the new extent calls functions, which have no value there.
     let mut dims = m.env.tensors[nest.block.tensor].dims.clone();
-    dims.iter_mut().for_each(|d| d.storage = d.extent);
+    for d in 0..dims.len() {
+        // A function that gives the new extent has no value at positions of the padding.
+        if dims[d].storage == dims[d].extent || !calls_with_arg(&m.env.pool, over_element, d as u32) {
+            continue;
+        }
+        if may_be_surplus(m, nest, d) {
+            let dim = &dims[d].name;
+            return Err(Diagnostic::new(
+                "E0496",
+                format!(
+                    "a padded loop writes surplus positions of `{dim}`, where `{shown}` has no number of iterations"
+                ),
+            )
+            .hint("factor the reduction first, then pad the loops of both stages"));
+        }
+        dims[d].storage = dims[d].extent;
+    }
     let name = m.env.vars[nest.loops[at].var].name.clone();
     dims.push(TensorDim { name, extent: over_element, storage: over_element });
     Ok(dims)
+}
+
+/// Whether the stage's loops may go beyond the valid positions of dimension `d`.
+fn may_be_surplus(m: &mut LoopModule, nest: &Nest, d: usize) -> bool {
+    let map: FxHashMap<VarId, ExprId> = nest.block.iters.iter().map(|i| (i.var, i.binding)).collect();
+    let mut facts = Facts::in_loops(nest.loops.iter().map(|l| (l.var, l.extent)));
+    facts.assumptions.extend(nest.block.predicate.iter().copied());
+    let extent = m.env.extent_at(nest.block.tensor, d, &nest.block.index);
+    let goal = m.env.pool.lt(nest.block.index[d], extent);
+    let goal = m.env.pool.substitute(goal, &map);
+    !Prover::new().prove(&mut m.env, &facts, goal).is_proved()
 }
 
 fn not_of_element(shown: &str) -> Diagnostic {

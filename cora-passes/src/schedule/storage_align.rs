@@ -12,6 +12,7 @@
 //! Requires: a tensor that is neither input nor output, a dimension with others inside. Ensures: the same values; the
 //! dimensions inside are stored as one.
 
+use super::MAX_PADDING;
 use super::layout_dims::Target;
 use cora_ir::Diagnostic;
 use cora_ir::layout::LayoutStep;
@@ -20,7 +21,7 @@ use cora_ir::loops::LoopModule;
 /// Sets the distance of neighbours in `dim` of `tensor`.
 ///
 /// # Errors
-/// `E0463` unknown tensor, `E0475` input or output, `E0470` unknown dimension, `E0471` a multiple below 1, `E0413` an
+/// `E0463` unknown tensor, `E0475` input or output, `E0470` unknown dimension, `E0471` a multiple below 1 or too large, `E0413` an
 /// offset that is not below the multiple, or a dimension with nothing inside.
 pub fn storage_align(
     m: &mut LoopModule,
@@ -31,9 +32,9 @@ pub fn storage_align(
 ) -> Result<(), Diagnostic> {
     let target = Target::find(m, tensor)?;
     let d = target.position(m, dim)?;
-    if multiple < 1 {
+    if !(1..=MAX_PADDING).contains(&multiple) {
         return Err(Diagnostic::new("E0471", format!("cannot align to multiples of {multiple}"))
-            .hint("align to a positive number of elements"));
+            .hint(format!("align to a positive number of elements, at most {MAX_PADDING}")));
     }
     if !(0..multiple).contains(&offset) {
         return Err(Diagnostic::new("E0413", format!("an offset of {offset} from multiples of {multiple}"))

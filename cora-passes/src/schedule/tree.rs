@@ -1,7 +1,7 @@
 //! Finding and editing loops: paths, substitution, the placement of `init` blocks.
 
 use cora_ir::expr::ExprPool;
-use cora_ir::loops::{Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Env, ExprId, TensorId, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -183,6 +183,13 @@ pub fn add_predicate(pool: &ExprPool, stmts: &mut [Stmt], cond: ExprId) {
 pub fn is_reduction_var(pool: &ExprPool, b: &Block, v: VarId) -> bool {
     let bound = |kind| b.iters.iter().any(|i| i.kind == kind && pool.uses_var(i.binding, v));
     bound(IterKind::Reduce) && !bound(IterKind::Spatial)
+}
+
+/// Whether iterations of loop `v` write elements of their own: an iterator of the written index depends on it. An
+/// iterator that is not part of the index tells no elements apart, whatever it is bound to.
+pub fn distinguishes(pool: &ExprPool, b: &Block, v: VarId) -> bool {
+    let indexes = |i: &Iter| b.index.iter().any(|&e| pool.uses_var(e, i.var));
+    b.iters.iter().any(|i| i.kind == IterKind::Spatial && pool.uses_var(i.binding, v) && indexes(i))
 }
 
 /// Gives surplus iterations of loop `v`, which a mask will keep from writing, the loops and the other

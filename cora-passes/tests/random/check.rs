@@ -274,7 +274,7 @@ fn check_storage(case: &Case, m: &StorageModule, pass: &str, dims: &[Vec<TensorD
     }
     verified(&format!("storage after {pass}"), verify_storage(&m, form))?;
     for (b, (_, batch)) in case.batches.iter().enumerate() {
-        // Threads of a grid may race until barriers are placed.
+        // Threads of a grid may race until barriers are placed; iterations of parallel loops never.
         let options = Options { races: pass == "place-barriers", ..options() };
         let found = run_storage(&m, batch, &options);
         compare(case, b, &format!("storage after {pass}"), found.map_err(|e| e.to_string()))?;

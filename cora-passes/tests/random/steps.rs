@@ -70,6 +70,10 @@ impl<'r> Proposer<'r> {
         if let Some(next) = self.queue.pop_front() {
             return Some(next);
         }
+        if self.rng.random_bool(0.06) {
+            self.pad_and_move(m);
+            return self.queue.pop_front();
+        }
         if self.grid && self.rng.random_bool(0.3) {
             return self.bound(m, &stages);
         }
@@ -113,6 +117,55 @@ impl<'r> Proposer<'r> {
                 Some(StepKind::SetScope { stage: name(m, *stages.choose(self.rng)?), scope })
             }
         }
+    }
+
+    /// Padding of a loop and of what it reads at the same position, then a step that moves what is read, or the other
+    /// way round.
+    fn pad_and_move(&mut self, m: &LoopModule) -> Option<()> {
+        let all = blocks(m);
+        let (path, b) = all.choose(self.rng)?;
+        let loops = enclosing(&m.body, path);
+        let l = loops.choose(self.rng)?;
+        let var = b.iters.iter().find(|i| m.env.pool.as_var(i.binding) == Some(l.var))?.var;
+        let at = |index: &[cora_ir::ExprId]| index.iter().position(|&e| m.env.pool.as_var(e) == Some(var));
+        let mut read = Vec::new();
+        m.env.pool.walk(b.value, &mut |_, n| {
+            if let Expr::Load { tensor, index, .. } = n
+                && let Some(d) = at(index)
+            {
+                read.push((*tensor, d));
+            }
+        });
+        let multiple = self.multiple();
+        let pad_dim = |t: TensorId, d: usize| {
+            let dim = m.env.tensors[t].dims.get(d)?.name.clone();
+            Some(StepKind::PadDim { tensor: name(m, t), dim, multiple })
+        };
+        let mut pads = Vec::new();
+        pads.extend(at(&b.index).and_then(|d| pad_dim(b.tensor, d)));
+        let chosen = read.choose(self.rng).copied();
+        pads.extend(chosen.and_then(|(t, d)| pad_dim(t, d)));
+        pads.push(StepKind::PadLoop { target: loop_ref(m, l), multiple });
+        let around = loop_ref(m, loops.choose(self.rng)?);
+        let stage = name(m, b.stage);
+        let moves = match (chosen, self.rng.random_range(0..4)) {
+            (Some((t, _)), 0) => StepKind::ComputeInline { stage: name(m, t) },
+            (Some((t, _)), 1) => StepKind::ComputeAt { stage: name(m, t), at: around },
+            (Some((t, _)), 2) => {
+                let scope = *[Scope::Local, Scope::Global].choose(self.rng)?;
+                let (new, tensor) = (self.fresh("R"), name(m, t));
+                let (layout, access) = (Vec::new(), None);
+                StepKind::CacheRead { stage, tensor, name: new, scope, at: Some(around), layout, access }
+            }
+            _ => StepKind::Rfactor { target: around, name: self.fresh("P") },
+        };
+        if self.rng.random_bool(0.8) {
+            pads.push(moves);
+        } else {
+            pads.insert(pads.len() - 1, moves);
+        }
+        self.queue.extend(pads);
+        Some(())
     }
 
     fn fresh(&mut self, base: &str) -> String {
@@ -393,8 +446,17 @@ impl<'r> Proposer<'r> {
     }
 
     fn scope(&mut self) -> Scope {
-        let all = [Scope::Local, Scope::Local, Scope::Reg, Scope::Shared, Scope::Shared];
-        let n = if self.grid { all.len() } else { 3 };
+        let all = [
+            Scope::Local,
+            Scope::Local,
+            Scope::Local,
+            Scope::Reg,
+            Scope::Reg,
+            Scope::Global,
+            Scope::Shared,
+            Scope::Shared,
+        ];
+        let n = if self.grid { all.len() } else { 6 };
         *all[..n].choose(self.rng).unwrap_or(&Scope::Local)
     }
 

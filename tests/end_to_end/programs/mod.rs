@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod memory;
+mod padding;
 mod shapes;
 mod values;
 

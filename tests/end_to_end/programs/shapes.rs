@@ -43,6 +43,19 @@ const POSITIONS: &[Small] = &[
         ",
     ),
     small(
+        "lengths_of_neighbours",
+        "
+        param M in 0..=64
+        extent lens(b) in 0..=128
+        dim b = M, i = lens(b)
+        input A[b, i] : f32
+        Y[b] = if b + 1 < M then f32(lens(b + 1)) else -1.0
+        Z[b] = if b > 0 and lens(b - 1) > 3 then A[b - 1, 3] else 0.5
+        C[b, i] = A[b, i] * f32(lens(min(b + 1, M - 1)) - lens(b))
+        output Y, Z, C
+        ",
+    ),
+    small(
         "first_and_last",
         "
         param M in 1..=64
@@ -98,6 +111,21 @@ const POSITIONS: &[Small] = &[
 ];
 
 const EXTENTS: &[Small] = &[
+    small(
+        "falling_extents",
+        "
+        param M in 0..=64
+        extent lens(b) in 0..=10
+        dim b = M, i = 10 - lens(b), j = floordiv(20, lens(b) + 1), k = lens(b) % 3
+        input A[b, i] : f32
+        input B[b, j] : f32
+        input C[b, k] : f32
+        S[b, i] = A[b, i] + 1.0
+        T[b] = sum(j) B[b, j]
+        U[b, k] = C[b, k] * 2.0
+        output S, T, U
+        ",
+    ),
     small(
         "three_levels",
         "
