@@ -152,7 +152,7 @@ impl<'r> Proposer<'r> {
             (Some((t, _)), 0) => StepKind::ComputeInline { stage: name(m, t) },
             (Some((t, _)), 1) => StepKind::ComputeAt { stage: name(m, t), at: around },
             (Some((t, _)), 2) => {
-                let scope = *[Scope::Local, Scope::Global].choose(self.rng)?;
+                let scope = self.scope();
                 let (new, tensor) = (self.fresh("R"), name(m, t));
                 let (layout, access) = (Vec::new(), None);
                 StepKind::CacheRead { stage, tensor, name: new, scope, at: Some(around), layout, access }
@@ -446,18 +446,9 @@ impl<'r> Proposer<'r> {
     }
 
     fn scope(&mut self) -> Scope {
-        let all = [
-            Scope::Local,
-            Scope::Local,
-            Scope::Local,
-            Scope::Reg,
-            Scope::Reg,
-            Scope::Global,
-            Scope::Shared,
-            Scope::Shared,
-        ];
-        let n = if self.grid { all.len() } else { 6 };
-        *all[..n].choose(self.rng).unwrap_or(&Scope::Local)
+        let last = if self.grid { Scope::Shared } else { Scope::Global };
+        let all = [Scope::Local, Scope::Local, Scope::Local, Scope::Reg, Scope::Reg, last];
+        *all.choose(self.rng).unwrap_or(&Scope::Local)
     }
 
     fn cache_write(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
