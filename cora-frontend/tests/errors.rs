@@ -29,7 +29,7 @@ fn wrong_programs() {
 
 /// Codes that parsing no text can give: an override from outside, misuse of the builder, and accesses
 /// outside a tensor and indices outside 64 bits, which a pass proves absent or refuses.
-const NOT_FROM_TEXT: [&str; 4] = ["E0231", "E0239", "E0243", "E0250"];
+const NOT_FROM_TEXT: [&str; 6] = ["E0231", "E0239", "E0243", "E0244", "E0250", "E0256"];
 
 /// Every documented code has a wrong program, and every code given by a program is documented.
 #[test]

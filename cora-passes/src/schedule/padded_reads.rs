@@ -24,14 +24,11 @@ pub(super) fn guard_padded_reads(m: &mut LoopModule, tensor: TensorId) {
     });
 }
 
+/// What is done to a block inside loops.
+type OfBlock<'a> = &'a mut dyn FnMut(&mut Env, &mut Prover, &mut Block, &[(VarId, ExprId)]);
+
 /// Every block with the loops around it.
-fn below(
-    env: &mut Env,
-    prover: &mut Prover,
-    body: &mut [Stmt],
-    loops: &mut Vec<(VarId, ExprId)>,
-    f: &mut dyn FnMut(&mut Env, &mut Prover, &mut Block, &[(VarId, ExprId)]),
-) {
+fn below(env: &mut Env, prover: &mut Prover, body: &mut [Stmt], loops: &mut Vec<(VarId, ExprId)>, f: OfBlock<'_>) {
     for s in body {
         match s {
             Stmt::For(l) => {

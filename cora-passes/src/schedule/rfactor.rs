@@ -131,13 +131,13 @@ fn dims(m: &mut LoopModule, nest: &Nest, at: usize, shown: &str) -> Result<Vec<T
         return Err(not_of_element(shown));
     }
     let mut dims = m.env.tensors[nest.block.tensor].dims.clone();
-    for d in 0..dims.len() {
+    for (d, dim) in dims.iter_mut().enumerate() {
         // A function that gives the new extent has no value at positions of the padding.
-        if dims[d].storage == dims[d].extent || !calls_with_arg(&m.env.pool, over_element, d as u32) {
+        if dim.storage == dim.extent || !calls_with_arg(&m.env.pool, over_element, d as u32) {
             continue;
         }
         if may_be_surplus(m, nest, d) {
-            let dim = &dims[d].name;
+            let dim = &dim.name;
             return Err(Diagnostic::new(
                 "E0496",
                 format!(
@@ -146,7 +146,7 @@ fn dims(m: &mut LoopModule, nest: &Nest, at: usize, shown: &str) -> Result<Vec<T
             )
             .hint("factor the reduction first, then pad the loops of both stages"));
         }
-        dims[d].storage = dims[d].extent;
+        dim.storage = dim.extent;
     }
     let name = m.env.vars[nest.loops[at].var].name.clone();
     dims.push(TensorDim { name, extent: over_element, storage: over_element });
