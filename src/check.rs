@@ -2,9 +2,9 @@
 //!
 //! The tolerance follows from the element type and from how long the sums behind an output are:
 //! rounding errors of a sum of n terms grow like `eps * sqrt(n)` relative to the size of the terms,
-//! so an element may differ by `eps * (8 + 2 sqrt(n))` of the greater of its own size and the
-//! output's root mean square, n being the sum of the reduction lengths on the longest chain of
-//! operators up to the output.
+//! so an element may differ by `8 eps + 2 sqrt(sum of n e^2)` of the greater of its own size and the
+//! output's root mean square: the sum is over the longest chain of operators up to the output, n their
+//! reduction lengths, e the epsilon that they accumulate in, and eps the greatest on the way.
 //!
 //! That measure knows nothing of cancellation: a small sum of large terms may be off by more. Where it
 //! fails, [`reconsider`] compares with the bounds that error analysis of the operators gives for each
@@ -42,9 +42,11 @@ impl Comparison {
 
 /// The tolerance for each output of `graph` for this batch.
 pub fn tolerances(graph: &Graph, batch: &Batch) -> FxHashMap<TensorId, f64> {
+    // For each tensor the sum of `n eps^2` over the longest chain of operators before it, and the greatest epsilon there.
     let mut chain: FxHashMap<TensorId, (f64, f64)> = FxHashMap::default();
     for op in &graph.ops {
-        let (mut longest, mut eps): (f64, f64) = (0.0, epsilon(graph.env.tensors[op.tensor].ty));
+        let own = epsilon(graph.env.tensors[op.tensor].ty);
+        let (mut longest, mut eps): (f64, f64) = (0.0, own);
         graph.env.pool.walk(op.value, &mut |_, e| {
             if let Expr::Load { tensor, .. } = e {
                 let (n, e) = chain.get(tensor).copied().unwrap_or((0.0, epsilon(graph.env.tensors[*tensor].ty)));
@@ -52,20 +54,18 @@ pub fn tolerances(graph: &Graph, batch: &Batch) -> FxHashMap<TensorId, f64> {
                 eps = eps.max(if e > 0.0 { e } else { 0.0 });
             }
         });
-        let mut terms = 1.0;
-        for &d in &op.reduce {
-            terms *= greatest(graph, batch, graph.env.dims[d].extent);
-        }
-        let own = if op.reduce.is_empty() { 1.0 } else { terms };
-        chain.insert(op.tensor, (longest + own, eps));
+        let terms: f64 = op.reduce.iter().map(|&d| greatest(graph, batch, graph.env.dims[d].extent)).product();
+        // An integer may be cut from a float: its operands' epsilon counts.
+        let rounding = if own > 0.0 { own } else { eps };
+        chain.insert(op.tensor, (longest + terms * rounding * rounding, eps));
     }
     graph
         .outputs
         .iter()
         .map(|&t| {
-            let (n, eps) = chain.get(&t).copied().unwrap_or((0.0, 0.0));
+            let (squares, eps) = chain.get(&t).copied().unwrap_or((0.0, 0.0));
             let exact = !graph.env.tensors[t].ty.is_float();
-            (t, if exact { 0.0 } else { eps * (8.0 + 2.0 * n.sqrt()) })
+            (t, if exact { 0.0 } else { 8.0 * eps + 2.0 * squares.sqrt() })
         })
         .collect()
 }

@@ -119,6 +119,9 @@ impl Elab<'_> {
                 let value = self.typed_or_default(v, span)?;
                 self.element_type(value, span)?;
                 self.check_combiner(c, value, span)?;
+                if self.is_narrow_sum(c, value) {
+                    return self.wide_sum(c, dims, value, span).map(Val::Typed);
+                }
                 self.draft(c.name(), dims, Some(c), value, span).map(Val::Typed)
             }
             Defined::Tuples(t) => self.unnamed_tuple(t.combiner(), span),
@@ -148,8 +151,26 @@ impl Elab<'_> {
         self.element_type(value, span)?;
         if let Some(c) = combiner {
             self.check_combiner(c, value, span)?;
+            if self.is_narrow_sum(c, value) {
+                let sum = self.wide_sum(c, reduce, value, span)?;
+                return Some((None, Vec::new(), sum));
+            }
         }
         Some((combiner.map(Reduction::Op), reduce, value))
+    }
+
+    /// Whether terms have too few bits to be added up in their own type.
+    fn is_narrow_sum(&self, c: Combiner, value: ExprId) -> bool {
+        let ty = self.graph.env.pool.ty(value).scalar;
+        matches!(c, Combiner::Sum | Combiner::Prod) && matches!(ty, ScalarType::F16 | ScalarType::BF16)
+    }
+
+    /// A sum or product that is accumulated in f32, as a part of its own, and rounded once.
+    fn wide_sum(&mut self, c: Combiner, dims: Vec<DimId>, value: ExprId, span: Span) -> Option<ExprId> {
+        let ty = self.graph.env.pool.ty(value).scalar;
+        let wide = self.graph.env.pool.cast(ScalarType::F32, value);
+        let sum = self.draft(c.name(), dims, Some(c), wide, span)?;
+        Some(self.graph.env.pool.cast(ty, sum))
     }
 
     fn is_index(&self, v: &Val) -> bool {

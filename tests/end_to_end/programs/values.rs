@@ -181,6 +181,23 @@ const PROGRAMS: &[Small] = &[
         output S, H, B, X, Y, Z
         ",
     ),
+    small(
+        "sums of halves are rounded once",
+        "
+        param M in 0..=64
+        extent lens(b) in 0..=128
+        dim b = M, k = lens(b), d = 4096
+        input A[b, k] : f16
+        input W[d] : bf16
+        C[b] = sum(k) A[b, k]
+        P[b] = sum(k) A[b, k] * A[b, k] + 0.5
+        N[b] = sum(k) (A[b, k] * 0 + 1)
+        O = sum(d) (W[d] * 0 + 1)
+        Q = prod(d) (W[d] * 0 + 1)
+        output C, P, N, O, Q
+        schedule cpu { parallel C.b; parallel P.sum.b }
+        ",
+    ),
     Small {
         name: "special_floats",
         text: "
