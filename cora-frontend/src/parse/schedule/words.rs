@@ -1,0 +1,102 @@
+//! What steps are written with: loops, tensors, numbers, scopes.
+
+use super::super::{Parsed, Parser};
+use crate::lex::TokenKind;
+use cora_ir::schedule::{Binding, LoopRef};
+use cora_ir::{Diagnostic, Scope};
+
+/// Splits `stage.loop` at the last dot.
+pub(crate) fn split_loop(path: &str) -> Option<LoopRef> {
+    path.rsplit_once('.').map(|(stage, name)| LoopRef { stage: stage.to_owned(), name: name.to_owned() })
+}
+
+pub(super) fn loop_ref(p: &mut Parser) -> Parsed<LoopRef> {
+    let id = p.name("a loop `stage.loop`")?;
+    match split_loop(&id.name) {
+        Some(r) => Ok(r),
+        None => p.fail(
+            Diagnostic::new("E0122", format!("`{}` does not name a loop", id.name))
+                .at(id.span)
+                .hint(format!("write the stage before it: `stage.{}`", id.name)),
+        ),
+    }
+}
+
+pub(super) fn loops(p: &mut Parser) -> Parsed<Vec<LoopRef>> {
+    let mut out = vec![loop_ref(p)?];
+    while same_line_name(p) && !p.at("pad") && !p.at("zero") {
+        out.push(loop_ref(p)?);
+    }
+    Ok(out)
+}
+
+/// A reading stage and what it reads: `S.T`, or `S:T` where the tensor's name has dots.
+pub(super) fn stage_and_tensor(p: &mut Parser) -> Parsed<(String, String)> {
+    if p.peek_at(1).text == ":" {
+        let stage = p.name("a stage")?.name;
+        p.expect(":")?;
+        return Ok((stage, p.name("a tensor")?.name));
+    }
+    let r = loop_ref(p)?;
+    Ok((r.stage, r.name))
+}
+
+/// `A B C` up to the end of the line.
+pub(super) fn names(p: &mut Parser, what: &str) -> Parsed<Vec<String>> {
+    let mut names = vec![p.name(what)?.name];
+    while same_line_name(p) {
+        names.push(p.name(what)?.name);
+    }
+    Ok(names)
+}
+
+/// `-> a`
+pub(super) fn arrow(p: &mut Parser, what: &str) -> Parsed<String> {
+    p.expect("->")?;
+    Ok(p.name(what)?.name)
+}
+
+pub(super) fn same_line_name(p: &Parser) -> bool {
+    let t = p.peek();
+    t.kind == TokenKind::Name && !t.first
+}
+
+pub(super) fn positive(p: &mut Parser) -> Parsed<i64> {
+    let t = p.peek().clone();
+    if t.kind != TokenKind::Int {
+        return p.unexpected("a number");
+    }
+    p.advance();
+    match t.text.parse::<i64>() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => p.fail(Diagnostic::new("E0121", format!("`{}` is not a positive number", t.text)).at(t.span)),
+    }
+}
+
+/// A number that may be 0.
+pub(super) fn whole(p: &mut Parser) -> Parsed<i64> {
+    if p.eat("0") { Ok(0) } else { positive(p) }
+}
+
+pub(super) fn scope(p: &mut Parser) -> Parsed<Scope> {
+    for s in Scope::ALL {
+        if p.eat(s.name()) {
+            return Ok(s);
+        }
+    }
+    if p.at("at") { Ok(Scope::Local) } else { p.unexpected("`local`, `shared`, `reg`, `global` or `at`") }
+}
+
+pub(super) fn binding(p: &mut Parser) -> Parsed<Binding> {
+    let t = p.peek().clone();
+    match Binding::ALL.into_iter().find(|b| b.name() == t.text) {
+        Some(b) => {
+            p.advance();
+            Ok(b)
+        }
+        None => {
+            let names = Binding::ALL.map(Binding::name).join("`, `");
+            p.unexpected(&format!("`{names}`"))
+        }
+    }
+}
