@@ -18,7 +18,7 @@ use super::MAX_PADDING;
 use super::compute_at::compute_at;
 use super::compute_inline::zero_of;
 use super::pad::calls_with_arg;
-use super::padded_reads::guard_padded_reads;
+use super::padded_reads::{Redirected, computed_ends, guard_padded_reads};
 use super::tree::{find_loop, find_stage, loop_at_mut, reads_below, writes_below};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LayoutDim, LoopRef, Part};
@@ -68,7 +68,9 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     let layout: Vec<LayoutDim> =
         if c.layout.is_empty() { (0..rank).map(LayoutDim::whole).collect() } else { c.layout.to_vec() };
     let saved = m.clone();
-    guard_padded_reads(m, source);
+    let reads = Redirected { stage, below: path.as_deref(), access: c.access };
+    guard_padded_reads(m, source, Some(reads));
+    let ends = computed_ends(m, source);
     let body = match &path {
         Some(path) => &mut loop_at_mut(&mut m.body, path).body,
         None => &mut m.body,
@@ -76,7 +78,7 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     let fixed = constant_positions(&m.env, body, (stage, source), c.access);
     check_layout(&m.env, source, &layout, &fixed)?;
     let fixed: Vec<ExprId> = fixed.into_iter().map(|at| m.env.pool.int(at.unwrap_or(0))).collect();
-    let (new, nest) = copy_stage(&mut m.env, source, &layout, &fixed, c.name);
+    let (new, nest) = copy_stage(&mut m.env, (source, &ends), &layout, &fixed, c.name);
     let redirected = redirect(&mut m.env, body, (stage, source, new), &layout, c.access);
     if !redirected {
         *m = saved;
@@ -288,13 +290,18 @@ fn source_index(env: &mut Env, layout: &[LayoutDim], fixed: &[ExprId], at: &[Exp
 }
 
 /// The dimensions of the copy.
-fn copy_dims(env: &mut Env, source: TensorId, layout: &[LayoutDim], fixed: &[ExprId]) -> Vec<TensorDim> {
+fn copy_dims(
+    env: &mut Env,
+    (source, ends): (TensorId, &[ExprId]),
+    layout: &[LayoutDim],
+    fixed: &[ExprId],
+) -> Vec<TensorDim> {
     let dims = env.tensors[source].dims.clone();
     let args: Vec<ExprId> = (0..layout.len()).map(|n| env.pool.arg(n as u32)).collect();
     let positions = source_index(env, layout, fixed, &args);
     let mut out = Vec::new();
     for l in layout {
-        let whole = env.pool.instantiate(dims[l.dim].extent, &positions);
+        let whole = env.pool.instantiate(ends[l.dim], &positions);
         let name = dims[l.dim].name.clone();
         out.push(match l.part {
             Part::Whole => TensorDim { name, extent: whole, storage: whole },
@@ -339,8 +346,14 @@ fn copied(env: &mut Env, source: TensorId, layout: &[LayoutDim], read: &[ExprId]
 }
 
 /// The tensor and the naive nest of a copy of `source` in another layout.
-fn copy_stage(env: &mut Env, source: TensorId, layout: &[LayoutDim], fixed: &[ExprId], name: &str) -> (TensorId, Stmt) {
-    let dims = copy_dims(env, source, layout, fixed);
+fn copy_stage(
+    env: &mut Env,
+    (source, ends): (TensorId, &[ExprId]),
+    layout: &[LayoutDim],
+    fixed: &[ExprId],
+    name: &str,
+) -> (TensorId, Stmt) {
+    let dims = copy_dims(env, (source, ends), layout, fixed);
     let ty = env.tensors[source].ty;
     let new = env.tensors.push(Tensor {
         name: name.to_owned(),

@@ -43,7 +43,7 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
     })?;
     let path = find_loop(m, at)?;
     check_readers(m, tensor, &path, name, at)?;
-    guard_padded_reads(m, tensor);
+    guard_padded_reads(m, tensor, None);
     let mut readers = collect_readers(m, tensor, &path);
     if readers.is_empty() {
         return Err(Diagnostic::new("E0453", format!("nothing in loop `{}.{}` reads `{name}`", at.stage, at.name))

@@ -58,7 +58,7 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
             .hint("inline it before cache steps"));
     };
     let unguarded = m.body.clone();
-    guard_padded_reads(m, stage);
+    guard_padded_reads(m, stage, None);
     let mut body = std::mem::replace(&mut m.body, unguarded);
     body.remove(at);
     let (mut large, mut condition) = (false, false);
