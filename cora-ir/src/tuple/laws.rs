@@ -15,9 +15,10 @@ const TOLERANCE: f64 = 1e-6;
 /// Checks on fixed pseudo-random samples that a combiner of tuples made like `terms` is associative, that its identity is
 /// neutral on both sides, and that it is commutative if it says so. Says which values break which law.
 ///
-/// A sample is what up to three terms combine to, beginning with the identity, or a single last term. A term that is a constant is sampled as it is, a choice
-/// as one of its two values; what else there is in it, either as small positive numbers with many ties, or as numbers of
-/// either sign without ties. Of the latter, samples with an undefined result (NaN) say nothing.
+/// A sample is what up to three terms combine to, beginning with the identity, or a single last term. A term that is a
+/// constant is sampled as it is, a choice as one of its two values, and arithmetic on floats is evaluated; what that
+/// begins with is either small positive numbers with many ties, or numbers of either sign without ties. Of the latter,
+/// samples with an undefined result (NaN) say nothing.
 ///
 /// # Errors
 /// The broken law with the values, as a clause about the combiner (`is not associative: ...`).
@@ -64,6 +65,13 @@ impl Random {
     }
 }
 
+/// What was drawn for the parts of one term.
+#[derive(Default)]
+struct Drawn {
+    chosen: FxHashMap<ExprId, bool>,
+    values: FxHashMap<ExprId, Value>,
+}
+
 struct Laws<'a> {
     env: &'a Env,
     c: CombinerId,
@@ -79,20 +87,41 @@ impl Laws<'_> {
 
     /// The components of one term.
     fn tuple(&self, r: &mut Random, tame: bool) -> Vec<Value> {
-        let mut chosen = FxHashMap::default();
-        self.terms.iter().map(|&e| self.term(e, r, tame, &mut chosen)).collect()
+        let mut drawn = Drawn::default();
+        self.terms.iter().map(|&e| self.term(e, r, tame, &mut drawn)).collect()
     }
 
     /// A value that `e` may have; conditions hold or not for all components alike.
-    fn term(&self, e: ExprId, r: &mut Random, tame: bool, chosen: &mut FxHashMap<ExprId, bool>) -> Value {
-        match *self.env.pool.get(e) {
-            Expr::Lit(l) => value_of(l),
-            Expr::Select(c, a, b) => {
-                let holds = *chosen.entry(c).or_insert_with(|| r.next(2) == 0);
-                self.term(if holds { a } else { b }, r, tame, chosen)
-            }
-            _ => self.any(self.env.pool.ty(e).scalar, r, tame),
+    fn term(&self, e: ExprId, r: &mut Random, tame: bool, drawn: &mut Drawn) -> Value {
+        if let Some(&known) = drawn.values.get(&e) {
+            return known;
         }
+        let ty = self.env.pool.ty(e).scalar;
+        let computed = match *self.env.pool.get(e) {
+            Expr::Lit(l) => return value_of(l),
+            Expr::Select(c, a, b) => {
+                let holds = *drawn.chosen.entry(c).or_insert_with(|| r.next(2) == 0);
+                return self.term(if holds { a } else { b }, r, tame, drawn);
+            }
+            // What floats are computed from, so that squares, say, are not negative.
+            Expr::Un(op, a) if ty.is_float() => match self.term(a, r, tame, drawn) {
+                Value::F(x) => Some(ops::un_f(op, x)),
+                Value::I(_) => None,
+            },
+            Expr::Bin(op, a, b) if ty.is_float() => {
+                match (self.term(a, r, tame, drawn), self.term(b, r, tame, drawn)) {
+                    (Value::F(x), Value::F(y)) => Some(ops::bin_f(op, x, y)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        let value = match computed {
+            Some(x) if !x.is_nan() => Value::F(x),
+            _ => self.any(ty, r, tame),
+        };
+        drawn.values.insert(e, value);
+        value
     }
 
     fn any(&self, ty: ScalarType, r: &mut Random, tame: bool) -> Value {
