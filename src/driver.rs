@@ -34,7 +34,15 @@ impl From<Diagnostic> for Failure {
 }
 
 impl From<cora_runtime::Error> for Failure {
+    /// The description comes from this very process, so that what is wrong with it is no mistake of the user's.
     fn from(e: cora_runtime::Error) -> Self {
+        if e.is_fault() {
+            return Self::Bug(format!(
+                "[{}] {e}\n  help: this is a fault of the compiler, neither of the program nor of the batch; report it \
+                 with the program, its parameters and its lengths",
+                e.code()
+            ));
+        }
         let mut text = format!("error[{}]: {e}", e.code());
         let hint = e.hint();
         if !hint.is_empty() {
@@ -138,6 +146,19 @@ pub struct Lowered {
     pub times: Vec<(String, Duration)>,
 }
 
+/// The form in which a program is compiled.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Form {
+    /// Fully padded: every extent at its batch maximum.
+    pub padded: bool,
+    /// A program without a schedule gets one for a GPU.
+    pub grid: bool,
+    /// Loads stay inside loops that do not ask for hoisting (paper section 5.3 turned off).
+    pub keep_loads: bool,
+    /// Tensors are addressed through the position arrays of sparse compilers.
+    pub csf: bool,
+}
+
 /// Runs every pass up to code generation for a processor; `observe` sees the program after each.
 ///
 /// # Errors
@@ -148,7 +169,7 @@ pub fn lower(
     padded: bool,
     observe: &mut dyn FnMut(&Report),
 ) -> Result<Lowered, Failure> {
-    lower_for(source, schedule, padded, false, observe)
+    lower_form(source, schedule, Form { padded, ..Form::default() }, observe)
 }
 
 /// [`lower`], where `grid` says whether a program without a schedule gets one for a GPU.
@@ -162,11 +183,25 @@ pub fn lower_for(
     grid: bool,
     observe: &mut dyn FnMut(&Report),
 ) -> Result<Lowered, Failure> {
+    lower_form(source, schedule, Form { padded, grid, ..Form::default() }, observe)
+}
+
+/// [`lower`] in any form.
+///
+/// # Errors
+/// The user's mistakes, rendered.
+pub fn lower_form(
+    source: &Source,
+    schedule: Option<&Schedule>,
+    form: Form,
+    observe: &mut dyn FnMut(&Report),
+) -> Result<Lowered, Failure> {
+    let Form { padded, grid, keep_loads, csf } = form;
     let mut simplifier = StandardSimplifier::new();
     let (mut times, mut loops, mut checked) = (Vec::new(), LoopModule::default(), Graph::default());
     let storage = pipeline::compile(
         &source.graph,
-        &pipeline::Options { schedule, padded, grid },
+        &pipeline::Options { schedule, padded, grid, keep_loads, csf },
         &mut simplifier,
         &mut |r: &Report| {
             times.push((r.invocation.to_string(), r.time));
@@ -191,12 +226,11 @@ pub fn lower_for(
 pub fn lower_verified(
     source: &Source,
     schedule: Option<&Schedule>,
-    padded: bool,
-    grid: bool,
+    form: Form,
     observe: &mut dyn FnMut(&Report),
 ) -> Result<(Lowered, usize), Failure> {
     let mut observer = Observer::new(&Program::Graph(source.graph.clone()));
-    let lowered = lower_for(source, schedule, padded, grid, &mut |r| {
+    let lowered = lower_form(source, schedule, form, &mut |r| {
         observer.observe(r);
         observe(r);
     })?;
@@ -233,5 +267,26 @@ fn write_reproducer(text: &str) -> String {
     match file.and_then(|mut f| f.write_all(text.as_bytes())) {
         Ok(()) => path.display().to_string(),
         Err(e) => format!("none, `{}`: {e}", path.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_batch_can_cause_is_our_fault() {
+        let tensor = || "A".to_owned();
+        let faults = [
+            cora_runtime::Error::Storage { tensor: tensor(), dim: 0, extent: 3, storage: 2 },
+            cora_runtime::Error::Offset { tensor: tensor(), offset: 9, elems: 4 },
+            cora_runtime::Error::Kernel { symbol: "S".to_owned() },
+        ];
+        for e in faults {
+            let failure = Failure::from(e);
+            assert!(matches!(&failure, Failure::Bug(text) if text.contains("fault of the compiler")), "{failure:?}");
+        }
+        let mistake = Failure::from(cora_runtime::Error::Unknown { what: "parameter", name: "N".to_owned() });
+        assert!(matches!(&mistake, Failure::User(text) if text.contains("error[E0304]")), "{mistake:?}");
     }
 }

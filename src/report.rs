@@ -67,6 +67,17 @@ pub struct TableRow {
     pub bytes: u64,
 }
 
+/// The prelude of our own tables, where a program runs with those of sparse compilers.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct PreludeRow {
+    /// Time to build them.
+    pub ms: f64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many there are.
+    pub tables: usize,
+}
+
 /// Bytes of memory in use.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemoryRow {
@@ -121,6 +132,8 @@ pub struct RunReport {
     pub shared: Vec<SharedRow>,
     /// Each prelude table.
     pub tables: Vec<TableRow>,
+    /// With the position arrays of sparse compilers in `tables`: what our own tables take.
+    pub own_prelude: Option<PreludeRow>,
     /// Memory in use.
     pub memory: Option<MemoryRow>,
     /// Each output compared.
@@ -146,6 +159,7 @@ impl RunReport {
             setup: Vec::new(),
             shared: Vec::new(),
             tables: Vec::new(),
+            own_prelude: None,
             memory: None,
             checks: Vec::new(),
         }
@@ -183,6 +197,13 @@ impl RunReport {
             );
             for r in &self.tables {
                 let _ = writeln!(t, "    {:<22} {:>10} bytes", r.name, r.bytes);
+            }
+            if let Some(own) = self.own_prelude {
+                let _ = writeln!(
+                    t,
+                    "  our own tables instead: prelude {:.4} ms, {} bytes in {} tables",
+                    own.ms, own.bytes, own.tables
+                );
             }
             let _ = writeln!(t, "  compiled in {:.0} ms", self.compile_ms);
         }

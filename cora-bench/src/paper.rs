@@ -46,6 +46,10 @@ pub struct Args {
     /// With `prelude-memory`: also how long our tables, and those of a sparse compiler, take to build (one core).
     #[arg(long)]
     pub time: bool,
+    /// With `prelude-memory`: also compile the program with the position arrays that sparse compilers store for each
+    /// tensor, and measure them like our own tables.
+    #[arg(long)]
+    pub csf: bool,
     /// One JSON object a line on standard output.
     #[arg(long)]
     pub json: bool,
@@ -85,6 +89,10 @@ pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
         Topic::PreludeMemory => Some(ProgramTables::compile("encoder6", ENCODER6)?),
         _ => None,
     };
+    let csf = match args.topic {
+        Topic::PreludeMemory if args.csf => Some(ProgramTables::compile_csf("encoder6", ENCODER6)?),
+        _ => None,
+    };
     let work = match args.topic {
         Topic::Flops => Some(LayerWork::new()?),
         _ => None,
@@ -100,7 +108,7 @@ pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
             if batches.len() < args.batches && !args.json {
                 console.note(&format!("note: `{}` holds only {} batches of {size}", d.name, batches.len()));
             }
-            rows.push(row(args.topic, ours.as_ref(), work.as_ref(), args.time, d, size, &batches)?);
+            rows.push(row(args.topic, (ours.as_ref(), csf.as_ref()), work.as_ref(), args.time, d, size, &batches)?);
         }
     }
     if args.json {
@@ -133,7 +141,7 @@ fn dataset_row(d: &Dataset) -> Row {
 
 fn row(
     topic: Topic,
-    ours: Option<&ProgramTables>,
+    (ours, csf): (Option<&ProgramTables>, Option<&ProgramTables>),
     work: Option<&LayerWork>,
     time: bool,
     d: &Dataset,
@@ -170,6 +178,17 @@ fn row(
                     let sparse: Vec<Duration> = batches.iter().map(|b| csf_time(b)).collect();
                     values.push(("sparse_us", mean(&sparse, |t| t.as_secs_f64() * 1e6)));
                     values.push(("ours_us", mean(&ours, |t| t.as_secs_f64() * 1e6)));
+                }
+            }
+            if let Some(csf) = csf {
+                let t = batches.iter().map(|b| csf.bytes(b)).collect::<Result<Vec<_>, _>>()?;
+                values.push(("csf_storage_kb", mean(&t, |t| t.storage as f64 / 1024.0)));
+                values.push(("csf_fusion_kb", mean(&t, |t| t.fusion as f64 / 1024.0)));
+                let t = batches.iter().map(|b| csf.build_time(b, BUILDS)).collect::<Result<Vec<_>, _>>()?;
+                values.push(("csf_us", mean(&t, |t| t.as_secs_f64() * 1e6)));
+                let ours = ours.map(|o| batches.iter().map(|b| o.build_time(b, BUILDS)).collect::<Result<Vec<_>, _>>());
+                if let (Some(t), false) = (ours.transpose()?, time) {
+                    values.push(("ours_us", mean(&t, |t| t.as_secs_f64() * 1e6)));
                 }
             }
             (values, 1.0)
@@ -225,7 +244,8 @@ fn render(args: &Args, rows: &[Row]) -> String {
             &["dataset", "batch", "dense", "real", "ideal", "useful", "issued", "dense/ideal", "real/ideal", "ours"],
         ),
         Topic::PreludeMemory => (
-            "kB of the prelude's tables of a six-layer encoder, mean over batches; `ours` as built, the rest a model",
+            "kB of the prelude's tables of a six-layer encoder, mean over batches; `ours` and `csf` as built, the rest a \
+             model; times in microseconds on one core",
             &[
                 "dataset",
                 "batch",
@@ -236,8 +256,6 @@ fn render(args: &Args, rows: &[Row]) -> String {
                 "fusion opt.",
                 "ours storage",
                 "ours fusion",
-                "sparse us",
-                "ours us",
             ],
         ),
         Topic::ActivationMemory => (
@@ -245,6 +263,12 @@ fn render(args: &Args, rows: &[Row]) -> String {
             &["dataset", "batch", "dense", "ragged", "dense/ragged"],
         ),
     };
+    let measured = [("sparse_us", "sparse us"), ("ours_us", "ours us")];
+    let csf = [("csf_storage_kb", "csf storage"), ("csf_fusion_kb", "csf fusion"), ("csf_us", "csf us")];
+    let mut head = head.to_vec();
+    let first = rows.first().map(|r| &r.json);
+    let order = if args.time { [&measured[..], &csf[..]].concat() } else { [&csf[..], &measured[..]].concat() };
+    head.extend(order.iter().filter(|(key, _)| first.is_some_and(|j| j.contains_key(*key))).map(|(_, name)| *name));
     let mut text = format!("{unit}\n");
     let width = |c: usize| {
         rows.iter().filter_map(|r| r.cells.get(c)).map(String::len).chain([head[c].len()]).max().unwrap_or(0)

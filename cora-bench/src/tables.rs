@@ -7,7 +7,7 @@
 //! search for a row) and counts as *fusion*.
 
 use cora::codegen_llvm::describe::program_desc;
-use cora::driver::{self, Failure, Source};
+use cora::driver::{self, Failure, Form, Source};
 use cora::runtime::Limits;
 use cora::runtime::abi::{Ix, IxOp, ProgramDesc, TableKind};
 use cora::runtime::prelude::{Batch, Prelude};
@@ -47,7 +47,20 @@ impl ProgramTables {
     /// # Errors
     /// The program's mistakes, rendered.
     pub fn of(source: &Source) -> Result<Self, Failure> {
-        let lowered = driver::lower(source, source.schedule(None, "cpu")?, false, &mut |_| {})?;
+        Self::of_form(source, Form::default())
+    }
+
+    /// As [`ProgramTables::compile`], with the position arrays of sparse compilers, one for each level of each tensor.
+    ///
+    /// # Errors
+    /// The program's mistakes, rendered.
+    pub fn compile_csf(name: &str, text: &str) -> Result<Self, Failure> {
+        let source = crate::workload::source(name, text)?;
+        Self::of_form(&source, Form { csf: true, ..Form::default() })
+    }
+
+    fn of_form(source: &Source, form: Form) -> Result<Self, Failure> {
+        let lowered = driver::lower_form(source, source.schedule(None, "cpu")?, form, &mut |_| {})?;
         let desc = program_desc(&lowered.storage).map_err(|e| Failure::Bug(e.to_string()))?;
         let storage = storage_tables(&desc);
         Ok(Self { prelude: Prelude::new(Arc::new(desc))?, storage })

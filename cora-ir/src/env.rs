@@ -169,6 +169,9 @@ pub struct Tensor {
 pub struct VarInfo {
     /// Its name (`q`, `q_o`), not necessarily unique; the printer adds a suffix where needed.
     pub name: String,
+    /// For the variable of a loop: whether what does not vary in the loop is read before it. Nothing = as the pass that
+    /// hoists is told.
+    pub hoist: Option<bool>,
 }
 
 /// Everything that the stages of one program share.
@@ -193,7 +196,13 @@ pub struct Env {
 impl Env {
     /// A new variable.
     pub fn new_var(&mut self, name: impl Into<String>) -> VarId {
-        self.vars.push(VarInfo { name: name.into() })
+        self.vars.push(VarInfo { name: name.into(), hoist: None })
+    }
+
+    /// A variable for a copy of the loop over `v`, with its name and its mark.
+    pub fn copy_var(&mut self, v: VarId) -> VarId {
+        let info = self.vars[v].clone();
+        self.vars.push(info)
     }
 
     /// The uninterpreted function with that meaning: an existing one if there is an equal one

@@ -132,6 +132,15 @@ impl LayoutDim {
     }
 }
 
+/// A dimension of the tiles of a packed copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct PackDim {
+    /// Position among the tensor's dimensions.
+    pub dim: usize,
+    /// How many positions of it a tile has; nothing = all.
+    pub size: Option<i64>,
+}
+
 /// Where a padded position count is rounded to.
 pub type Multiple = i64;
 
@@ -327,6 +336,30 @@ pub enum StepKind {
         /// in order of appearance; nothing = all of them.
         access: Option<usize>,
     },
+    /// `pack S.W -> Wp setup tiles(k, n 32)`: reads of W in stage S go through a copy in contiguous, aligned tiles.
+    Pack {
+        /// The reading stage.
+        stage: String,
+        /// The tensor read.
+        tensor: String,
+        /// Name of the new copying stage.
+        name: String,
+        /// Where the buffer lives.
+        scope: crate::env::Scope,
+        /// As in `CacheRead`.
+        at: Option<LoopRef>,
+        /// The dimensions of a tile, outermost first.
+        tiles: Vec<PackDim>,
+        /// As in `CacheRead`.
+        access: Option<usize>,
+    },
+    /// `hoist_loads S.i off`: whether what does not vary in a loop is read before it.
+    HoistLoads {
+        /// The loop.
+        target: LoopRef,
+        /// Whether it is.
+        on: bool,
+    },
     /// `set_scope P reg`: where an attached stage's buffer lives.
     SetScope {
         /// The stage.
@@ -423,4 +456,54 @@ pub enum StepKind {
         /// The loop.
         target: LoopRef,
     },
+}
+
+impl StepKind {
+    /// The names of the stages and tensors that the step is about, as they are written; not those that it makes.
+    pub fn stages_mut(&mut self) -> Vec<&mut String> {
+        match self {
+            Self::Split { target, .. }
+            | Self::Vectorize { target, .. }
+            | Self::Unroll { target }
+            | Self::Parallel { target }
+            | Self::Bind { target, .. }
+            | Self::PadLoop { target, .. }
+            | Self::Rfactor { target, .. }
+            | Self::Relax { target, .. }
+            | Self::Remap { target, .. }
+            | Self::Offload { target }
+            | Self::HoistLoads { target, .. }
+            | Self::Peel { target } => vec![&mut target.stage],
+            Self::Fuse { loops, .. } | Self::Hfuse { loops, .. } => loops.iter_mut().map(|l| &mut l.stage).collect(),
+            Self::OpSplit { points } => points.iter_mut().map(|(l, _)| &mut l.stage).collect(),
+            Self::Reorder { stage, .. }
+            | Self::Tile { stage, .. }
+            | Self::ComputeInline { stage }
+            | Self::SetScope { stage, .. }
+            | Self::DoubleBuffer { stage } => vec![stage],
+            Self::PadDim { tensor, .. }
+            | Self::SplitDim { tensor, .. }
+            | Self::FuseDims { tensor, .. }
+            | Self::ReorderDims { tensor, .. }
+            | Self::StorageAlign { tensor, .. } => vec![tensor],
+            Self::ComputeAt { stage, at } | Self::CacheWrite { stage, at, .. } => vec![stage, &mut at.stage],
+            Self::CacheRead { stage, tensor, at, .. } | Self::Pack { stage, tensor, at, .. } => {
+                [stage, tensor].into_iter().chain(at.as_mut().map(|l| &mut l.stage)).collect()
+            }
+            Self::Prefetch { stage, tensor, at, inside, .. } => {
+                [stage, tensor, &mut at.stage].into_iter().chain(inside.as_mut().map(|l| &mut l.stage)).collect()
+            }
+        }
+    }
+
+    /// The names of the stages that the step makes.
+    pub fn made_mut(&mut self) -> Vec<&mut String> {
+        match self {
+            Self::CacheWrite { name, .. }
+            | Self::CacheRead { name, .. }
+            | Self::Pack { name, .. }
+            | Self::Rfactor { name, .. } => vec![name],
+            _ => Vec::new(),
+        }
+    }
 }

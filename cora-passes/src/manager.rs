@@ -97,11 +97,13 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "to-storage",
-        summary: "flat buffers and offsets",
+        summary: "flat buffers and offsets; to-storage{csf}: through position arrays of each tensor",
         input: Stage::Loop,
-        run: |p, cx, _| match p {
+        run: |p, cx, args| match p {
             Program::Loops(m) => {
-                to_storage::lower_to_storage(&m, cx.simplifier).map(Program::Storage).map_err(|d| vec![d])
+                let csf = option("to-storage", args, "csf")?;
+                let lower = if csf { to_storage::lower_to_csf } else { to_storage::lower_to_storage };
+                lower(&m, cx.simplifier).map(Program::Storage).map_err(|d| vec![d])
             }
             p => Ok(p),
         },
@@ -126,9 +128,12 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "lower-functions",
-        summary: "calls that are left become reads of prelude tables",
+        summary: "calls that are left become reads of prelude tables; lower-functions{csf}: each sum has its own",
         input: Stage::Storage,
-        run: |p, cx, _| on_storage(p, |m| functions::lower_functions(m, cx.simplifier)),
+        run: |p, cx, args| {
+            let csf = option("lower-functions", args, "csf")?;
+            on_storage(p, |m| functions::lower_functions(m, cx.simplifier, !csf))
+        },
     },
     Pass {
         name: "shape-blocks",
@@ -162,9 +167,12 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "hoist-loads",
-        summary: "table reads move to the outermost loop where they are known",
+        summary: "table reads move to the outermost loop where they are known; hoist-loads{off}: where a loop asks for it",
         input: Stage::Storage,
-        run: |p, _, _| on_storage(p, hoist::hoist_loads),
+        run: |p, _, args| {
+            let on = !option("hoist-loads", args, "off")?;
+            on_storage(p, |m| hoist::hoist_loads(m, on))
+        },
     },
     Pass {
         name: "cut-tails",
@@ -198,6 +206,18 @@ pub const PASSES: &[Pass] = &[
         },
     },
 ];
+
+/// Whether a pass with one option is given it.
+fn option(pass: &str, args: &str, name: &str) -> Result<bool, Vec<Diagnostic>> {
+    match args {
+        "" => Ok(false),
+        a if a == name => Ok(true),
+        other => Err(vec![
+            Diagnostic::new("E0601", format!("pass `{pass}` has no option `{other}`"))
+                .hint(format!("write `{pass}`, or `{pass}{{{name}}}`")),
+        ]),
+    }
+}
 
 fn on_graph(p: Program, f: impl FnOnce(&mut cora_ir::Graph) -> Result<(), Vec<Diagnostic>>) -> Outcome {
     match p {

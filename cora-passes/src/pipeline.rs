@@ -11,6 +11,7 @@ use cora_ir::{Diagnostic, Graph};
 use std::time::Instant;
 
 /// What to compile.
+#[derive(Clone, Copy, Default)]
 pub struct Options<'a> {
     /// The schedule to apply; nothing = the default one.
     pub schedule: Option<&'a Schedule>,
@@ -18,6 +19,10 @@ pub struct Options<'a> {
     pub padded: bool,
     /// Whether a program without a schedule gets one for a grid.
     pub grid: bool,
+    /// Loads stay inside loops that do not ask for hoisting.
+    pub keep_loads: bool,
+    /// Tensors are addressed through the position arrays of sparse compilers.
+    pub csf: bool,
 }
 
 fn invoke(pass: &str) -> Invocation {
@@ -57,7 +62,15 @@ pub fn compile(
             program = run_pipeline(program, &[invoke(pass)], &mut cx, observe)?;
         }
     }
-    let back: Vec<Invocation> = BACK_END.iter().map(|p| invoke(p)).collect();
+    let with_options = |pass: &&'static str| {
+        let args = match *pass {
+            "hoist-loads" if options.keep_loads => "off",
+            "to-storage" | "lower-functions" if options.csf => "csf",
+            _ => "",
+        };
+        Invocation { pass: (*pass).to_owned(), args: args.to_owned() }
+    };
+    let back: Vec<Invocation> = BACK_END.iter().map(with_options).collect();
     let steps = options.schedule.map_or(&[][..], |s| &s.steps);
     let place = |ds: Vec<Diagnostic>| ds.into_iter().map(|d| at_step(d, steps)).collect::<Vec<_>>();
     match run_pipeline(program, &back, &mut cx, observe).map_err(place)? {

@@ -144,6 +144,15 @@ impl Error {
         }
     }
 
+    /// Whether nothing that a user gives can cause it where the description comes straight from the compiler: then it is
+    /// the compiler's fault. Of an artifact it may also say that it is damaged.
+    pub fn is_fault(&self) -> bool {
+        matches!(
+            self,
+            Error::Desc(_) | Error::Decode(_) | Error::Storage { .. } | Error::Offset { .. } | Error::Kernel { .. }
+        )
+    }
+
     /// What the user can do about it.
     pub fn hint(&self) -> &'static str {
         match self {

@@ -2,7 +2,7 @@
 
 use super::{PATHS, write_out};
 use crate::console::Console;
-use crate::driver::{Failure, Lowered, Source, lower_for, lower_verified};
+use crate::driver::{Failure, Form, Lowered, Source, lower_form, lower_verified};
 use clap::ValueEnum;
 use cora_codegen_cuda::{ARCHITECTURES, GpuTarget, GridProgram};
 use cora_codegen_llvm::compile::{
@@ -71,6 +71,12 @@ pub struct Args {
     /// Compile the fully padded form.
     #[arg(long)]
     padded: bool,
+    /// Read tables and search in them where they are used, except in loops for which a schedule asks for hoisting.
+    #[arg(long)]
+    no_hoist_loads: bool,
+    /// Address tensors through the position arrays that sparse compilers store for each of them.
+    #[arg(long)]
+    csf: bool,
     /// What to print.
     #[arg(long, value_enum, default_value = "storage")]
     emit: Emit,
@@ -369,6 +375,8 @@ fn check_passes(args: &Args) -> Result<(), Failure> {
     }
     let given = [
         ("--padded", args.padded),
+        ("--no-hoist-loads", args.no_hoist_loads),
+        ("--csf", args.csf),
         ("--print-ir-after-all", args.print_ir_after_all),
         ("--dump-dir", args.dump_dir.is_some()),
         ("--verify-each", args.verify_each),
@@ -411,11 +419,12 @@ fn lower(
             n += 1;
         }
     };
+    let form = Form { padded: args.padded, grid: target.is_gpu(), keep_loads: args.no_hoist_loads, csf: args.csf };
     let (lowered, verified) = if args.verify_each {
-        let (lowered, batches) = lower_verified(source, schedule, args.padded, target.is_gpu(), &mut observe)?;
+        let (lowered, batches) = lower_verified(source, schedule, form, &mut observe)?;
         (lowered, Some(batches))
     } else {
-        (lower_for(source, schedule, args.padded, target.is_gpu(), &mut observe)?, None)
+        (lower_form(source, schedule, form, &mut observe)?, None)
     };
     if let Some(batches) = verified {
         console.note(&format!("every pass keeps the results on {batches} batches"));

@@ -4,13 +4,14 @@ use super::compile::{Target, cpu_artifact, describe, for_gpu, gpu_artifact, nati
 use super::prepare::{Prepared, prepare};
 use crate::check::{Comparison, allowed_differences, compare, reconsider, tolerances};
 use crate::console::Console;
-use crate::driver::{Failure, Lowered, Source, lower_for, lower_verified};
+use crate::driver::{Failure, Form, Lowered, Source, lower_form, lower_verified};
 use crate::inputs;
-use crate::report::{KernelRow, RunReport, SetupRow, SharedRow, TableRow};
+use crate::report::{KernelRow, PreludeRow, RunReport, SetupRow, SharedRow, TableRow};
 use cora_codegen_llvm::compile::check_host;
 use cora_frontend::ConstValue;
 use cora_ir::interp::{self, Data};
 use cora_ir::{Diagnostic, Graph, TensorId};
+use cora_runtime::Limits;
 use cora_runtime::abi::ProgramDesc;
 use cora_runtime::array::{RaggedArray, Shape};
 use cora_runtime::artifact::Sample;
@@ -18,6 +19,7 @@ use cora_runtime::cuda::Device;
 use cora_runtime::exec::{Instance, Options as ExecOptions, median};
 use cora_runtime::npy;
 use cora_runtime::pool::Pool;
+use cora_runtime::prelude::Prelude;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -84,6 +86,13 @@ pub struct Args {
     /// Fill padding and unused memory with NaN before each run.
     #[arg(long)]
     pub poison: bool,
+    /// Read tables and search in them where they are used, except in loops for which a schedule asks for hoisting.
+    #[arg(long)]
+    pub no_hoist_loads: bool,
+    /// Address tensors through the position arrays that sparse compilers store for each of them, and report their
+    /// bytes and building time beside those of our own tables.
+    #[arg(long)]
+    pub csf: bool,
     /// Also run the fully padded form, in turn with the ragged one, and report the ratio.
     #[arg(long)]
     pub compare_padded: bool,
@@ -158,6 +167,8 @@ fn applicable(args: &Args) -> Result<(), Failure> {
             .into());
     }
     let wrong = [
+        ("--csf", args.csf && args.target != "cpu", "it builds tables and times that: give --target cpu"),
+        ("--no-hoist-loads", args.no_hoist_loads && interpreted, "no pass runs there: give --target cpu or cuda"),
         ("--emulate", args.emulate && !gpu, "it runs the kernels of a GPU: give --target cuda"),
         ("--target-cpu", args.target_cpu != "host" && args.target != "cpu", "it names a processor: give --target cpu"),
         ("--compare-padded", args.compare_padded && args.target != "cpu", "it compares times: give --target cpu"),
@@ -240,6 +251,8 @@ fn mismatch(c: &Comparison, got: &Data, want: &interp::Output) -> String {
 struct Compiled {
     lowered: Lowered,
     desc: Arc<ProgramDesc>,
+    /// The same program with tables of our own, where this one has those of sparse compilers.
+    own: Option<Arc<ProgramDesc>>,
     /// Nothing where the reference interpreter runs the program.
     instance: Option<Instance>,
     /// Where a GPU runs it.
@@ -257,16 +270,24 @@ impl Compiled {
         if let Some(Target::Cpu(target)) = &target {
             check_host(target)?;
         }
+        let form = Form { padded, grid, keep_loads: args.no_hoist_loads, csf: args.csf };
         let start = Instant::now();
         let schedule = source.schedule(args.schedule.as_deref(), target.as_ref().map_or("cpu", Target::schedule))?;
         let lowered = if args.verify_each {
-            let (lowered, batches) = lower_verified(source, schedule, padded, grid, &mut |_| {})?;
+            let (lowered, batches) = lower_verified(source, schedule, form, &mut |_| {})?;
             console.note(&format!("every pass keeps the results on {batches} batches"));
             lowered
         } else {
-            lower_for(source, schedule, padded, grid, &mut |_| {})?
+            lower_form(source, schedule, form, &mut |_| {})?
         };
         let desc = Arc::new(describe(&lowered.storage)?);
+        let own = match args.csf {
+            true => {
+                let own = lower_form(source, schedule, Form { csf: false, ..form }, &mut |_| {})?;
+                Some(Arc::new(describe(&own.storage)?))
+            }
+            false => None,
+        };
         let threads = match args.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n,
@@ -289,7 +310,7 @@ impl Compiled {
             // SAFETY: the kernels were compiled from the module that `desc` describes.
             instance = Some(unsafe { Instance::new(desc.clone(), kernels, pool, options) }?);
         }
-        Ok(Self { lowered, desc, instance, device, padded, threads, compile_ms })
+        Ok(Self { lowered, desc, own, instance, device, padded, threads, compile_ms })
     }
 
     fn native(&self) -> bool {
@@ -360,9 +381,24 @@ impl Compiled {
             report.tables.push(TableRow { name: name.to_owned(), bytes });
         }
         report.memory = Some(instance.memory().into());
+        report.own_prelude = self.own.as_ref().map(|desc| own_prelude(desc, p)).transpose()?;
         let outputs = collect(source, &self.desc, |n| instance.output(n))?;
         Ok((report, outputs))
     }
+}
+
+/// What our own tables take for a batch: the first of two builds finds memory.
+fn own_prelude(desc: &Arc<ProgramDesc>, p: &Prepared) -> Result<PreludeRow, Failure> {
+    let prelude = Prelude::new(desc.clone())?;
+    let mut row = PreludeRow::default();
+    for _ in 0..2 {
+        let start = Instant::now();
+        let tables = prelude.build(&p.runtime, &Limits::default())?;
+        row.ms = start.elapsed().as_secs_f64() * 1e3;
+        row.tables = tables.data().len();
+        row.bytes = tables.data().iter().map(|t| t.bytes() as u64).sum();
+    }
+    Ok(row)
 }
 
 /// What the runs of one batch took, the whole and each kernel.

@@ -7,6 +7,7 @@ mod artifact;
 mod codes;
 mod commands;
 mod compile;
+mod csf;
 mod lengths;
 mod passes;
 mod refusals;

@@ -2,7 +2,7 @@
 
 use super::{Dim, Tensor};
 use crate::parse::schedule::split_loop;
-use cora_ir::schedule::{Binding, LayoutDim, LoopRef, Span, Step, StepKind, Tail};
+use cora_ir::schedule::{Binding, LayoutDim, LoopRef, PackDim, Span, Step, StepKind, Tail};
 use cora_ir::{Diagnostic, Scope};
 
 /// Collects the steps of one schedule.
@@ -227,6 +227,41 @@ impl<'a> ScheduleBuilder<'a> {
         let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), Some(self.at(at)));
         let (name, layout, access) = (name.into(), layout.to_vec(), Some(access));
         self.step(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
+    }
+
+    /// Reads of `tensor` in `stage` go through a new copy `name` in contiguous, aligned tiles, made for each iteration of
+    /// loop `at`.
+    pub fn pack(
+        &mut self,
+        stage: impl ToStage,
+        tensor: impl ToStage,
+        name: &str,
+        scope: Scope,
+        at: impl ToLoop,
+        tiles: &[PackDim],
+    ) -> &mut Self {
+        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), Some(self.at(at)));
+        let (name, tiles, access) = (name.into(), tiles.to_vec(), None);
+        self.step(StepKind::Pack { stage, tensor, name, scope, at, tiles, access })
+    }
+
+    /// [`ScheduleBuilder::pack`] of the const input `tensor`, made once and kept as long as the input is.
+    pub fn pack_setup(
+        &mut self,
+        stage: impl ToStage,
+        tensor: impl ToStage,
+        name: &str,
+        tiles: &[PackDim],
+    ) -> &mut Self {
+        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), None);
+        let (name, scope, tiles, access) = (name.into(), Scope::Global, tiles.to_vec(), None);
+        self.step(StepKind::Pack { stage, tensor, name, scope, at, tiles, access })
+    }
+
+    /// Whether what does not vary in a loop is read before it.
+    pub fn hoist_loads(&mut self, target: impl ToLoop, on: bool) -> &mut Self {
+        let target = self.at(target);
+        self.step(StepKind::HoistLoads { target, on })
     }
 
     /// A new stage `name` computes the partial results of a reduction for each iteration of one of its loops.

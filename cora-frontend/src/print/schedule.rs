@@ -1,6 +1,6 @@
 //! Schedule steps as text.
 
-use cora_ir::schedule::{LoopRef, Remap, StepKind, Tail};
+use cora_ir::schedule::{LoopRef, PackDim, Remap, StepKind, Tail};
 
 /// One step, as it is written in a `schedule` block.
 pub fn print_step(step: &StepKind) -> String {
@@ -44,6 +44,17 @@ pub fn print_step(step: &StepKind) -> String {
             let layout = if layout.is_empty() { String::new() } else { format!(" layout({})", layout.join(", ")) };
             let place = r.as_ref().map_or("setup".to_owned(), |r| format!("{} at {}", scope.name(), at(r)));
             format!("cache_read {stage}{dot}{tensor} -> {name} {place}{layout}{access}")
+        }
+        StepKind::Pack { stage, tensor, name, scope, at: r, tiles, access } => {
+            let access = access.map_or(String::new(), |n| format!(" access({n})"));
+            let dot = if tensor.contains('.') { ":" } else { "." };
+            let size = |t: &PackDim| t.size.map_or(String::new(), |n| format!(" {n}"));
+            let tiles: Vec<String> = tiles.iter().map(|t| format!("{}{}", t.dim, size(t))).collect();
+            let place = r.as_ref().map_or("setup".to_owned(), |r| format!("{} at {}", scope.name(), at(r)));
+            format!("pack {stage}{dot}{tensor} -> {name} {place} tiles({}){access}", tiles.join(", "))
+        }
+        StepKind::HoistLoads { target, on } => {
+            format!("hoist_loads {}{}", at(target), if *on { "" } else { " off" })
         }
         StepKind::SetScope { stage, scope } => format!("set_scope {stage} {}", scope.name()),
         StepKind::Rfactor { target, name } => format!("rfactor {} -> {name}", at(target)),

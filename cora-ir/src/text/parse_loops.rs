@@ -3,6 +3,7 @@
 use super::Stage;
 use super::parse::{Parse, Parser};
 use crate::diag::Diagnostic;
+use crate::ids::VarId;
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Prefetch, Stmt};
 use crate::tuple::Reduction;
 use crate::types::Combiner;
@@ -36,6 +37,15 @@ impl Parser {
         Err(self.expected(what))
     }
 
+    /// ` hoist off`: the mark of a loop, if it has one.
+    pub(super) fn hoist(&mut self, var: VarId) -> Parse<()> {
+        if self.eat_word("hoist") {
+            let on = self.switch()?;
+            self.env.vars[var].hoist = Some(on);
+        }
+        Ok(())
+    }
+
     fn for_loop(&mut self) -> Parse<For> {
         self.word("for")?;
         let (name, span) = self.binder()?;
@@ -48,6 +58,7 @@ impl Parser {
         let init = self.eat_word("init");
         let depth = self.scope_depth();
         let var = self.bind(name, span)?;
+        self.hoist(var)?;
         let mut prefetch = Vec::new();
         while self.eat_word("prefetch") {
             let (stage, tensor) = (self.tensor_ref()?, self.tensor_ref()?);

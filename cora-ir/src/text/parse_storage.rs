@@ -172,9 +172,10 @@ impl Parser {
         self.zero_to()?;
         let extent = self.expr()?;
         let kind = self.loop_kind();
-        self.punct("{")?;
         let depth = self.scope_depth();
         let var = self.bind(name, span)?;
+        self.hoist(var)?;
+        self.punct("{")?;
         let body = self.storage_body()?;
         self.leave(depth);
         Ok(Stmt::For { var, extent, kind, body })

@@ -171,6 +171,13 @@ impl<'a> Printer<'a> {
         name
     }
 
+    /// Writes the mark of a loop, if it has one: ` hoist off`.
+    pub(super) fn hoist(&mut self, v: VarId) {
+        if let Some(on) = self.exprs.env.vars[v].hoist {
+            self.text(" hoist ").text(super::steps::switch(on));
+        }
+    }
+
     /// Brings a binder's name into scope. A name that the header gave stays for good.
     pub(super) fn enter(&mut self, scope: &mut Vec<VarId>, v: VarId, name: String) {
         if self.exprs.names.get(v).is_none() {

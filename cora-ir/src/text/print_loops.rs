@@ -74,6 +74,7 @@ impl Printer<'_> {
         if l.init {
             self.text(" init");
         }
+        self.hoist(l.var);
         for p in &l.prefetch {
             self.text(" prefetch ").tensor(p.stage).text(" ").tensor(p.tensor);
             if let Some(v) = p.of {

@@ -133,6 +133,7 @@ impl Printer<'_> {
                 if *kind != LoopKind::Serial {
                     self.text(" ").text(kind.name());
                 }
+                self.hoist(*var);
                 self.open();
                 let mut inner = Vec::new();
                 self.enter(&mut inner, *var, name);

@@ -4,7 +4,7 @@ use super::names::quote;
 use super::parse::{MAX_DEPTH, Parse, Parser, display, out_of_range, too_deep};
 use crate::diag::Diagnostic;
 use crate::env::Scope;
-use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, Part, Remap, StepKind, Tail};
+use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, PackDim, Part, Remap, StepKind, Tail};
 
 const SCOPES: [(&str, Scope); 4] =
     [("global", Scope::Global), ("local", Scope::Local), ("shared", Scope::Shared), ("reg", Scope::Reg)];
@@ -12,6 +12,11 @@ const TAILS: [(&str, Tail); 3] = [("exact", Tail::Exact), ("mask", Tail::Mask), 
 
 fn loop_ref(l: &LoopRef) -> String {
     format!("@{}[{}]", quote(&l.stage), quote(&l.name))
+}
+
+/// A mark that is set or not.
+pub(super) fn switch(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
 }
 
 fn tail_name(tail: Tail) -> &'static str {
@@ -70,6 +75,18 @@ pub fn print_step(step: &StepKind) -> String {
             };
             format!("cache_read @{stage} @{tensor} -> @{name} {place}{layout}{access}")
         }
+        StepKind::Pack { stage, tensor, name, scope, at, tiles, access } => {
+            let access = access.map_or(String::new(), |n| format!(" access({n})"));
+            let (stage, tensor, name) = (quote(stage), quote(tensor), quote(name));
+            let place = match at {
+                Some(at) => format!("{} at {}", scope.name(), loop_ref(at)),
+                None => "setup".to_owned(),
+            };
+            let size = |t: &PackDim| t.size.map_or(String::new(), |n| format!(" {n}"));
+            let tiles: Vec<String> = tiles.iter().map(|t| format!("{}{}", t.dim, size(t))).collect();
+            format!("pack @{stage} @{tensor} -> @{name} {place} tiles({}){access}", tiles.join(", "))
+        }
+        StepKind::HoistLoads { target, on } => format!("hoist_loads {} {}", loop_ref(target), switch(*on)),
         StepKind::Relax { target, zero } => {
             format!("relax {}{}", loop_ref(target), if *zero { " zero" } else { "" })
         }
@@ -160,6 +177,8 @@ impl Parser {
             ("compute_inline", |p| Ok(StepKind::ComputeInline { stage: p.stage_name()? })),
             ("cache_write", Self::cache_write),
             ("cache_read", Self::cache_read),
+            ("pack", Self::pack),
+            ("hoist_loads", |p| Ok(StepKind::HoistLoads { target: p.loop_ref()?, on: p.switch()? })),
             ("rfactor", Self::rfactor),
             ("relax", |p| Ok(StepKind::Relax { target: p.loop_ref()?, zero: p.eat_word("zero") })),
             ("remap", Self::remap),
@@ -384,32 +403,61 @@ impl Parser {
         Ok(StepKind::CacheWrite { stage, name, scope, at: self.loop_ref()? })
     }
 
+    /// `on` or `off`.
+    pub(super) fn switch(&mut self) -> Parse<bool> {
+        self.choice("`on` or `off`", &[("on", true), ("off", false)])
+    }
+
+    /// Where a copy is made.
+    fn place(&mut self) -> Parse<(Scope, Option<LoopRef>)> {
+        if self.eat_word("setup") {
+            return Ok((Scope::Global, None));
+        }
+        let scope = self.choice("a scope", &SCOPES)?;
+        self.word("at")?;
+        Ok((scope, Some(self.loop_ref()?)))
+    }
+
+    /// `access(1)`, or nothing.
+    fn access(&mut self) -> Parse<Option<usize>> {
+        if !self.eat_word("access") {
+            return Ok(None);
+        }
+        self.punct("(")?;
+        let span = self.span();
+        let n = usize::try_from(self.signed()?).map_err(|_| out_of_range("the stage's reads", span))?;
+        self.punct(")")?;
+        Ok(Some(n))
+    }
+
+    fn pack(&mut self) -> Parse<StepKind> {
+        let (stage, tensor) = (self.stage_name()?, self.stage_name()?);
+        self.punct("->")?;
+        let name = self.stage_name()?;
+        let (scope, at) = self.place()?;
+        self.word("tiles")?;
+        self.punct("(")?;
+        let tiles = self.list(")", &mut |p| {
+            let span = p.span();
+            let dim = usize::try_from(p.signed()?).map_err(|_| out_of_range("the tensor's dimensions", span))?;
+            let sized = p.is_punct("-") || matches!(p.peek(), super::lex::Tok::Int(_));
+            Ok(PackDim { dim, size: if sized { Some(p.signed()?) } else { None } })
+        })?;
+        Ok(StepKind::Pack { stage, tensor, name, scope, at, tiles, access: self.access()? })
+    }
+
     fn cache_read(&mut self) -> Parse<StepKind> {
         let stage = self.stage_name()?;
         let tensor = self.stage_name()?;
         self.punct("->")?;
         let name = self.stage_name()?;
-        let (scope, at) = if self.eat_word("setup") {
-            (Scope::Global, None)
-        } else {
-            let scope = self.choice("a scope", &SCOPES)?;
-            self.word("at")?;
-            (scope, Some(self.loop_ref()?))
-        };
+        let (scope, at) = self.place()?;
         let mut layout = Vec::new();
         if self.eat_word("layout") {
             self.punct("(")?;
             layout = self.list(")", &mut |p| p.layout_dim())?;
         }
-        let mut access = None;
-        if self.eat_word("access") {
-            self.punct("(")?;
-            let span = self.span();
-            let n = usize::try_from(self.signed()?).map_err(|_| out_of_range("the stage's reads", span))?;
-            self.punct(")")?;
-            access = Some(n);
-        }
-        Ok(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
+        Ok(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access: self.access()? })
     }
 
     /// `2`, `2/32` or `2%32`.

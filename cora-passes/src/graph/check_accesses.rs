@@ -16,6 +16,8 @@ use super::{check_calls, index_range};
 use crate::lower::Simplifier;
 use crate::schedule::compute_inline::zero_of;
 use crate::schedule::defined::in_domain;
+use crate::simplify::Facts;
+use crate::simplify::example::{breaking, could_not_prove};
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Graph, ScalarType, TensorId, UfDef, UfId, UnOp, VarId};
 use rustc_hash::FxHashMap;
 
@@ -56,6 +58,13 @@ pub fn check_accesses(graph: &mut Graph, simplifier: &mut dyn Simplifier) -> Res
         }));
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// What does not follow, and from what.
+#[derive(Clone)]
+struct Unproved {
+    goal: ExprId,
+    facts: Facts,
 }
 
 struct Check<'a> {
@@ -141,7 +150,7 @@ impl Check<'_> {
                 self.env.pool.load_guarded((tensor, part), ty, index.iter().copied(), Some((cond, other)))
             }
             Some(goal) => {
-                self.report(load, tensor, index, goal);
+                self.report(load, tensor, index, &goal);
                 self.env.pool.load_guarded((tensor, part), ty, index.iter().copied(), guard)
             }
         }
@@ -151,7 +160,7 @@ impl Check<'_> {
     /// condition are evaluated, so arguments that need it are kept inside by force.
     fn call(&mut self, call: ExprId, f: UfId, args: Vec<ExprId>, path: &[ExprId]) -> ExprId {
         let Some(goal) = self.outside(f, &args, &[]) else { return self.env.pool.call(f, args) };
-        let wrong = if path.is_empty() { Some(goal) } else { self.outside(f, &args, path) };
+        let wrong = if path.is_empty() { Some(goal.clone()) } else { self.outside(f, &args, path) };
         let forced = wrong.is_none().then(|| self.limited(f, &args));
         if let Some(forced) = forced
             && self.outside(f, &forced, &[]).is_none()
@@ -159,7 +168,8 @@ impl Check<'_> {
             return self.env.pool.call(f, forced);
         }
         let place = format!("`{}`", self.stage);
-        let d = check_calls::refusal(self.env, &place, call, f, wrong.unwrap_or(goal));
+        let Unproved { goal, facts } = wrong.unwrap_or(goal);
+        let d = check_calls::refusal(self.env, &place, call, f, (goal, &facts));
         self.errors.push((call, d));
         call
     }
@@ -179,17 +189,17 @@ impl Check<'_> {
     }
 
     /// The first condition of the domain of `f` that does not follow from the assumptions.
-    fn outside(&mut self, f: UfId, args: &[ExprId], assumptions: &[ExprId]) -> Option<ExprId> {
+    fn outside(&mut self, f: UfId, args: &[ExprId], assumptions: &[ExprId]) -> Option<Unproved> {
         let held: Vec<ExprId> = assumptions.iter().flat_map(|&a| self.conjuncts(a)).collect();
         let args: Vec<ExprId> = args.iter().map(|&a| self.without_gathers(a, &held)).collect();
         let facts: Vec<ExprId> = assumptions.iter().map(|&a| self.condition(a, &held)).collect();
         let goals: Vec<ExprId> = (0..args.len()).flat_map(|n| in_domain(self.env, f, &args, n)).collect();
-        goals.into_iter().find(|&g| !self.prove(&facts, g))
+        goals.into_iter().find_map(|g| self.unproved(&facts, g))
     }
 
     /// The first of `0 <= index` and `index < extent`, for each dimension, that does not follow from
     /// the assumptions.
-    fn failing(&mut self, tensor: TensorId, index: &[ExprId], assumptions: &[ExprId]) -> Option<ExprId> {
+    fn failing(&mut self, tensor: TensorId, index: &[ExprId], assumptions: &[ExprId]) -> Option<Unproved> {
         let held: Vec<ExprId> = assumptions.iter().flat_map(|&a| self.conjuncts(a)).collect();
         let index: Vec<ExprId> = index.iter().map(|&i| self.without_gathers(i, &held)).collect();
         let facts: Vec<ExprId> = assumptions.iter().map(|&a| self.condition(a, &held)).collect();
@@ -197,22 +207,32 @@ impl Check<'_> {
         for (d, &i) in index.iter().enumerate() {
             let extent = self.env.extent_at(tensor, d, &index);
             for goal in [self.env.pool.le(zero, i), self.env.pool.lt(i, extent)] {
-                if !self.prove(&facts, goal) {
-                    return Some(goal);
+                if let Some(unproved) = self.unproved(&facts, goal) {
+                    return Some(unproved);
                 }
             }
         }
         None
     }
 
-    /// Whether `goal` follows from the operator's loops and `facts`. That a gathered index is in its declared range says
-    /// too that there is such an index, which is known only where one is read: where `goal` or a fact is about it.
+    /// Whether `goal` follows from the operator's loops and `facts`.
     fn prove(&mut self, facts: &[ExprId], goal: ExprId) -> bool {
+        self.unproved(facts, goal).is_none()
+    }
+
+    /// `goal`, unless it follows from the operator's loops and `facts`. That a gathered index is in its declared range says
+    /// too that there is such an index, which is known only where one is read: where `goal` or a fact is about it.
+    fn unproved(&mut self, facts: &[ExprId], goal: ExprId) -> Option<Unproved> {
         let pool = &self.env.pool;
         let read = |v: VarId| facts.iter().chain([&goal]).any(|&e| pool.uses_var(e, v));
         let ranges = self.ranges.iter().rev().filter(|(v, _)| read(*v));
         let loops: Vec<(VarId, ExprId)> = ranges.chain(&self.loops).copied().collect();
-        self.simplifier.prove(self.env, &loops, facts, goal)
+        if self.simplifier.prove(self.env, &loops, facts, goal) {
+            return None;
+        }
+        let mut known = Facts::in_loops(loops);
+        known.assumptions.extend_from_slice(facts);
+        Some(Unproved { goal, facts: known })
     }
 
     fn conjuncts(&self, e: ExprId) -> Vec<ExprId> {
@@ -301,12 +321,18 @@ impl Check<'_> {
         if let Some(&value) = self.gathered.get(&cast) {
             return Some(value);
         }
-        let var = self.env.new_var("gathered");
-        let v = self.env.pool.var(var);
         let range = self.env.tensors[tensor].range.or_else(|| {
             let of_type = (ty != ScalarType::I64).then(|| (ty.int_min(), ty.int_max() + 1))?;
             Some((self.env.pool.int(of_type.0), self.env.pool.int(of_type.1)))
         });
+        // Its name stands in examples.
+        let name = match range.map(|(lo, _)| self.env.pool.as_int(lo)) {
+            None | Some(Some(0)) => format!("{}[..]", self.env.tensors[tensor].name),
+            Some(Some(lo)) => format!("{}[..] - ({lo})", self.env.tensors[tensor].name),
+            Some(None) => "gathered".to_owned(),
+        };
+        let var = self.env.new_var(name);
+        let v = self.env.pool.var(var);
         let value = match range {
             Some((lo, hi)) => {
                 let size = self.env.pool.sub(hi, lo);
@@ -319,7 +345,9 @@ impl Check<'_> {
         Some(value)
     }
 
-    fn report(&mut self, load: ExprId, tensor: TensorId, index: &[ExprId], goal: ExprId) {
+    fn report(&mut self, load: ExprId, tensor: TensorId, index: &[ExprId], unproved: &Unproved) {
+        let goal = unproved.goal;
+        let example = breaking(self.env, &unproved.facts, goal);
         // Gathered indices under their own names.
         let mut back: FxHashMap<VarId, ExprId> = FxHashMap::default();
         for (&cast, &value) in &self.gathered {
@@ -344,7 +372,7 @@ impl Check<'_> {
                 "E0243",
                 format!("in `{}`: the access {name}[{}] is not proved to be in bounds", self.stage, shown.join(", ")),
             )
-            .note(format!("could not prove: {fact}"))
+            .note(could_not_prove(&fact, example))
             .hint(format!("give it a value outside the bounds, as in `{name}[..] else 0`, or declare tighter ranges")),
         ));
     }

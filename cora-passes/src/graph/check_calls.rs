@@ -7,6 +7,8 @@
 
 use crate::lower::Simplifier;
 use crate::schedule::defined::in_domain;
+use crate::simplify::Facts;
+use crate::simplify::example::{breaking, could_not_prove};
 use cora_ir::schedule::Span;
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Graph, UfDef, UfId, VarId};
 
@@ -67,7 +69,9 @@ fn check_loops(
             for a in 0..args.len() {
                 for goal in in_domain(env, f, &args, a) {
                     if !simplifier.prove(env, &outer, &[], goal) {
-                        return Some(refusal(env, &format!("the extent of dimension `{name}`"), call, f, goal));
+                        let facts = Facts::in_loops(outer);
+                        let place = format!("the extent of dimension `{name}`");
+                        return Some(refusal(env, &place, call, f, (goal, &facts)));
                     }
                 }
             }
@@ -89,13 +93,20 @@ fn calls(env: &Env, e: ExprId) -> Vec<(ExprId, UfId, Vec<ExprId>)> {
     out
 }
 
-/// Why `call` of `f` in `place` is refused: `goal` is not proved.
-pub(super) fn refusal(env: &mut Env, place: &str, call: ExprId, f: UfId, goal: ExprId) -> Diagnostic {
+/// Why `call` of `f` in `place` is refused: `goal` does not follow from the facts.
+pub(super) fn refusal(
+    env: &mut Env,
+    place: &str,
+    call: ExprId,
+    f: UfId,
+    (goal, facts): (ExprId, &Facts),
+) -> Diagnostic {
+    let example = breaking(env, facts, goal);
     let goal = cora_ir::affine::normalize(&mut env.pool, goal);
     let names = cora_ir::text::Names::of(env, &[call, goal]);
     let (shown, fact) = (cora_ir::text::print_expr(env, call, &names), cora_ir::text::print_expr(env, goal, &names));
     let name = &env.ufs[f].name;
     Diagnostic::new("E0244", format!("in {place}: {shown} is not proved to be a call inside the domain of `{name}`"))
-        .note(format!("could not prove: {fact}"))
+        .note(could_not_prove(&fact, example))
         .hint(format!("`{name}` has values at positions of its dimensions only; limit the argument with `min` and `max`, or declare tighter ranges"))
 }

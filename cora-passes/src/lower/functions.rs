@@ -21,9 +21,10 @@ use cora_ir::storage::{Stmt, StorageModule, Table};
 use cora_ir::{Env, Expr, ExprId, Literal, Role, ScalarType, Scope, Tensor, TensorDim, TensorId, UfDef, UfId, VarId};
 use rustc_hash::FxHashMap;
 
-/// Replaces every call in `m` by a table read, and makes the tables.
-pub fn lower_functions(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
-    let shifted = shifted::find(m, simplifier);
+/// Replaces every call in `m` by a table read, and makes the tables; `share`: where a sum is a stretch of another one, it
+/// has no table of its own.
+pub fn lower_functions(m: &mut StorageModule, simplifier: &mut dyn Simplifier, share: bool) {
+    let shifted = if share { shifted::find(m, simplifier) } else { FxHashMap::default() };
     let mut cx = Functions {
         env: std::mem::take(&mut m.env),
         shifted,

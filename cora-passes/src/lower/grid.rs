@@ -114,7 +114,8 @@ pub(super) fn unbounded_blocks(env: &Env, l: &For) -> Diagnostic {
 }
 
 /// Puts every store of a kernel inside loops over all axes of its block. Where one is missing, the
-/// first thread along it stores to what threads share, and all threads store to what is private.
+/// first thread along it stores to what threads share, and all threads store to what is private: a
+/// loop or condition that does both is run by all threads, and its statements one by one by those.
 pub(super) fn distribute(env: &mut Env, body: &mut [Stmt], threads: [i64; 3]) {
     let missing: Vec<(Axis, i64)> = [Axis::ThreadZ, Axis::ThreadY, Axis::ThreadX]
         .into_iter()
@@ -135,7 +136,7 @@ fn has_threads(s: &Stmt) -> bool {
 
 fn within(env: &mut Env, body: &mut [Stmt], missing: &[(Axis, i64)]) {
     for s in body.iter_mut() {
-        if !has_threads(s) {
+        if !has_threads(s) && !is_mixed(env, s) {
             // All lanes take part in an exchange between them.
             let missing: Vec<(Axis, i64)> = match s {
                 Stmt::Shuffle { .. } => missing.iter().copied().filter(|a| a.0 != Axis::ThreadX).collect(),
@@ -172,11 +173,22 @@ fn within(env: &mut Env, body: &mut [Stmt], missing: &[(Axis, i64)]) {
     }
 }
 
+fn is_shared(env: &Env, tensor: TensorId) -> bool {
+    matches!(env.tensors[tensor].scope, Scope::Global | Scope::Shared)
+}
+
 fn stores_shared(env: &Env, s: &Stmt) -> bool {
     let mut found = false;
-    s.walk(&mut |s| {
-        found |= matches!(s, Stmt::Store { tensor, .. }
-            if matches!(env.tensors[*tensor].scope, Scope::Global | Scope::Shared));
-    });
+    s.walk(&mut |s| found |= matches!(s, Stmt::Store { tensor, .. } if is_shared(env, *tensor)));
     found
+}
+
+/// Whether `s` stores both to what threads share and to what is private to each.
+fn is_mixed(env: &Env, s: &Stmt) -> bool {
+    let mut private = false;
+    s.walk(&mut |s| {
+        private |= matches!(s, Stmt::Store { tensor, .. } | Stmt::Shuffle { to: tensor, .. }
+            if !is_shared(env, *tensor));
+    });
+    private && stores_shared(env, s)
 }

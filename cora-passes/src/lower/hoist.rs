@@ -8,7 +8,10 @@
 //! The bounds of masks, guards and branches that loops do not change move out of them likewise, so that what is left
 //! inside is a mask that is known before the loop.
 //!
-//! Requires: functions lowered to tables. Ensures: an index expression that reads a table is a
+//! What a loop is marked with (`hoist on`, `hoist off`: the step `hoist_loads`) decides for that loop; `hoist-loads{off}`
+//! for those without a mark. Out of a loop that keeps its loads nothing moves: they are read in each iteration.
+//!
+//! Requires: functions lowered to tables. Ensures: where loops allow it, an index expression that reads a table is a
 //! `let` in the body of the loop that binds its innermost variable. Tables never change while
 //! kernels run, and `lower_functions` made every read valid wherever its variables are bound, whatever
 //! conditions hold there, so any read of a table may move. It leaves a branch only together with a loop: else it
@@ -19,12 +22,12 @@ use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::{Env, Expr, ExprId, ScalarType, TensorId, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Hoists in every kernel.
-pub fn hoist_loads(m: &mut StorageModule) {
+/// Hoists in every kernel; `on`: also out of loops without a mark.
+pub fn hoist_loads(m: &mut StorageModule, on: bool) {
     let tables: FxHashSet<TensorId> = m.tables.iter().map(|t| t.tensor).collect();
     let env = &mut m.env;
     for k in &mut m.kernels {
-        let mut cx = Hoist { env, tables: &tables, bound: Vec::new(), grid: k.is_grid() };
+        let mut cx = Hoist { env, tables: &tables, bound: Vec::new(), grid: k.is_grid(), on };
         let body = std::mem::take(&mut k.body);
         k.body = cx.body(body);
     }
@@ -35,6 +38,8 @@ struct Hoist<'a> {
     tables: &'a FxHashSet<TensorId>,
     bound: Vec<VarId>,
     grid: bool,
+    /// Whether loads leave loops without a mark.
+    on: bool,
 }
 
 /// Expressions to be hoisted to one place.
@@ -107,9 +112,11 @@ impl Hoist<'_> {
     /// the searches in it: others may share them. `leaving`: whether there is a loop in between.
     fn collect(&self, s: &Stmt, leaving: bool, out: &mut Found) {
         match s {
-            Stmt::For { extent, body, .. } => {
+            Stmt::For { var, extent, body, .. } => {
                 self.reads(*extent, out);
-                body.iter().for_each(|s| self.collect(s, true, out));
+                if self.env.vars[*var].hoist.unwrap_or(self.on) {
+                    body.iter().for_each(|s| self.collect(s, true, out));
+                }
             }
             Stmt::If { cond, then, other } => {
                 self.condition(*cond, leaving, out);

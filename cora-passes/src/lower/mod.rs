@@ -1,6 +1,7 @@
 //! Lowering between stages.
 
 pub mod carry_lanes;
+mod csf;
 pub mod cut_tails;
 pub mod declared;
 pub mod double_buffer;

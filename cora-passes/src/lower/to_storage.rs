@@ -14,6 +14,7 @@
 //! make calls disappear.
 
 use super::Simplifier;
+use super::csf::Positions;
 use super::grid;
 use super::layout::{Layout, sizes};
 use super::offload;
@@ -34,6 +35,18 @@ use rustc_hash::FxHashMap;
 /// `E0490` a local buffer whose size no rule bounds; `E0491` a register buffer of variable size; `E0455` to `E0458`
 /// offloaded tiles that are no products of matrices.
 pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Result<StorageModule, Diagnostic> {
+    lower(m, simplifier, false)
+}
+
+/// The same with each global tensor addressed through position arrays of its own (see `csf`).
+///
+/// # Errors
+/// As [`lower_to_storage`].
+pub fn lower_to_csf(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Result<StorageModule, Diagnostic> {
+    lower(m, simplifier, true)
+}
+
+fn lower(m: &LoopModule, simplifier: &mut dyn Simplifier, csf: bool) -> Result<StorageModule, Diagnostic> {
     let mut env = m.env.clone();
     let components = split_tuples(&mut env);
     let mut cx = Lowering {
@@ -41,6 +54,8 @@ pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Resu
         components,
         simplifier,
         offsets: FxHashMap::default(),
+        csf,
+        arrays: FxHashMap::default(),
         boxes: FxHashMap::default(),
         loops: Vec::new(),
         threads: Vec::new(),
@@ -157,6 +172,9 @@ pub(super) struct Lowering<'a> {
     pub(super) components: Components,
     pub(super) simplifier: &'a mut dyn Simplifier,
     offsets: FxHashMap<TensorId, ExprId>,
+    /// Whether global tensors are addressed through position arrays.
+    csf: bool,
+    arrays: FxHashMap<TensorId, Positions>,
     boxes: FxHashMap<TensorId, DenseBox>,
     /// The loops around, with their extents.
     pub(super) loops: Vec<(VarId, ExprId)>,
@@ -387,7 +405,10 @@ impl Lowering<'_> {
         let name = format!("{}.row", t.name);
         let extents = self.storage_sizes(tensor);
         let extents = self.stored(tensor, extents).extents;
-        let elems = Layout { extents: &extents, name: &name }.volume(&mut self.env, 0);
+        let elems = match self.csf {
+            true => self.positions(tensor).elems,
+            false => Layout { extents: &extents, name: &name }.volume(&mut self.env, 0),
+        };
         let offset = (t.role != Role::Temp).then(|| self.global_offset(tensor));
         Buffer { tensor, elems, offset }
     }
@@ -404,10 +425,26 @@ impl Lowering<'_> {
         let name = format!("{}.row", self.env.tensors[tensor].name);
         let extents = self.storage_sizes(tensor);
         let stored = self.stored(tensor, extents);
-        let o = Layout { extents: &stored.extents, name: &name }.offset(&mut self.env);
+        let o = match self.csf {
+            true => self.positions(tensor).offset,
+            false => Layout { extents: &stored.extents, name: &name }.offset(&mut self.env),
+        };
         let o = self.env.pool.instantiate(o, &stored.index);
         self.offsets.insert(tensor, o);
         o
+    }
+
+    /// The position arrays of a global tensor, made when it is first asked for.
+    fn positions(&mut self, tensor: TensorId) -> Positions {
+        if let Some(p) = self.arrays.get(&tensor) {
+            return *p;
+        }
+        let extents = self.storage_sizes(tensor);
+        let extents = self.stored(tensor, extents).extents;
+        let name = self.env.tensors[tensor].name.clone();
+        let made = Positions::new(&mut self.env, &name, &extents);
+        self.arrays.insert(tensor, made);
+        made
     }
 
     /// The stored dimensions of a tensor whose own have `sizes` positions.

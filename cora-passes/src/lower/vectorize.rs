@@ -217,8 +217,7 @@ pub(super) fn substitute(env: &mut Env, s: &Stmt, map: &FxHashMap<VarId, ExprId>
 }
 
 fn renamed(env: &mut Env, var: VarId, map: &FxHashMap<VarId, ExprId>) -> (VarId, FxHashMap<VarId, ExprId>) {
-    let name = env.vars[var].name.clone();
-    let fresh = env.new_var(name);
+    let fresh = env.copy_var(var);
     let mut map = map.clone();
     let e = env.pool.var(fresh);
     map.insert(var, e);

@@ -6,7 +6,7 @@
 use super::independent::conflict;
 use super::relax_reduced::blocks_below;
 use super::split::split;
-use super::tree::{Path, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
+use super::tree::{Path, check_no_hoisting, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
 use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Tail};
 use cora_ir::{Diagnostic, Reduction};
@@ -33,6 +33,7 @@ fn serial_loop<'a>(m: &'a LoopModule, path: &[usize], r: &LoopRef) -> Result<&'a
 pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
     let l = serial_loop(m, &path, target)?;
+    check_no_hoisting(&m.env, l, target)?;
     if l.body.iter().any(|s| matches!(s, Stmt::For(_))) {
         return Err(Diagnostic::new(
             "E0440",
@@ -95,6 +96,7 @@ pub fn unroll(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
 /// around and inside.
 pub(super) fn check_copies(m: &LoopModule, path: &Path, target: &LoopRef) -> Result<(), Diagnostic> {
     let l = serial_loop(m, path, target)?;
+    check_no_hoisting(&m.env, l, target)?;
     match m.env.pool.constant_bound(l.extent) {
         Some(b) if b <= MAX_COPIES => check_product(m, path, target, b),
         _ => Err(Diagnostic::new(

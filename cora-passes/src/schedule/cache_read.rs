@@ -19,7 +19,7 @@ use super::compute_at::compute_at;
 use super::compute_inline::zero_of;
 use super::pad::calls_with_arg;
 use super::padded_reads::{Redirected, computed_ends, guard_padded_reads};
-use super::tree::{find_loop, find_stage, loop_at_mut, reads_below, writes_below};
+use super::tree::{find_loop, find_stage, loop_at, loop_at_mut, reads_below, writes_below};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LayoutDim, LoopRef, Part};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, ScalarType, Scope, Tensor, TensorDim, TensorId, VarId};
@@ -103,7 +103,7 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
 }
 
 fn check_loop(m: &LoopModule, source: TensorId, path: &[usize], tensor: &str, at: &LoopRef) -> Result<(), Diagnostic> {
-    let inside = super::tree::loop_at(&m.body, path);
+    let inside = loop_at(&m.body, path);
     if m.env.tensors[source].role == Role::Temp && writes_below(&inside.body).contains(&source) {
         return Err(Diagnostic::new(
             "E0466",
@@ -129,6 +129,17 @@ fn check_setup(m: &LoopModule, source: TensorId) -> Result<(), Diagnostic> {
         Some(d) => refuse(format!("the size of its dimension `{}` comes with each batch", d.name)),
         None => Ok(()),
     }
+}
+
+/// In which dimensions of `source` all its reads in `stage`, in the loop or anywhere, are at one constant position.
+pub(super) fn constant_reads(
+    m: &LoopModule,
+    read: (TensorId, TensorId),
+    path: Option<&[usize]>,
+    access: Option<usize>,
+) -> Vec<bool> {
+    let body = path.map_or(&m.body, |path| &loop_at(&m.body, path).body);
+    constant_positions(&m.env, body, read, access).iter().map(Option::is_some).collect()
 }
 
 /// In each dimension the constant position of all reads of `source` in `stage` below `body`, if there is one.

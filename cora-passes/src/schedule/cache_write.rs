@@ -22,7 +22,7 @@ use super::tree::{
     Path, enclosing, find_loop, find_stage, in_own_loops, is_reduction_var, loop_at_mut, own_iters, place_init,
     remove_init, stmt_at,
 };
-use crate::simplify::{Facts, Prover};
+use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, ExprId, Role, Scope, Tensor, TensorDim, TensorId, VarId};
@@ -53,18 +53,22 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
         enclosing(&m.body, &block_path).into_iter().map(|l| For { body: Vec::new(), ..l.clone() }).collect();
     let partial = all[..path.len()].iter().find(|l| is_reduction_var(&m.env.pool, &block, l.var)).map(|l| l.var);
     if let Some(v) = partial
-        && !always_a_part(m, &block, &all, path.len())
+        && let Some(missing) = without_a_part(m, &block, &all, path.len())
     {
         m.body = saved;
         let reduced = &m.env.vars[v].name;
-        return Err(Diagnostic::new(
+        let d = Diagnostic::new(
             "E0465",
             format!(
                 "`{stage}` is reduced over `{reduced}` around `{}.{}`, and perhaps an iteration has no part in the result",
                 at.stage, at.name
             ),
-        )
-        .hint("split the reduced loop by a constant without a mask, or name a loop outside it"));
+        );
+        let d = match missing {
+            Missing::Empty(facts, runs) => with_example(d, &m.env, &facts, runs),
+            Missing::Masked => d,
+        };
+        return Err(d.hint("split the reduced loop by a constant without a mask, or name a loop outside it"));
     }
     let inner: Vec<For> = all[path.len()..].to_vec();
     if inner.iter().any(|l| l.stage != old) {
@@ -134,19 +138,30 @@ fn part_numbers(m: &mut LoopModule, block: &Block, outside: &[For]) -> Option<Ve
     Some(iters)
 }
 
-/// Whether each iteration of the loops outside has a partial result: the reduced loops inside run, and no mask is about
-/// the reduced ones outside.
-fn always_a_part(m: &mut LoopModule, block: &Block, all: &[For], outside: usize) -> bool {
+/// Why an iteration may have no partial result.
+enum Missing {
+    /// A mask is about the reduced loops.
+    Masked,
+    /// A reduced loop inside may not run: the facts, from which it does not follow that it does.
+    Empty(Facts, ExprId),
+}
+
+/// Why an iteration of the loops outside may have no partial result. It has one if the reduced loops inside run, and no
+/// mask is about the reduced ones outside.
+fn without_a_part(m: &mut LoopModule, block: &Block, all: &[For], outside: usize) -> Option<Missing> {
     let reduced = |m: &LoopModule, l: &For| is_reduction_var(&m.env.pool, block, l.var);
     let masked = block.predicate.iter().any(|&p| all.iter().any(|l| reduced(m, l) && m.env.pool.uses_var(p, l.var)));
+    if masked {
+        return Some(Missing::Masked);
+    }
     let mut prover = Prover::new();
-    !masked
-        && (outside..all.len()).all(|n| {
-            let facts = Facts::in_loops(all[..n].iter().map(|l| (l.var, l.extent)));
-            let zero = m.env.pool.int(0);
-            let runs = m.env.pool.lt(zero, all[n].extent);
-            !reduced(m, &all[n]) || prover.prove(&mut m.env, &facts, runs).is_proved()
-        })
+    (outside..all.len()).find_map(|n| {
+        let facts = Facts::in_loops(all[..n].iter().map(|l| (l.var, l.extent)));
+        let zero = m.env.pool.int(0);
+        let runs = m.env.pool.lt(zero, all[n].extent);
+        let known = !reduced(m, &all[n]) || prover.prove(&mut m.env, &facts, runs).is_proved();
+        (!known).then_some(Missing::Empty(facts, runs))
+    })
 }
 
 fn find_main(body: &[Stmt], stage: TensorId, under: &Path) -> Option<(Path, Block)> {

@@ -14,15 +14,18 @@ pub(super) fn is_defined(env: &mut Env, prover: &mut Prover, facts: &Facts, e: E
     goals.into_iter().all(|g| prover.prove(env, facts, g).is_proved())
 }
 
-/// The first argument of `f` that is not proved to be in the function's domain.
+/// The first argument of `f` that is not proved to be in the function's domain, and what is not.
 pub(super) fn first_outside(
     env: &mut Env,
     prover: &mut Prover,
     facts: &Facts,
     f: UfId,
     args: &[ExprId],
-) -> Option<usize> {
-    (0..args.len()).find(|&n| in_domain(env, f, args, n).into_iter().any(|g| !prover.prove(env, facts, g).is_proved()))
+) -> Option<(usize, ExprId)> {
+    (0..args.len()).find_map(|n| {
+        let goals = in_domain(env, f, args, n);
+        goals.into_iter().find(|&g| !prover.prove(env, facts, g).is_proved()).map(|g| (n, g))
+    })
 }
 
 /// That argument `n` of `f` is in the function's domain.

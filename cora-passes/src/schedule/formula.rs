@@ -3,7 +3,7 @@
 use super::defined::first_outside;
 use super::tree::{Path, enclosing, is_condition, loop_at, runs};
 use crate::lower::declared::{Indices, bounds};
-use crate::simplify::{Facts, Prover};
+use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::Formula;
 use cora_ir::{Diagnostic, ExprId, UfDef, UfId, VarId};
@@ -142,9 +142,11 @@ fn check_defined(
         }
     }
     let mut prover = Prover::new();
-    let Some(outside) = first_outside(&mut m.env, &mut prover, &facts, f, values) else { return Ok(()) };
+    let Some((outside, inside)) = first_outside(&mut m.env, &mut prover, &facts, f, values) else { return Ok(()) };
     let arg = &args[outside];
-    Err(Diagnostic::new("E0484", format!("`{n}` may have no value there: `{arg}` is not proved to be an index of it"))
+    let d =
+        Diagnostic::new("E0484", format!("`{n}` may have no value there: `{arg}` is not proved to be an index of it"));
+    Err(with_example(d, &m.env, &facts, inside)
         .note("loops that were padded, fused or split count further than the function's own index does")
         .hint("call it at the index of a loop over that dimension, before the loop is changed"))
 }

@@ -12,8 +12,8 @@
 
 use super::MAX_PADDING;
 use super::tree::{
-    Path, add_predicate, check_fresh_loop, check_no_prefetch, clamp_surplus, enclosing, find_loop, is_condition,
-    loop_at, loop_at_mut, place_init, remove_inits, runs, substitute,
+    Path, add_predicate, check_fresh_loop, check_no_marks, clamp_surplus, enclosing, find_loop, is_condition, loop_at,
+    loop_at_mut, place_init, remove_inits, runs, substitute,
 };
 use crate::lower::layout::{Layout, sizes};
 use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
@@ -78,7 +78,7 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
             }
         }
         let l = loop_at(&m.body, &here);
-        check_no_prefetch(l, r)?;
+        check_no_marks(&m.env, l, r)?;
         if l.kind != LoopKind::Serial {
             return Err(Diagnostic::new(
                 "E0411",

@@ -14,7 +14,7 @@
 //! Ensures: the same iterations in the same order.
 
 use super::tree::{
-    Path, body_at_mut, check_fresh_loop, check_no_prefetch, find_loop, loop_at, place_init, reads_below, remove_init,
+    Path, body_at_mut, check_fresh_loop, check_no_marks, find_loop, loop_at, place_init, reads_below, remove_init,
     stages_of, substitute, writes_below,
 };
 use crate::lower::sign::as_size;
@@ -53,7 +53,7 @@ fn fuse(m: &mut LoopModule, refs: &[LoopRef], name: &str) -> Result<(), Diagnost
     let mut inside = Vec::new();
     for r in refs {
         let l = loop_at(&m.body, &find_loop(m, r)?);
-        check_no_prefetch(l, r)?;
+        check_no_marks(&m.env, l, r)?;
         if l.kind != LoopKind::Serial {
             return Err(Diagnostic::new("E0411", format!("loop `{}` is already {}", show(r), l.kind.name()))
                 .hint("fuse loops before they are made parallel, vector or unrolled"));

@@ -12,10 +12,12 @@ mod formula;
 pub mod fuse;
 pub mod fuse_dims;
 pub mod hfuse;
+pub mod hoist_loads;
 mod independent;
 mod layout_dims;
 pub mod offload;
 pub mod op_split;
+pub mod pack;
 pub mod pad;
 mod padded_reads;
 mod parts;
@@ -54,10 +56,15 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
     let copies = parts::for_each_part(m, &step.kind).map_err(|d| d.at(step.span))?;
     let kinds = copies.unwrap_or_else(|| vec![step.kind.clone()]);
     let saved = (m.body.clone(), m.env.tensors.clone());
+    // A step about all parts may have marked some of them before it is refused.
+    let marked = matches!(step.kind, StepKind::HoistLoads { .. }).then(|| m.env.vars.clone());
     for kind in &kinds {
         let done = apply_kind(m, kind).and_then(|()| check_sizes(m)).and_then(|()| prefetch::check(m));
         if let Err(d) = done.and_then(|()| independent::check_spread(m)) {
             (m.body, m.env.tensors) = saved;
+            if let Some(vars) = marked {
+                m.env.vars = vars;
+            }
             return Err(d.at(step.span));
         }
     }
@@ -111,6 +118,10 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
             m,
             &cache_read::CacheRead { stage, tensor, name, scope: *scope, at: at.as_ref(), layout, access: *access },
         ),
+        StepKind::Pack { stage, tensor, name, scope, at, tiles, access } => {
+            pack::pack(m, &pack::Pack { stage, tensor, name, scope: *scope, at: at.as_ref(), tiles, access: *access })
+        }
+        StepKind::HoistLoads { target, on } => hoist_loads::hoist_loads(m, target, *on),
         StepKind::SetScope { stage, scope } => set_scope(m, stage, *scope),
         StepKind::Rfactor { target, name } => rfactor::rfactor(m, target, name),
         StepKind::Relax { target, zero } => relax::relax(m, target, *zero),

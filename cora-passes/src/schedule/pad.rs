@@ -8,6 +8,7 @@ use super::MAX_PADDING;
 use super::compute_inline::zero_of;
 use super::split::divisible;
 use super::tree::{add_predicate, clamp_surplus, find_loop, find_stage, loop_at, loop_at_mut, place_init, written_by};
+use crate::simplify::{Facts, with_example};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
@@ -155,16 +156,18 @@ fn pad_block(env: &mut Env, b: &mut Block, n: usize, multiple: i64) -> Result<()
         let dim = env.tensors[b.tensor].dims[d].clone();
         let enough = ix == index_var && divisible(&mut env.pool, dim.storage, multiple);
         if !enough {
+            let (facts, fits) = surplus_fits(env, b, (n, d), multiple);
             let name = &env.tensors[b.tensor].name;
-            return Err(Diagnostic::new(
+            let refusal = Diagnostic::new(
                 "E0473",
                 format!("padding loop `{}` to a multiple of {multiple} would write outside `{name}`", dim.name),
-            )
-            .note(format!("the storage of dimension `{}` is not proved to be a multiple of {multiple}", dim.name))
-            .hint(format!(
-                "`pad_dim {name}.{} {multiple}` first (storage padding must be at least loop padding)",
-                dim.name
-            )));
+            );
+            return Err(with_example(refusal, env, &facts, fits)
+                .note(format!("the storage of dimension `{}` is not proved to be a multiple of {multiple}", dim.name))
+                .hint(format!(
+                    "`pad_dim {name}.{} {multiple}` first (storage padding must be at least loop padding)",
+                    dim.name
+                )));
         }
     }
     let valid = env.pool.lt(index_var, extent);
@@ -178,6 +181,14 @@ fn pad_block(env: &mut Env, b: &mut Block, n: usize, multiple: i64) -> Result<()
     b.value = guard_uses(env, b.value, (&moved, extent), multiple, valid);
     b.iters[n].extent = env.pool.round_up(extent, multiple);
     Ok(())
+}
+
+/// That the padded extent of iterator `n` is at most the storage of dimension `d`, wherever the iterators are.
+fn surplus_fits(env: &mut Env, b: &Block, (n, d): (usize, usize), multiple: i64) -> (Facts, ExprId) {
+    let padded = env.pool.round_up(b.iters[n].extent, multiple);
+    let storage = env.pool.instantiate(env.tensors[b.tensor].dims[d].storage, &b.index);
+    let fits = env.pool.le(padded, storage);
+    (Facts::in_loops(b.iters.iter().map(|i| (i.var, i.extent))), fits)
 }
 
 /// Guards every load whose index mentions one of `moved`, the padded variable first and those whose range depends on it:

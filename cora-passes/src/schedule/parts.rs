@@ -10,25 +10,27 @@
 use super::tree::{reads_below, stages_of, writes_below};
 use cora_ir::loops::{For, Iter, LoopModule, Prefetch, Stmt};
 use cora_ir::schedule::StepKind;
-use cora_ir::text::{parse_step, print_step};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, Tensor, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// The names of the parts, in execution order.
 pub const PARTS: [&str; 2] = ["main", "tail"];
 
+/// What stands for each of the parts in the name of a stage.
+const ALL: &str = ".*";
+
 /// The steps that a step about all parts of a stage, `S.*`, stands for, in the order of the parts;
-/// nothing if it is about single stages.
+/// nothing if it is about single stages. Stages that the step makes may be called `R.*` likewise.
 ///
 /// # Errors
 /// `E0401` a stage without parts.
 pub(super) fn for_each_part(m: &LoopModule, step: &StepKind) -> Result<Option<Vec<StepKind>>, Diagnostic> {
-    let text = print_step(step);
-    let Some(at) = text.find(".*") else { return Ok(None) };
-    let stage = text[..at].rsplit('"').next().unwrap_or_default();
+    let mut names = step.clone();
+    let whole = names.stages_mut().into_iter().find_map(|n| Some(n.split_once(ALL)?.0.to_owned()));
+    let Some(stage) = whole else { return Ok(None) };
     let mut ends = Vec::new();
     for t in stages_of(&m.body) {
-        let end = m.env.tensors[t].name.strip_prefix(stage).unwrap_or_default();
+        let end = m.env.tensors[t].name.strip_prefix(stage.as_str()).unwrap_or_default();
         let is_part = !end.is_empty() && end.split('.').skip(1).all(|p| PARTS.contains(&p)) && end.starts_with('.');
         if is_part && !ends.contains(&end) {
             ends.push(end);
@@ -38,9 +40,13 @@ pub(super) fn for_each_part(m: &LoopModule, step: &StepKind) -> Result<Option<Ve
         return Err(Diagnostic::new("E0401", format!("stage `{stage}` has no parts"))
             .hint("`peel` or `op_split` it first; then `.*` stands for `.main` and `.tail`"));
     }
-    let steps: Result<Vec<StepKind>, Diagnostic> =
-        ends.iter().map(|end| parse_step(&text.replace(".*", end))).collect();
-    steps.map(Some)
+    let part = |end: &&str| {
+        let mut step = step.clone();
+        step.stages_mut().into_iter().for_each(|n| *n = n.replace(ALL, end));
+        step.made_mut().into_iter().for_each(|n| *n = n.replace(ALL, end));
+        step
+    };
+    Ok(Some(ends.iter().map(part).collect()))
 }
 
 /// What a part has in place of the stages and buffers of the whole.
@@ -131,8 +137,7 @@ struct Copier<'a> {
 
 impl Copier<'_> {
     fn fresh(&mut self, v: VarId) -> VarId {
-        let name = self.env.vars[v].name.clone();
-        self.env.new_var(name)
+        self.env.copy_var(v)
     }
 
     /// An expression over loop variables and iterators.

@@ -25,7 +25,7 @@ use super::region::bound_above;
 use super::relax_reduced;
 use super::tree::{clamp_surplus, enclosing, find_loop, looks_up_at, loop_at, loop_at_mut, place_init, written_by};
 use crate::lower::sign::never_negative;
-use crate::simplify::{Facts, Prover};
+use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::affine::poly;
 use cora_ir::loops::{Block, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
@@ -80,7 +80,11 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
     loops.push((var, full));
     let mask = zero || kind == LoopKind::Vector || !never_empty;
     if !never_empty && extents_below_use(&m.env, &loop_at(&m.body, &path).body, var) {
-        return Err(refuse("it may be empty, and loops inside depend on it"));
+        let around = loops[..loops.len() - 1].iter().copied();
+        let (zero, last) = (m.env.pool.int(0), last);
+        let runs = m.env.pool.le(zero, last);
+        let d = refuse("it may be empty, and loops inside depend on it");
+        return Err(with_example(d, &m.env, &Facts::in_loops(around), runs));
     }
     let Some(storage) = room(&mut m.env, &loop_at(&m.body, &path).body, (var, full), &loops, never_empty) else {
         return Err(refuse("its buffer has no room for the full tile"));

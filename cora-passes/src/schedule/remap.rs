@@ -17,7 +17,7 @@ use super::tree::{
 };
 use super::{MAX_FACTOR, formula};
 use crate::lower::sign::as_size;
-use crate::simplify::{Facts, Prover, Verdict};
+use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Remap};
@@ -190,23 +190,20 @@ fn check_permutation(m: &mut LoopModule, path: &Path, shown: &str, f: ExprId) ->
     let (low, high) = (pool.le(zero, f), pool.lt(f, extent));
     let (same, equal) = (pool.bin(cora_ir::BinOp::Eq, f, g), pool.bin(cora_ir::BinOp::Eq, x, y));
     let mut prover = Prover::new();
-    let refuse = |what: &str, v: &Verdict| {
-        let mut d =
-            Diagnostic::new("E0435", format!("the order of `{shown}` is not proved to be a permutation: {what}"));
-        if let Verdict::Refuted(_, example) = v {
-            let example: Vec<String> = example.iter().map(|(n, v)| format!("{n} = {v}")).collect();
-            d = d.note(format!("for example {}", example.join(", ")));
-        }
-        d.hint("use `by KEY`, which sorts and is a permutation whatever the key")
+    let refuse = |env: &Env, what: &str, facts: &Facts, goal: ExprId| {
+        let d = Diagnostic::new("E0435", format!("the order of `{shown}` is not proved to be a permutation: {what}"));
+        with_example(d, env, facts, goal).hint("use `by KEY`, which sorts and is a permutation whatever the key")
     };
     let inside = Facts::in_loops(loops.iter().copied());
     for goal in [low, high] {
-        let v = prover.prove(&mut m.env, &inside, goal);
-        if !v.is_proved() {
-            return Err(refuse("an iteration may lie outside the loop", &v));
+        if !prover.prove(&mut m.env, &inside, goal).is_proved() {
+            return Err(refuse(&m.env, "an iteration may lie outside the loop", &inside, goal));
         }
     }
     loops.push((other, extent));
-    let v = prover.prove(&mut m.env, &Facts::in_loops(loops).assuming(same), equal);
-    if v.is_proved() { Ok(()) } else { Err(refuse("two places may have the same iteration", &v)) }
+    let both = Facts::in_loops(loops).assuming(same);
+    if prover.prove(&mut m.env, &both, equal).is_proved() {
+        return Ok(());
+    }
+    Err(refuse(&m.env, "two places may have the same iteration", &both, equal))
 }

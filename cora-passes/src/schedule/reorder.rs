@@ -9,7 +9,7 @@ use super::defined::is_defined;
 use super::tree::{
     find_loop, find_stage, is_condition, is_reduction_var, loop_at, loop_at_mut, place_init, remove_inits,
 };
-use crate::simplify::{Facts, Prover, simplify};
+use crate::simplify::{Facts, Prover, simplify, with_example};
 use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Expr, ExprId, Reduction, VarId};
@@ -74,10 +74,10 @@ fn permute(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), Diag
         new[*slot] = stretch[path.len() - first.len()].clone();
     }
     simplify_extents(m, &last, &mut new);
-    check_order(m, stage, &new)?;
+    let outside: Vec<_> = (1..first.len()).map(|n| loop_at(&m.body, &first[..n])).map(|l| (l.var, l.extent)).collect();
+    check_order(m, stage, &outside, &new)?;
     check_terms(m, stage, first.as_slice(), &stretch, &new)?;
     check_conditions(m, stage, &stretch, &new)?;
-    let outside: Vec<_> = (1..first.len()).map(|n| loop_at(&m.body, &first[..n])).map(|l| (l.var, l.extent)).collect();
     check_values(m, stage, &outside, &stretch, &new)?;
     for (n, header) in new.into_iter().enumerate() {
         let l = loop_at_mut(&mut m.body, &last[..first.len() + n]);
@@ -195,23 +195,36 @@ fn check_values(
             let always = m.env.pool.as_int(left.extent).is_some_and(|e| e > 0);
             if !always && !is_defined(&mut m.env, &mut prover, &facts, l.extent) {
                 let (name, on) = (&m.env.vars[l.var].name, &m.env.vars[left.var].name);
-                return Err(Diagnostic::new(
+                let d = Diagnostic::new(
                     "E0431",
                     format!(
                         "loop `{stage}.{name}` cannot move outside `{stage}.{on}`: where that never runs its extent \
                          need not have a value"
                     ),
-                )
-                .hint("leave it inside the loop that decides"));
+                );
+                let zero = m.env.pool.int(0);
+                let runs = m.env.pool.lt(zero, left.extent);
+                return Err(with_example(d, &m.env, &facts, runs).hint("leave it inside the loop that decides"));
             }
         }
     }
     Ok(())
 }
 
-fn check_order(m: &LoopModule, stage: &str, new: &[For]) -> Result<(), Diagnostic> {
+/// Two iterations of `inner` in which the extent of `l` differs.
+fn differing(m: &mut LoopModule, outside: &[(VarId, ExprId)], l: &For, inner: &For) -> (Facts, ExprId) {
+    let other = m.env.new_var(format!("{}2", m.env.vars[inner.var].name));
+    let pool = &mut m.env.pool;
+    let second = [(inner.var, pool.var(other))].into_iter().collect();
+    let extent = pool.substitute(l.extent, &second);
+    let same = pool.bin(cora_ir::BinOp::Eq, l.extent, extent);
+    let all = outside.iter().copied().chain([(inner.var, inner.extent), (other, inner.extent)]);
+    (Facts::in_loops(all), same)
+}
+
+fn check_order(m: &mut LoopModule, stage: &str, outside: &[(VarId, ExprId)], new: &[For]) -> Result<(), Diagnostic> {
     for (n, l) in new.iter().enumerate() {
-        let name = &m.env.vars[l.var].name;
+        let name = m.env.vars[l.var].name.clone();
         if n > 0 && l.kind == LoopKind::Parallel {
             return Err(Diagnostic::new(
                 "E0411",
@@ -228,12 +241,23 @@ fn check_order(m: &LoopModule, stage: &str, new: &[For]) -> Result<(), Diagnosti
             .hint("only the outermost loops of a nest can be blocks: reorder first, then bind"));
         }
         if let Some(inner) = new[n + 1..].iter().find(|o| m.env.pool.uses_var(l.extent, o.var)) {
-            let on = &m.env.vars[inner.var].name;
-            return Err(Diagnostic::new(
+            let on = m.env.vars[inner.var].name.clone();
+            let d = Diagnostic::new(
                 "E0431",
                 format!("loop `{stage}.{name}` cannot move outside `{stage}.{on}`: its extent depends on `{on}`"),
-            )
-            .hint("a variable loop stays inside the loops that it depends on"));
+            );
+            // Where the loop inside is one that varies itself, so does what it varies with.
+            let around: Vec<(VarId, ExprId)> = outside
+                .iter()
+                .copied()
+                .chain(new.iter().filter(|o| o.var != inner.var).map(|o| (o.var, o.extent)))
+                .collect();
+            let both = m.env.pool.add(l.extent, inner.extent);
+            let around = ranges_of(m, &around, both);
+            let (facts, same) = differing(m, &around, l, inner);
+            return Err(
+                with_example(d, &m.env, &facts, same).hint("a variable loop stays inside the loops that it depends on")
+            );
         }
     }
     Ok(())

@@ -19,7 +19,7 @@ use super::tree::{
     Path, enclosing, find_loop, find_stage, in_own_loops, is_condition, is_reduction_var, loop_at, own_iters,
     place_init, remove_init, stages_below, stmt_at,
 };
-use crate::simplify::{Facts, Prover};
+use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Env, ExprId, ExprPool, Role, Scope, Tensor, TensorDim, TensorId, VarId};
@@ -136,15 +136,16 @@ fn dims(m: &mut LoopModule, nest: &Nest, at: usize, shown: &str) -> Result<Vec<T
         if dim.storage == dim.extent || !calls_with_arg(&m.env.pool, over_element, d as u32) {
             continue;
         }
-        if may_be_surplus(m, nest, d) {
+        if let Some((facts, inside)) = may_be_surplus(m, nest, d) {
             let dim = &dim.name;
-            return Err(Diagnostic::new(
+            let refusal = Diagnostic::new(
                 "E0496",
                 format!(
                     "a padded loop writes surplus positions of `{dim}`, where `{shown}` has no number of iterations"
                 ),
-            )
-            .hint("factor the reduction first, then pad the loops of both stages"));
+            );
+            return Err(with_example(refusal, &m.env, &facts, inside)
+                .hint("factor the reduction first, then pad the loops of both stages"));
         }
         dim.storage = dim.extent;
     }
@@ -153,15 +154,16 @@ fn dims(m: &mut LoopModule, nest: &Nest, at: usize, shown: &str) -> Result<Vec<T
     Ok(dims)
 }
 
-/// Whether the stage's loops may go beyond the valid positions of dimension `d`.
-fn may_be_surplus(m: &mut LoopModule, nest: &Nest, d: usize) -> bool {
+/// If the stage's loops may go beyond the valid positions of dimension `d`: the facts, and what does not follow.
+fn may_be_surplus(m: &mut LoopModule, nest: &Nest, d: usize) -> Option<(Facts, ExprId)> {
     let map: FxHashMap<VarId, ExprId> = nest.block.iters.iter().map(|i| (i.var, i.binding)).collect();
     let mut facts = Facts::in_loops(nest.loops.iter().map(|l| (l.var, l.extent)));
     facts.assumptions.extend(nest.block.predicate.iter().copied());
     let extent = m.env.extent_at(nest.block.tensor, d, &nest.block.index);
     let goal = m.env.pool.lt(nest.block.index[d], extent);
     let goal = m.env.pool.substitute(goal, &map);
-    !Prover::new().prove(&mut m.env, &facts, goal).is_proved()
+    let proved = Prover::new().prove(&mut m.env, &facts, goal).is_proved();
+    (!proved).then_some((facts, goal))
 }
 
 fn not_of_element(shown: &str) -> Diagnostic {

@@ -9,7 +9,7 @@
 //! tail at all where the factor is proved to divide the extent.
 
 use super::tree::{
-    add_predicate, check_fresh_loop, check_no_prefetch, clamp_surplus, find_loop, loop_at, loop_at_mut, place_init,
+    add_predicate, check_fresh_loop, check_no_marks, clamp_surplus, find_loop, loop_at, loop_at_mut, place_init,
     substitute,
 };
 use super::{MAX_FACTOR, MAX_PADDING};
@@ -77,7 +77,7 @@ pub fn split(
         )
         .hint("split it before it is made parallel, vector or unrolled"));
     }
-    check_no_prefetch(l, target)?;
+    check_no_marks(&m.env, l, target)?;
     for n in [names.0, names.1] {
         if n != target.name {
             check_fresh_loop(m, stage, n)?;

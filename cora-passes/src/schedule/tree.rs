@@ -132,8 +132,21 @@ pub fn check_fresh_loop(m: &LoopModule, stage: TensorId, name: &str) -> Result<(
     Ok(())
 }
 
-/// Refuses to change the iterations of a loop that says what they prefetch.
-pub fn check_no_prefetch(l: &For, r: &LoopRef) -> Result<(), Diagnostic> {
+/// Refuses to take apart a loop that says whether loads are hoisted out of it.
+pub fn check_no_hoisting(env: &Env, l: &For, r: &LoopRef) -> Result<(), Diagnostic> {
+    if env.vars[l.var].hoist.is_none() {
+        return Ok(());
+    }
+    Err(Diagnostic::new(
+        "E0411",
+        format!("loop `{}.{}` already says whether loads are hoisted out of it", r.stage, r.name),
+    )
+    .hint("`hoist_loads` comes after loops are split, fused, made vector or unrolled"))
+}
+
+/// Refuses to change the iterations of a loop that says what they prefetch, or what is read before them.
+pub fn check_no_marks(env: &Env, l: &For, r: &LoopRef) -> Result<(), Diagnostic> {
+    check_no_hoisting(env, l, r)?;
     if l.prefetch.is_empty() {
         return Ok(());
     }

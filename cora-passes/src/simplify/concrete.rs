@@ -243,25 +243,30 @@ impl Batch {
 /// A batch and an iteration in which the facts hold and the goal does not, if one of a fixed
 /// number of small ones is such. What it returns is a fact: everything is evaluated by definition.
 pub fn counterexample(env: &Env, facts: &Facts, goal: ExprId) -> Option<Vec<(String, i64)>> {
+    counterexamples(env, facts, goal).next()
+}
+
+/// All of these batches and iterations.
+pub(super) fn counterexamples(env: &Env, facts: &Facts, goal: ExprId) -> impl Iterator<Item = Vec<(String, i64)>> {
     let free = free_variables(env, facts, goal);
     // Free variables seldom meet a condition by chance.
     let batches = if free.is_empty() { BATCHES } else { 16 * BATCHES };
-    for seed in 0..batches {
+    (0..batches).flat_map(move |seed| {
         let mut batch = Batch::new(seed);
-        for i in 0..ITERATIONS {
-            if let Some(vars) = batch.iteration_with(env, facts, &free, mix(seed).wrapping_add(i))
-                && batch.eval(env, goal, &vars) == Some(0)
-            {
-                // Only what the counterexample needs: evaluate it alone in a fresh batch.
-                let mut clean = Batch::new(seed);
-                let again = clean.iteration_with(env, facts, &free, mix(seed).wrapping_add(i));
-                let vars = again.unwrap_or(vars);
-                clean.eval(env, goal, &vars);
-                return Some(clean.describe(env, &vars));
+        let free = free.clone();
+        (0..ITERATIONS).filter_map(move |i| {
+            let vars = batch.iteration_with(env, facts, &free, mix(seed).wrapping_add(i))?;
+            if batch.eval(env, goal, &vars) != Some(0) {
+                return None;
             }
-        }
-    }
-    None
+            // Only what the counterexample needs: evaluate it alone in a fresh batch.
+            let mut clean = Batch::new(seed);
+            let again = clean.iteration_with(env, facts, &free, mix(seed).wrapping_add(i));
+            let vars = again.unwrap_or(vars);
+            clean.eval(env, goal, &vars);
+            Some(clean.describe(env, &vars))
+        })
+    })
 }
 
 /// Variables of the goal and the assumptions that no fact gives a range or a value.

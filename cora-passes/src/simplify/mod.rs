@@ -17,6 +17,7 @@ mod context;
 mod cost;
 mod definitions;
 pub mod egraph;
+pub mod example;
 pub mod facts;
 mod fold;
 pub mod interval;
@@ -30,6 +31,7 @@ mod samples;
 mod solver;
 pub mod term;
 
+pub use example::with_example;
 pub use facts::{Facts, Mark};
 pub use interval::{bounds, modulus};
 pub use prover::{Prover, Stage, Stats, Verdict};

@@ -232,7 +232,13 @@ fn back_end(case: &Case, m: LoopModule, log: &mut Log) -> Result<(), Failure> {
     let mut program = Program::Loops(m);
     let mut dims: Option<Vec<Vec<TensorDim>>> = None;
     for &pass in BACK_END {
-        let invocation = Invocation { pass: pass.to_owned(), args: String::new() };
+        // Some cases take the other form of a pass, chosen so that a failing case can be replayed.
+        let args = match pass {
+            "to-storage" | "lower-functions" if log.applied.len() % 5 == 0 => "csf",
+            "hoist-loads" if log.applied.len() % 3 == 1 => "off",
+            _ => "",
+        };
+        let invocation = Invocation { pass: pass.to_owned(), args: args.to_owned() };
         let mut cx = PassContext { simplifier: &mut simplifier };
         if log.keep_text {
             log.module = program.print();

@@ -1,7 +1,7 @@
 //! Random scheduling steps: mostly ones that fit the module as it is, some blind.
 
 use cora_ir::loops::{Axis, Block, BlockRole, For, IterKind, LoopModule, Stmt};
-use cora_ir::schedule::{Binding, Formula, LayoutDim, LoopRef, Remap, StepKind, Tail};
+use cora_ir::schedule::{Binding, Formula, LayoutDim, LoopRef, PackDim, Remap, StepKind, Tail};
 use cora_ir::{BinOp, Combiner, Expr, Role, Scope, TensorId};
 use cora_passes::schedule::tree::{enclosing, loop_at, reads_below, stage_loops};
 use rand::prelude::*;
@@ -25,6 +25,8 @@ pub fn kind_name(s: &StepKind) -> &'static str {
         StepKind::ComputeInline { .. } => "compute_inline",
         StepKind::CacheWrite { .. } => "cache_write",
         StepKind::CacheRead { .. } => "cache_read",
+        StepKind::Pack { .. } => "pack",
+        StepKind::HoistLoads { .. } => "hoist_loads",
         StepKind::SetScope { .. } => "set_scope",
         StepKind::Relax { .. } => "relax",
         StepKind::Rfactor { .. } => "rfactor",
@@ -104,7 +106,9 @@ impl<'r> Proposer<'r> {
             79..83 => Some(StepKind::ComputeInline { stage: self.temp(m, &stages)? }),
             83..88 => self.cache_write(m, &stages),
             88..89 => self.offload(m),
-            89..95 => self.cache_read(m, &stages),
+            89 => self.pack(m, &stages),
+            90 => Some(StepKind::HoistLoads { target: self.any_loop(m, &stages)?, on: self.rng.random_bool(0.3) }),
+            91..95 => self.cache_read(m, &stages),
             95..97 => Some(StepKind::Relax { target: self.any_loop(m, &stages)?, zero: self.rng.random_bool(0.3) }),
             97 => {
                 let target = self.any_loop(m, &stages)?;
@@ -446,9 +450,9 @@ impl<'r> Proposer<'r> {
     }
 
     fn scope(&mut self) -> Scope {
-        let last = if self.grid { Scope::Shared } else { Scope::Global };
-        let all = [Scope::Local, Scope::Local, Scope::Local, Scope::Reg, Scope::Reg, last];
-        *all.choose(self.rng).unwrap_or(&Scope::Local)
+        let all = [Scope::Local, Scope::Local, Scope::Local, Scope::Reg, Scope::Reg, Scope::Global, Scope::Shared];
+        let n = if self.grid { all.len() } else { all.len() - 1 };
+        *all[..n].choose(self.rng).unwrap_or(&Scope::Local)
     }
 
     fn cache_write(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
@@ -457,6 +461,23 @@ impl<'r> Proposer<'r> {
         let scope = self.scope();
         let new = self.fresh("W");
         Some(StepKind::CacheWrite { stage: name(m, stage), name: new, scope, at })
+    }
+
+    /// A copy in tiles of one to three dimensions.
+    fn pack(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
+        let StepKind::CacheRead { stage, tensor, name, scope, at, access, .. } = self.cache_read(m, stages)? else {
+            return None;
+        };
+        let dims = &m.env.tensors[m.env.tensor_named(&tensor)?].dims;
+        let mut tiles: Vec<PackDim> = (0..dims.len())
+            .map(|dim| {
+                let whole = m.env.pool.as_int(dims[dim].storage).is_some() && self.rng.random_bool(0.5);
+                PackDim { dim, size: (!whole).then(|| self.multiple()) }
+            })
+            .collect();
+        tiles.shuffle(self.rng);
+        tiles.truncate(self.rng.random_range(1..=3));
+        Some(StepKind::Pack { stage, tensor, name, scope, at, tiles, access })
     }
 
     fn cache_read(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {

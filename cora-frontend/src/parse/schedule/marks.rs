@@ -30,6 +30,13 @@ pub(super) fn relax(p: &mut Parser) -> Parsed<Vec<StepKind>> {
     Ok(targets.into_iter().map(|target| StepKind::Relax { target, zero }).collect())
 }
 
+/// `hoist_loads S.i S.j off`.
+pub(super) fn hoist_loads(p: &mut Parser) -> Parsed<Vec<StepKind>> {
+    let targets = loops(p)?;
+    let on = p.eat("on") || !p.eat("off");
+    Ok(targets.into_iter().map(|target| StepKind::HoistLoads { target, on }).collect())
+}
+
 /// `pad_loop S.i 2`.
 pub(super) fn pad_loop(p: &mut Parser) -> Parsed<Vec<StepKind>> {
     let targets = loops(p)?;

@@ -3,7 +3,7 @@
 use super::super::{Parsed, Parser};
 use super::words::{arrow, loop_ref, names, positive, scope, stage_and_tensor};
 use crate::lex::TokenKind;
-use cora_ir::schedule::{LayoutDim, Part, StepKind};
+use cora_ir::schedule::{LayoutDim, LoopRef, PackDim, Part, StepKind};
 use cora_ir::{Diagnostic, Env, Scope};
 
 /// `compute_at P Q at S.i`.
@@ -41,34 +41,74 @@ pub(super) fn cache_write(p: &mut Parser) -> Parsed<StepKind> {
 pub(super) fn cache_read(p: &mut Parser, env: &Env) -> Parsed<StepKind> {
     let (stage, tensor) = stage_and_tensor(p)?;
     let name = arrow(p, "the new stage's name")?;
-    let (scope, at) = if p.eat("setup") {
-        (Scope::Global, None)
-    } else {
-        let scope = scope(p)?;
-        p.expect("at")?;
-        (scope, Some(loop_ref(p)?))
-    };
+    let (scope, at) = place(p)?;
     let mut layout = Vec::new();
     if p.eat("layout") {
         p.expect("(")?;
-        let dims: Option<Vec<String>> =
-            env.tensor_named(&tensor).map(|t| env.tensors[t].dims.iter().map(|d| d.name.clone()).collect());
+        let dims = dims_of(env, &tensor);
         layout = p.list(")", &mut |p| layout_entry(p, &tensor, dims.as_deref()))?;
     }
-    let mut access = None;
-    if p.eat("access") {
-        p.expect("(")?;
-        let t = p.advance();
-        match t.text.parse() {
-            Ok(n) => access = Some(n),
-            Err(_) => return p.unexpected("the position of a read, counted from 0"),
-        }
-        p.expect(")")?;
+    Ok(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access: access(p)? })
+}
+
+/// `S.W -> Wp setup tiles(k, n 32)` or `S.T -> Tp local at S.i tiles(i 14, k)`.
+pub(super) fn pack(p: &mut Parser, env: &Env) -> Parsed<StepKind> {
+    let (stage, tensor) = stage_and_tensor(p)?;
+    let name = arrow(p, "the new stage's name")?;
+    let (scope, at) = place(p)?;
+    p.expect("tiles")?;
+    p.expect("(")?;
+    let dims = dims_of(env, &tensor);
+    let tiles = p.list(")", &mut |p| {
+        let dim = dimension(p, &tensor, dims.as_deref())?;
+        let size = if p.peek().kind == TokenKind::Int { Some(positive(p)?) } else { None };
+        Ok(PackDim { dim, size })
+    })?;
+    Ok(StepKind::Pack { stage, tensor, name, scope, at, tiles, access: access(p)? })
+}
+
+/// `setup`, or a scope and the loop at which something is copied.
+fn place(p: &mut Parser) -> Parsed<(Scope, Option<LoopRef>)> {
+    if p.eat("setup") {
+        return Ok((Scope::Global, None));
     }
-    Ok(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
+    let scope = scope(p)?;
+    p.expect("at")?;
+    Ok((scope, Some(loop_ref(p)?)))
+}
+
+/// `access(1)`, or nothing.
+fn access(p: &mut Parser) -> Parsed<Option<usize>> {
+    if !p.eat("access") {
+        return Ok(None);
+    }
+    p.expect("(")?;
+    let t = p.advance();
+    let Ok(n) = t.text.parse() else { return p.unexpected("the position of a read, counted from 0") };
+    p.expect(")")?;
+    Ok(Some(n))
+}
+
+/// The names of a tensor's dimensions, if it is there before any step.
+fn dims_of(env: &Env, tensor: &str) -> Option<Vec<String>> {
+    let t = env.tensor_named(tensor)?;
+    Some(env.tensors[t].dims.iter().map(|d| d.name.clone()).collect())
 }
 
 fn layout_entry(p: &mut Parser, tensor: &str, dims: Option<&[String]>) -> Parsed<LayoutDim> {
+    let dim = dimension(p, tensor, dims)?;
+    let part = if p.eat("/") {
+        Part::Div(positive(p)?)
+    } else if p.eat("%") {
+        Part::Mod(positive(p)?)
+    } else {
+        Part::Whole
+    };
+    Ok(LayoutDim { dim, part })
+}
+
+/// A dimension of a tensor by its name, or by its position.
+fn dimension(p: &mut Parser, tensor: &str, dims: Option<&[String]>) -> Parsed<usize> {
     let t = p.advance();
     let position = match t.kind {
         TokenKind::Int => t.text.parse().ok(),
@@ -76,14 +116,7 @@ fn layout_entry(p: &mut Parser, tensor: &str, dims: Option<&[String]>) -> Parsed
         _ => None,
     };
     if let Some(dim) = position {
-        let part = if p.eat("/") {
-            Part::Div(positive(p)?)
-        } else if p.eat("%") {
-            Part::Mod(positive(p)?)
-        } else {
-            Part::Whole
-        };
-        return Ok(LayoutDim { dim, part });
+        return Ok(dim);
     }
     let d = Diagnostic::new("E0120", format!("`{}` is not a dimension of `{tensor}`", t.text)).at(t.span);
     p.fail(match dims {

@@ -23,6 +23,8 @@ pub(crate) const STEPS: &[&str] = &[
     "compute_inline",
     "cache_write",
     "cache_read",
+    "pack",
+    "hoist_loads",
     "set_scope",
     "rfactor",
     "relax",
@@ -56,6 +58,9 @@ pub(super) const WORDS: &[&str] = &[
     "warp",
     "vthread",
     "setup",
+    "tiles",
+    "on",
+    "off",
     "locality",
     "offset",
 ];
@@ -79,6 +84,7 @@ pub(super) fn kinds(word: &str, p: &mut Parser, env: &Env) -> Parsed<Option<Vec<
         "peel" => marks::each_loop(p, |target| StepKind::Peel { target })?,
         "bind" => one(marks::bind(p)?),
         "relax" => marks::relax(p)?,
+        "hoist_loads" => marks::hoist_loads(p)?,
         "pad_loop" => marks::pad_loop(p)?,
         "prefetch" => one(marks::prefetch(p)?),
         "double_buffer" => marks::double_buffer(p)?,
@@ -92,6 +98,7 @@ pub(super) fn kinds(word: &str, p: &mut Parser, env: &Env) -> Parsed<Option<Vec<
         "set_scope" => one(stages::set_scope(p)?),
         "cache_write" => one(stages::cache_write(p)?),
         "cache_read" => one(stages::cache_read(p, env)?),
+        "pack" => one(stages::pack(p, env)?),
         _ => return Ok(None),
     }))
 }

@@ -24,7 +24,8 @@ pub(super) fn loop_ref(p: &mut Parser) -> Parsed<LoopRef> {
 
 pub(super) fn loops(p: &mut Parser) -> Parsed<Vec<LoopRef>> {
     let mut out = vec![loop_ref(p)?];
-    while same_line_name(p) && !p.at("pad") && !p.at("zero") {
+    let words = ["pad", "zero", "on", "off"];
+    while same_line_name(p) && !words.iter().any(|w| p.at(w)) {
         out.push(loop_ref(p)?);
     }
     Ok(out)

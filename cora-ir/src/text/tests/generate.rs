@@ -6,7 +6,7 @@ use crate::graph::{Graph, Op};
 use crate::ids::{ExprId, ParamId, TensorId, UfId, VarId};
 use crate::layout::LayoutStep;
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Prefetch, Stmt};
-use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, Remap, Schedule, Span, Step, StepKind, Tail};
+use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, PackDim, Remap, Schedule, Span, Step, StepKind, Tail};
 use crate::storage::{self, Buffer, Gemm, Kernel, Matrix, StorageModule, Table};
 use crate::tuple::Reduction;
 use crate::types::{BinOp, Combiner, Literal, ScalarType, UnOp};
@@ -361,7 +361,7 @@ impl Gen {
         }
         for _ in 0..self.rng.below(3) {
             let name = self.name();
-            let kinds: Vec<StepKind> = (0..29).map(|i| self.step(i)).collect();
+            let kinds: Vec<StepKind> = (0..31).map(|i| self.step(i)).collect();
             let steps = kinds.into_iter().map(|kind| Step { kind, span: Span::default() }).collect();
             g.schedules.push(Schedule { name, steps });
         }
@@ -444,6 +444,13 @@ impl Gen {
                 StepKind::Prefetch { stage, tensor: name, at, inside: None, distance: multiple, locality }
             }
             27 => StepKind::DoubleBuffer { stage },
+            28 => StepKind::HoistLoads { target: at, on: self.rng.below(2) == 0 },
+            29 => {
+                let tiles = vec![PackDim { dim: 1, size: None }, PackDim { dim: 0, size: Some(multiple) }];
+                let at = self.rng.chance(70).then_some(at);
+                let scope = if at.is_some() { scope } else { Scope::Global };
+                StepKind::Pack { stage, tensor: self.name(), name, scope, at, tiles, access: Some(1) }
+            }
             _ => StepKind::StorageAlign { tensor: stage, dim: name, multiple, offset: self.rng.pick(&[0, 3]) },
         }
     }
