@@ -6,6 +6,7 @@ use crate::lower::{
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};
+use crate::simplify::SharedSolver;
 use crate::{default_grid, default_schedule, graph};
 use cora_ir::text::Stage;
 use cora_ir::{Diagnostic, schedule::Step};
@@ -332,6 +333,7 @@ pub fn run_pipeline(
     cx: &mut PassContext,
     observe: &mut dyn FnMut(&Report),
 ) -> Outcome {
+    let _solver = SharedSolver::enter();
     for invocation in pipeline {
         let pass = find_pass(&invocation.pass).map_err(|d| vec![d])?;
         if pass.input != program.stage() {

@@ -4,6 +4,7 @@ use crate::lower::Simplifier;
 use crate::manager::{BACK_END, Invocation, PassContext, Report, run_pipeline};
 use crate::program::Program;
 use crate::schedule::apply_step;
+use crate::simplify::SharedSolver;
 use cora_ir::schedule::{Schedule, Step, StepKind};
 use cora_ir::storage::StorageModule;
 use cora_ir::text::print_step;
@@ -39,6 +40,7 @@ pub fn compile(
     simplifier: &mut dyn Simplifier,
     observe: &mut dyn FnMut(&Report),
 ) -> Result<StorageModule, Vec<Diagnostic>> {
+    let _solver = SharedSolver::enter();
     let mut front = vec![invoke("check-accesses")];
     if options.padded {
         front.push(invoke("raise-extents"));

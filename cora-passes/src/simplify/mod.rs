@@ -36,6 +36,7 @@ pub use facts::{Facts, Mark};
 pub use interval::{bounds, modulus};
 pub use prover::{Prover, Stage, Stats, Verdict};
 pub use range::{Interval, Stride};
+pub use solver::SharedSolver;
 
 use context::{Cache, Cx};
 use cora_ir::expr::Args;

@@ -10,6 +10,8 @@ use super::prover::{Stage, Verdict};
 use cora_ir::affine::{normalize, poly};
 use cora_ir::{BinOp, EntityId, Env, Expr, ExprId, ScalarType, UfId, UnOp};
 use rustc_hash::FxHashMap;
+use std::cell::{OnceCell, RefCell};
+use std::rc::{Rc, Weak};
 use z3::ast::{Ast, Bool, Int};
 use z3::{FuncDecl, Params, SatResult, Sort};
 
@@ -19,20 +21,50 @@ const RESOURCES: u32 = 400_000;
 const ROUNDS: usize = 3;
 const CALLS: usize = 40;
 
-/// One Z3 solver, reset for each question.
+thread_local! {
+    /// The solver of the innermost [`SharedSolver`] that lives.
+    static SHARED: RefCell<Weak<OnceCell<z3::Solver>>> = RefCell::default();
+}
+
+/// While it lives, the provers of this thread put their questions to one Z3 solver: the first question to a new one
+/// takes ten times as long as the next. What a compilation asks is asked in the same order each time, so its answers do
+/// not depend on the compilations before it if each has a solver of its own.
+#[must_use = "the solver is shared while this lives"]
+pub struct SharedSolver(#[expect(dead_code, reason = "kept alive")] Rc<OnceCell<z3::Solver>>);
+
+impl SharedSolver {
+    /// The solver that is shared already on this thread, or a new one.
+    pub fn enter() -> Self {
+        let cell = shared();
+        SHARED.with_borrow_mut(|s| *s = Rc::downgrade(&cell));
+        Self(cell)
+    }
+}
+
+fn shared() -> Rc<OnceCell<z3::Solver>> {
+    SHARED.with_borrow(Weak::upgrade).unwrap_or_default()
+}
+
+/// A Z3 solver, reset for each question.
 pub(super) struct Solver {
-    solver: z3::Solver,
+    cell: Rc<OnceCell<z3::Solver>>,
 }
 
 impl Solver {
     pub(super) fn new() -> Self {
-        let solver = z3::Solver::new();
-        let mut p = Params::new();
-        p.set_bool("auto_config", false);
-        p.set_bool("smt.mbqi", false);
-        p.set_u32("rlimit", RESOURCES);
-        solver.set_params(&p);
-        Self { solver }
+        Self { cell: shared() }
+    }
+
+    fn solver(&self) -> &z3::Solver {
+        self.cell.get_or_init(|| {
+            let solver = z3::Solver::new();
+            let mut p = Params::new();
+            p.set_bool("auto_config", false);
+            p.set_bool("smt.mbqi", false);
+            p.set_u32("rlimit", RESOURCES);
+            solver.set_params(&p);
+            solver
+        })
     }
 
     /// Whether `goal` follows from the facts and the definitions.
@@ -45,9 +77,9 @@ impl Solver {
         let more = lemmas(cx.env, &hypotheses, goal);
         hypotheses.extend(more);
         // In a scope of its own: Z3 then uses its incremental core, which starts much faster.
-        self.solver.push();
+        self.solver().push();
         let verdict = self.ask(cx, hypotheses, goal, defined);
-        self.solver.pop(1);
+        self.solver().pop(1);
         verdict
     }
 
@@ -55,23 +87,23 @@ impl Solver {
         let mut t = Translation::default();
         for h in hypotheses {
             if let Some(h) = t.condition(cx.env, h) {
-                self.solver.assert(&h);
+                self.solver().assert(&h);
             }
         }
         let Some(g) = t.condition(cx.env, goal) else { return Verdict::Unknown("not a scalar condition".into()) };
         for (e, x) in std::mem::take(&mut t.opaque) {
             let b = cx.bounds(e);
-            b.lo.into_iter().for_each(|lo| self.solver.assert(x.ge(Int::from_i64(lo))));
-            b.hi.into_iter().for_each(|hi| self.solver.assert(x.le(Int::from_i64(hi))));
+            b.lo.into_iter().for_each(|lo| self.solver().assert(x.ge(Int::from_i64(lo))));
+            b.hi.into_iter().for_each(|hi| self.solver().assert(x.le(Int::from_i64(hi))));
         }
-        self.solver.assert(g.not());
-        match self.solver.check() {
+        self.solver().assert(g.not());
+        match self.solver().check() {
             SatResult::Unsat => Verdict::Proved(Stage::Solver),
-            SatResult::Unknown => Verdict::Unknown(self.solver.get_reason_unknown().unwrap_or_default()),
+            SatResult::Unknown => Verdict::Unknown(self.solver().get_reason_unknown().unwrap_or_default()),
             SatResult::Sat if defined || t.is_abstract => {
                 Verdict::Unknown("may fail, as far as instances of the definitions show".into())
             }
-            SatResult::Sat => match self.solver.get_model() {
+            SatResult::Sat => match self.solver().get_model() {
                 Some(m) => Verdict::Refuted(Stage::Solver, t.describe(cx.env, &m)),
                 None => Verdict::Unknown("no model".into()),
             },
