@@ -22,6 +22,10 @@ fn wrong_programs() {
         if !found.contains(&format!("error[{code}]")) {
             bad.push_str(&format!("{name} does not give {code}:\n{found}\n"));
         }
+        // A diagnostic is a paragraph of its own.
+        for d in found.split("error[").skip(1).filter(|d| !d.contains("= help: ")) {
+            bad.push_str(&format!("{name}: no hint at error[{d}\n"));
+        }
         bad.extend(common::compare(&dir.join(format!("{name}.expected")), &found));
     }
     assert!(bad.is_empty(), "{bad}");

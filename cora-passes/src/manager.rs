@@ -345,7 +345,8 @@ pub fn run_pipeline(
                     pass.input.keyword(),
                     program.stage().keyword()
                 ),
-            )]);
+            )
+            .hint("put the passes that lead to that stage before it; `cora-opt --list-passes` shows what each takes and gives")]);
         }
         let start = Instant::now();
         program = (pass.run)(program, cx, &invocation.args)?;

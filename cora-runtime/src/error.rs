@@ -68,7 +68,7 @@ pub enum Error {
     NpyTruncated { path: String, want: u64, got: u64 },
     #[error("{path}: Fortran order is not supported")]
     NpyFortran { path: String },
-    #[error("{path}, line {line}: `{text}` is not an integer")]
+    #[error("{path}, line {line}: `{text}` is not an integer of 64 bits")]
     LengthSyntax { path: String, line: usize, text: String },
     #[error("{path}, {at}: length {value} is negative")]
     LengthNegative { path: String, at: String, value: i64 },

@@ -90,9 +90,9 @@ mod tests {
     #[test]
     fn errors_name_the_line() {
         let text = |s| parse("l.txt", s).unwrap_err().to_string();
-        assert_eq!(text("1\n2 x3\n"), "l.txt, line 2: `x3` is not an integer");
+        assert_eq!(text("1\n2 x3\n"), "l.txt, line 2: `x3` is not an integer of 64 bits");
         assert_eq!(text("1\n\n-2"), "l.txt, line 3: length -2 is negative");
-        assert_eq!(text("99999999999999999999"), "l.txt, line 1: `99999999999999999999` is not an integer");
+        assert_eq!(text("99999999999999999999"), "l.txt, line 1: `99999999999999999999` is not an integer of 64 bits");
         assert_eq!(from_bytes("l", &[0xFF, 0xFE]).unwrap_err().code(), "E0327");
         assert_eq!(read(Path::new("/no/such/file")).unwrap_err().code(), "E0330");
     }

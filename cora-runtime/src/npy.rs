@@ -85,10 +85,13 @@ impl NpyArray {
         let want = count.and_then(|n| n.checked_mul(size)).ok_or_else(|| bad("its shape is too large"))?;
         // Memory grows with the bytes that are there, not with what the header claims.
         let mut data = Vec::new();
-        from.take(want).read_to_end(&mut data).map_err(io(path))?;
+        from.by_ref().take(want).read_to_end(&mut data).map_err(io(path))?;
         let got = data.len() as u64;
         if got < want {
             return Err(Error::NpyTruncated { path: path.to_owned(), want, got });
+        }
+        if from.read(&mut [0]).map_err(io(path))? != 0 {
+            return Err(bad(&format!("bytes follow the {want} that its shape needs")));
         }
         Ok(NpyArray { path: path.to_owned(), descr: descr.to_owned(), shape, data })
     }

@@ -109,7 +109,7 @@ fn name_const(text: &str) -> Result<(String, ConstValue), String> {
 /// `NAME=VALUE[,VALUE...]` with integer values.
 fn name_values(text: &str) -> Result<(String, Vec<i64>), String> {
     let (n, list) = text.split_once('=').ok_or_else(|| format!("`{text}` is not NAME=VALUE"))?;
-    let value = |v: &str| v.trim().parse().map_err(|_| format!("`{v}` is not an integer"));
+    let value = |v: &str| v.trim().parse().map_err(|_| format!("`{v}` is not an integer of 64 bits"));
     Ok((n.trim().to_owned(), list.split(',').map(value).collect::<Result<_, _>>()?))
 }
 

@@ -3,6 +3,8 @@
 use crate::harness::{Case, Compiled, program, report};
 use crate::support::{batches, files, in_parallel, stem};
 use cora::driver::Source;
+use cora::ir::Graph;
+use cora::ir::schedule::StepKind;
 
 /// Sizes that keep the reference interpreter fast; no tile of a schedule divides them.
 const SMALL: &[(&str, &[(&str, i64)])] = &[
@@ -33,6 +35,22 @@ pub fn small(name: &str) -> &'static [(&'static str, i64)] {
     SMALL.iter().find(|(n, _)| *n == name).map_or(&[], |(_, consts)| consts)
 }
 
+/// The edge batches of a program, with rows around the sizes that the program's own schedule splits loops by, those for `target`.
+fn edges_of(graph: &Graph, target: &str) -> Vec<batches::Plan> {
+    let mut tiles = vec![16];
+    for step in graph.schedule(target).iter().flat_map(|s| &s.steps) {
+        match &step.kind {
+            StepKind::Split { factor, .. } => tiles.push(*factor),
+            StepKind::Tile { loops, .. } => tiles.extend(loops.iter().map(|l| l.1)),
+            _ => {}
+        }
+    }
+    tiles.retain(|&t| (3..=100).contains(&t));
+    tiles.sort_unstable();
+    tiles.dedup();
+    batches::edges_around(&graph.env, &tiles)
+}
+
 #[test]
 fn examples_on_edge_lengths() {
     report(&in_parallel(&files("examples", "cora"), |path| {
@@ -41,9 +59,7 @@ fn examples_on_edge_lengths() {
             Ok(s) => s,
             Err(e) => return vec![e],
         };
-        let plans = batches::edges(&source.graph.env);
-        let few: Vec<_> = plans.iter().step_by(4).cloned().collect();
-        let plans = if LARGE.contains(&name.as_str()) { few } else { plans };
+        let plans = edges_of(&source.graph, "cpu");
         let cases = match Case::all(&source, &plans, |_, _| None) {
             Ok(c) => c,
             Err(e) => return vec![e],
@@ -52,8 +68,8 @@ fn examples_on_edge_lengths() {
         let mut forms = vec![("own schedule", own, false)];
         if !LARGE.contains(&name.as_str()) {
             forms.extend(own.map(|_| ("default schedule", None, false)));
-            forms.push(("padded", own, true));
         }
+        forms.push(("padded", own, true));
         let mut complaints = Vec::new();
         for (form, schedule, padded) in forms {
             match Compiled::new(&source, schedule, padded) {

@@ -23,8 +23,14 @@ pub fn plan(name: &str, param: i64, lengths: &[i64]) -> Plan {
     Plan { name: name.to_owned(), param, lengths: lengths.to_vec(), shift: 0 }
 }
 
-/// The plans that matter for a program: without extent functions only its parameters vary.
+/// The plans that matter for a program: without extent functions only its parameters vary. Else also rows around tiles of
+/// usual sizes.
 pub fn edges(env: &Env) -> Vec<Plan> {
+    edges_around(env, &[14, 16, 32, 64])
+}
+
+/// [`edges`] with rows around these sizes of tiles.
+pub fn edges_around(env: &Env, tiles: &[i64]) -> Vec<Plan> {
     let functions = env.ufs.iter().filter(|(_, u)| matches!(u.def, UfDef::Extent { .. })).count();
     if functions == 0 {
         let sizes = [0, 1, 2, 13, 14, 15, 16, 17, 31, 32, 33, 63, 64, 65];
@@ -44,7 +50,7 @@ pub fn edges(env: &Env) -> Vec<Plan> {
         plan("one long row among empty ones", 40, &one_long),
         Plan { shift: 1, ..plan("many rows", 9, &[3, 0, 17, 8, 1, 30, 0, 2, 11]) },
     ];
-    for tile in [14, 16, 32, 64] {
+    for &tile in tiles {
         let around = plan(&format!("rows around {tile}"), 4, &[1, tile - 1, tile, tile + 1]);
         if functions > 1 {
             out.push(Plan { shift: 1, name: format!("{}, shifted", around.name), ..around.clone() });

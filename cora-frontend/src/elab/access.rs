@@ -63,9 +63,11 @@ impl Elab<'_> {
             return Some(id);
         }
         let mut d = Diagnostic::new("E0213", format!("a position or extent must be an integer, this is {ty}"));
-        if ty.is_int() {
-            d = d.hint("an integer expression can be converted: `index(x)`");
-        }
+        d = d.hint(if ty.is_int() {
+            "an integer expression can be converted: `index(x)`"
+        } else {
+            "positions and extents are computed from indices, sizes and integers: convert with `index(i64(x))`"
+        });
         self.error(span, d)
     }
 
@@ -118,7 +120,11 @@ impl Elab<'_> {
                 let d = Diagnostic::new("E0216", format!("`{}` is a function and cannot be indexed", id.name));
                 self.error(id.span, d.hint(format!("call it: `{}(...)`", id.name)))
             }
-            Some(_) => self.error(id.span, Diagnostic::new("E0216", format!("`{}` is not a tensor", id.name))),
+            Some(_) => self.error(
+                id.span,
+                Diagnostic::new("E0216", format!("`{}` is not a tensor", id.name))
+                    .hint("index an input or an operator"),
+            ),
             None => match self.part_named(&id.name).map(|t| (t, 0)).or_else(|| self.component(&id.name)) {
                 Some(t) => {
                     self.allowed(Mode::Value, id)?;

@@ -64,7 +64,11 @@ impl Elab<'_> {
 
     fn arity<T>(&mut self, name: &str, want: usize, got: usize, span: Span) -> Option<T> {
         let s = if want == 1 { "" } else { "s" };
-        self.error(span, Diagnostic::new("E0222", format!("`{name}` takes {want} argument{s}, {got} given")))
+        self.error(
+            span,
+            Diagnostic::new("E0222", format!("`{name}` takes {want} argument{s}, {got} given"))
+                .hint("give it as many arguments as it takes"),
+        )
     }
 
     /// The outer option says whether `id` is a builtin, the inner whether it could be evaluated.
@@ -174,7 +178,12 @@ impl Elab<'_> {
     ) -> Option<Defined> {
         let name = &f.name.name;
         if self.calls.contains(name) {
-            return self.error(span, Diagnostic::new("E0223", format!("function `{name}` calls itself")));
+            return self.error(
+                span,
+                Diagnostic::new("E0223", format!("function `{name}` calls itself")).hint(
+                    "functions are expanded where they are called: write the steps out, or reduce over a dimension",
+                ),
+            );
         }
         self.expansions += 1;
         if self.expansions > MAX_EXPANSIONS + 1 {

@@ -40,7 +40,8 @@ impl Elab<'_> {
             (Num::Int(_) | Num::Float(_), t) if t.is_float() => {
                 let lit = Literal::float(t, n.as_f64());
                 if lit.as_f64().is_infinite() && n.as_f64().is_finite() {
-                    let d = Diagnostic::new("E0212", format!("{} is too large for {ty}", n.as_f64()));
+                    let d = Diagnostic::new("E0212", format!("{} is too large for {ty}", n.as_f64()))
+                        .hint("use a wider type");
                     return self.error(span, d);
                 }
                 Some(pool.lit(lit))
@@ -54,11 +55,17 @@ impl Elab<'_> {
                     .hint("write `true` or `false`, or compare");
                 self.error(span, d)
             }
-            (Num::Int(v), _) => self.error(span, Diagnostic::new("E0212", format!("{v} does not fit {ty}"))),
-            (Num::Float(v), ScalarType::Index) => self
-                .error(span, Diagnostic::new("E0213", format!("a position or extent must be an integer, this is {v}"))),
+            (Num::Int(v), _) => {
+                self.error(span, Diagnostic::new("E0212", format!("{v} does not fit {ty}")).hint("use a wider type"))
+            }
+            (Num::Float(v), ScalarType::Index) => self.error(
+                span,
+                Diagnostic::new("E0213", format!("a position or extent must be an integer, this is {v}"))
+                    .hint("write it without a fraction"),
+            ),
             (Num::Float(v), _) => {
-                let d = Diagnostic::new("E0212", format!("{v} is not of the integer type {ty}"));
+                let d = Diagnostic::new("E0212", format!("{v} is not of the integer type {ty}"))
+                    .hint("write it without a fraction, or convert the other side to a float type");
                 self.error(span, d)
             }
         }
@@ -176,7 +183,8 @@ impl Elab<'_> {
                     return self.error(span, d.hint(hint));
                 }
                 BinOp::Div | BinOp::FloorDiv | BinOp::Mod if b == 0 => {
-                    return self.error(span, Diagnostic::new("E0214", "division by zero"));
+                    return self
+                        .error(span, Diagnostic::new("E0214", "division by zero").hint("divide by something else"));
                 }
                 BinOp::Div => a.checked_div(b),
                 BinOp::FloorDiv => small(a).zip(small(b)).map(|(a, b)| floor_div(a, b).into()),
@@ -192,7 +200,10 @@ impl Elab<'_> {
             };
             return match v.filter(|v| i128::from(i64::MIN) <= *v && *v <= i128::from(u64::MAX)) {
                 Some(v) => Some(Val::Num(Num::Int(v))),
-                None => self.error(span, Diagnostic::new("E0212", "the result does not fit 64 bits")),
+                None => self.error(
+                    span,
+                    Diagnostic::new("E0212", "the result does not fit 64 bits").hint("compute it in floats: `1e20`"),
+                ),
             };
         }
         let (a, b) = (x.as_f64(), y.as_f64());

@@ -183,7 +183,11 @@ impl Elab<'_> {
         let value = self.adapt(v?, ty, e.span())?;
         match *self.graph.env.pool.get(value) {
             Node::Lit(l) => Some(l),
-            _ => self.error(e.span(), Diagnostic::new("E0229", "an identity is a number that is known now")),
+            _ => self.error(
+                e.span(),
+                Diagnostic::new("E0229", "an identity is a number that is known now")
+                    .hint("use numbers and constants only"),
+            ),
         }
     }
 

@@ -55,9 +55,11 @@ impl<'a> Elab<'a> {
                 _ => {
                     let known = self.slots.iter().filter(|(_, s)| s.kind == "constant").map(|(n, _)| n.as_str());
                     let mut d = Diagnostic::new("E0231", format!("there is no constant `{name}` to override"));
-                    if let Some(s) = suggest(name, known) {
-                        d = d.hint(format!("did you mean `{s}`?"));
-                    }
+                    d = d.hint(match suggest(name, known) {
+                        Some(s) => format!("did you mean `{s}`?"),
+                        None => "constants are declared as `const N = 8`; sizes of a batch are given with `--param`"
+                            .to_owned(),
+                    });
                     self.diags.push(d);
                 }
             }
@@ -84,9 +86,11 @@ impl<'a> Elab<'a> {
         if let Some(old) = self.slots.get(&name.name) {
             let mut d = Diagnostic::new("E0204", format!("`{}` is declared twice", name.name));
             d = d.note(format!("it is already declared as {} {}", article(old.kind), old.kind));
-            if kind == "dimension" && old.kind == "dimension" {
-                d = d.hint(format!("to use the dimension again, write `{}` without an extent", name.name));
-            }
+            d = if kind == "dimension" && old.kind == "dimension" {
+                d.hint(format!("to use the dimension again, write `{}` without an extent", name.name))
+            } else {
+                d.hint("give one of them another name")
+            };
             return self.report(name.span, d);
         }
         self.slots.insert(name.name.clone(), Slot { state, decl, span: name.span, kind });
@@ -142,7 +146,7 @@ impl<'a> Elab<'a> {
             slot.state = State::Poison;
             let d =
                 Diagnostic::new("E0233", format!("more than {MAX_CHAIN} declarations depend on each other in a chain"));
-            return self.error(span, d);
+            return self.error(span, d.hint("declare the ones in the middle of the chain by numbers or parameters"));
         }
         slot.state = State::Busy;
         self.stack.push(name.to_owned());
@@ -166,7 +170,11 @@ impl<'a> Elab<'a> {
         chain.push_str("` needs `");
         chain.push_str(name);
         let span = self.slots[name].span;
-        self.error(span, Diagnostic::new("E0205", format!("`{name}` depends on itself: `{chain}`")))
+        self.error(
+            span,
+            Diagnostic::new("E0205", format!("`{name}` depends on itself: `{chain}`"))
+                .hint("declare one of them without the next: sizes are computed one after the other"),
+        )
     }
 
     fn resolve_decl(&mut self, name: &str, decl: Decl<'a>) -> Option<Entity> {
@@ -189,7 +197,11 @@ impl<'a> Elab<'a> {
                 let hi = if range.inclusive { hi } else { hi.saturating_sub(1) };
                 if lo > hi {
                     let span = join(&range.lo, &range.hi);
-                    return self.error(span, Diagnostic::new("E0226", format!("the range of `{}` is empty", n.name)));
+                    return self.error(
+                        span,
+                        Diagnostic::new("E0226", format!("the range of `{}` is empty", n.name))
+                            .hint("write the smallest value first: `in 0..=64`"),
+                    );
                 }
                 Some(Entity::Param(self.graph.env.params.push(Param { name: n.name.clone(), lo, hi })))
             }
@@ -224,7 +236,10 @@ impl<'a> Elab<'a> {
         if let Some(n) = self.graph.env.pool.as_int(extent)
             && n < 0
         {
-            return self.error(span, Diagnostic::new("E0226", format!("the extent of `{name}` is {n}")));
+            return self.error(
+                span,
+                Diagnostic::new("E0226", format!("the extent of `{name}` is {n}")).hint("an extent is at least 0"),
+            );
         }
         Some(Entity::Dim(self.new_dim(name, extent)))
     }
@@ -234,7 +249,7 @@ impl<'a> Elab<'a> {
         for a in args {
             if let Some(pad) = &a.pad {
                 let d = Diagnostic::new("E0230", "an argument of an extent function has no storage to pad");
-                return self.error(pad.span(), d);
+                return self.error(pad.span(), d.hint("take the `pad` away; inputs and operators have storage to pad"));
             }
             dims.push(self.dim_named(&a.name)?);
         }
@@ -267,7 +282,8 @@ impl<'a> Elab<'a> {
             return self.error(span, d.hint("an extent is at least 0"));
         }
         if matches!((clo, chi), (Some(lo), Some(hi)) if lo > hi) {
-            return self.error(span, Diagnostic::new("E0226", format!("the range of `{}` is empty", name.name)));
+            let d = Diagnostic::new("E0226", format!("the range of `{}` is empty", name.name));
+            return self.error(span, d.hint("write the smallest value first: `in 0..=64`"));
         }
         Some(Entity::Extent(self.graph.env.uf(&name.name, domain, UfDef::Extent { lo, hi })))
     }
@@ -347,7 +363,7 @@ impl<'a> Elab<'a> {
             }
             if matches!((pool.as_int(lo), pool.as_int(hi)), (Some(lo), Some(hi)) if lo > hi) {
                 let d = Diagnostic::new("E0226", format!("the range of `{}` is empty", input.name.name));
-                return self.error(span, d);
+                return self.error(span, d.hint("write the smallest value first: `in 0..N`"));
             }
             let of_type = (input.ty.int_min(), input.ty.int_max());
             let (first, last) = (pool.as_int(lo), pool.as_int(hi).map(|h| h.saturating_sub(1)));
@@ -405,7 +421,11 @@ impl<'a> Elab<'a> {
         self.mode = saved;
         match v? {
             n if n > 0 => Some(n),
-            n => self.error(e.span(), Diagnostic::new("E0230", format!("cannot pad to a multiple of {n}"))),
+            n => self.error(
+                e.span(),
+                Diagnostic::new("E0230", format!("cannot pad to a multiple of {n}"))
+                    .hint("pad to a multiple of a positive integer"),
+            ),
         }
     }
 

@@ -372,7 +372,10 @@ impl Elab<'_> {
                 if !dims.contains(&need) && !reduce.contains(&need) {
                     let (rn, nn) = (self.dim_name(r), self.dim_name(need));
                     let what = format!("the extent of {rn} depends on {nn}, which is not an index of `{name}`");
-                    ok = self.error(def.value.span(), Diagnostic::new("E0241", what));
+                    ok = self.error(
+                        def.value.span(),
+                        Diagnostic::new("E0241", what).hint("make that dimension an index too, or reduce over it"),
+                    );
                 }
             }
         }

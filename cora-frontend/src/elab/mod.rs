@@ -305,7 +305,8 @@ impl<'a> Elab<'a> {
                 self.graph.outputs.push(t);
             }
             Role::Output => {
-                let d = Diagnostic::new("E0219", format!("`{}` is already an output", name.name));
+                let d = Diagnostic::new("E0219", format!("`{}` is already an output", name.name))
+                    .hint("name each output once");
                 self.report(name.span, d);
             }
             Role::Input | Role::ConstInput => {

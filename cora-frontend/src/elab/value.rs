@@ -250,9 +250,10 @@ impl Elab<'_> {
                 let dims = self.scope.dims.iter().map(|(n, _)| n.as_str());
                 let tensors = self.graph.env.tensors.iter().map(|(_, t)| t.name.as_str());
                 let known = locals.chain(dims).chain(self.slots.keys().map(String::as_str)).chain(tensors);
-                if let Some(s) = suggest(&id.name, known) {
-                    d = d.hint(format!("did you mean `{s}`?"));
-                }
+                d = d.hint(match suggest(&id.name, known) {
+                    Some(s) => format!("did you mean `{s}`?"),
+                    None => "declare it, as a dimension, a parameter, a constant, an extent, an input, a function or an operator".to_owned(),
+                });
                 self.error(id.span, d)
             }
         }
@@ -287,7 +288,11 @@ impl Elab<'_> {
     pub(super) fn constant(&mut self, e: &Expr) -> Option<Num> {
         match self.value(e)? {
             Val::Num(n) => Some(n),
-            _ => self.error(e.span(), Diagnostic::new("E0229", "this is not a number that is known now")),
+            _ => self.error(
+                e.span(),
+                Diagnostic::new("E0229", "this is not a number that is known now")
+                    .hint("use numbers and constants only: sizes come with each batch"),
+            ),
         }
     }
 
@@ -297,7 +302,8 @@ impl Elab<'_> {
         match n {
             Num::Int(v) if i64::try_from(v).is_ok() => i64::try_from(v).ok(),
             _ => {
-                let d = Diagnostic::new("E0212", "this must be an integer of 64 bits");
+                let d = Diagnostic::new("E0212", "this must be an integer of 64 bits")
+                    .hint("write an integer from -9223372036854775808 to 9223372036854775807");
                 self.error(e.span(), d)
             }
         }
@@ -373,7 +379,8 @@ impl Elab<'_> {
             let d = Diagnostic::new(
                 "E0237",
                 format!("`{}` gives an index of one dimension, {} given", op.name(), dims.len()),
-            );
+            )
+            .hint(format!("reduce over one dimension at a time: `{}(k) x`", op.name()));
             return self.error(span, d);
         };
         let best = if op == ReduceOp::ArgMax { Combiner::Max } else { Combiner::Min };

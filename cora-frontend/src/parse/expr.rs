@@ -186,9 +186,11 @@ impl Parser {
         };
         match kind {
             Some(kind) => self.make(kind, t.span),
-            None if t.text.bytes().all(|b| b.is_ascii_digit() || b".eE+-".contains(&b)) => {
-                self.fail(Diagnostic::new("E0110", format!("the number `{}` is too large", t.text)).at(t.span))
-            }
+            None if t.text.bytes().all(|b| b.is_ascii_digit() || b".eE+-".contains(&b)) => self.fail(
+                Diagnostic::new("E0110", format!("the number `{}` is too large", t.text))
+                    .at(t.span)
+                    .hint("an integer is at most 18446744073709551615; floats are written with a point or an exponent, `1e40`"),
+            ),
             None => Err(Failed), // the lexer has reported it
         }
     }
@@ -304,7 +306,11 @@ impl Parser {
             return Ok(());
         }
         let s = if want == 1 { "" } else { "s" };
-        self.fail(Diagnostic::new("E0104", format!("`{name}` takes {want} argument{s}, {} given", args.len())).at(span))
+        self.fail(
+            Diagnostic::new("E0104", format!("`{name}` takes {want} argument{s}, {} given", args.len()))
+                .at(span)
+                .hint("give it as many arguments as it takes"),
+        )
     }
 
     fn access(&mut self, base: Expr, start: Span) -> Parsed<Expr> {

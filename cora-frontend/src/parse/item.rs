@@ -82,7 +82,9 @@ impl Parser {
         })?;
         if let Some(twice) = (1..parts.len()).find(|&i| parts[..i].iter().any(|p| p.name.name == parts[i].name.name)) {
             let twice = &parts[twice].name;
-            let d = Diagnostic::new("E0204", format!("component `{}` is declared twice", twice.name)).at(twice.span);
+            let d = Diagnostic::new("E0204", format!("component `{}` is declared twice", twice.name))
+                .at(twice.span)
+                .hint("give each component a name of its own");
             return self.fail(d);
         }
         self.expect("(")?;
@@ -311,7 +313,11 @@ impl Parser {
                 "{" => depth += 1,
                 "}" => depth -= 1,
                 _ if t.kind == TokenKind::End => {
-                    return self.fail(Diagnostic::new("E0107", "this `{` is never closed").at(open));
+                    return self.fail(
+                        Diagnostic::new("E0107", "this `{` is never closed")
+                            .at(open)
+                            .hint("add the `}` that closes it"),
+                    );
                 }
                 _ => {}
             }

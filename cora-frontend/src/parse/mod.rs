@@ -159,7 +159,14 @@ impl Parser {
         let t = self.peek();
         let (span, found) = (t.span, describe(t));
         let code = if t.kind == TokenKind::End { "E0107" } else { "E0103" };
-        self.fail(Diagnostic::new(code, format!("expected {wanted}, found {found}")).at(span))
+        let hint = match t.kind {
+            TokenKind::End => format!("the text ends too early: add {wanted}"),
+            _ if self.diags.is_empty() => {
+                format!("put {wanted} here, or take {found} away; docs/language.md has the grammar")
+            }
+            _ => format!("put {wanted} here, or take {found} away"),
+        };
+        self.fail(Diagnostic::new(code, format!("expected {wanted}, found {found}")).at(span).hint(hint))
     }
 
     /// Any name that is not a keyword.
@@ -169,8 +176,11 @@ impl Parser {
             return self.unexpected(what);
         }
         if KEYWORDS.contains(&t.text.as_str()) {
-            return self
-                .fail(Diagnostic::new("E0103", format!("expected {what}, found the keyword `{}`", t.text)).at(t.span));
+            return self.fail(
+                Diagnostic::new("E0103", format!("expected {what}, found the keyword `{}`", t.text))
+                    .at(t.span)
+                    .hint("keywords cannot be names: choose another name"),
+            );
         }
         self.advance();
         Ok(Ident { name: t.text, span: t.span })

@@ -38,7 +38,9 @@ pub(crate) fn schedules(program: &Program, env: &Env, diags: &mut Vec<Diagnostic
         let ItemKind::Schedule(name, steps) = &item.kind else { continue };
         if out.iter().any(|s| s.name == name.name) {
             diags.push(
-                Diagnostic::new("E0119", format!("there are two schedules called `{}`", name.name)).at(name.span),
+                Diagnostic::new("E0119", format!("there are two schedules called `{}`", name.name))
+                    .at(name.span)
+                    .hint("give one of them another name"),
             );
             continue;
         }
@@ -83,7 +85,11 @@ fn check_function(name: &Ident, params: &[Ident], earlier: &[Function], diags: &
             diags.push(d.at(p.span).hint("choose another name"));
         }
         if params[..i].iter().any(|q| q.name == p.name) {
-            diags.push(Diagnostic::new("E0204", format!("parameter `{}` is declared twice", p.name)).at(p.span));
+            diags.push(
+                Diagnostic::new("E0204", format!("parameter `{}` is declared twice", p.name))
+                    .at(p.span)
+                    .hint("choose another name"),
+            );
         }
     }
 }
@@ -153,7 +159,8 @@ impl Cx<'_> {
                     "E0117",
                     format!("schedule function `{}` takes {want} arguments, {got} given", name.name),
                 )
-                .at(span),
+                .at(span)
+                .hint("give it an argument for each of its parameters"),
             );
         }
         if self.depth >= MAX_CALLS {

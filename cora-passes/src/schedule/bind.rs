@@ -18,9 +18,9 @@
 //!
 //! Requires: a serial loop. Ensures: only its kind changes.
 
-use super::annotate::check_copies;
 use super::independent::conflict;
 use super::tree::{enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
+use super::unroll::check_copies;
 use cora_ir::loops::{Axis, Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{Binding, LoopRef};
 use cora_ir::storage::WARP;

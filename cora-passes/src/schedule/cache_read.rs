@@ -17,7 +17,7 @@
 use super::MAX_PADDING;
 use super::compute_at::compute_at;
 use super::compute_inline::zero_of;
-use super::pad::calls_with_arg;
+use super::pad_dim::calls_with_arg;
 use super::padded_reads::{Redirected, computed_ends, guard_padded_reads};
 use super::tree::{find_loop, find_stage, loop_at, loop_at_mut, reads_below, writes_below};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};

@@ -1,6 +1,5 @@
 //! Scheduling primitives: each a check of facts, then a rewrite of the loop dialect.
 
-pub mod annotate;
 pub mod bind;
 pub mod cache_read;
 pub mod cache_write;
@@ -18,8 +17,10 @@ mod layout_dims;
 pub mod offload;
 pub mod op_split;
 pub mod pack;
-pub mod pad;
+pub mod pad_dim;
+pub mod pad_loop;
 mod padded_reads;
+pub mod parallel;
 mod parts;
 pub mod peel;
 pub mod prefetch;
@@ -31,11 +32,15 @@ pub mod remap;
 pub mod reorder;
 pub mod reorder_dims;
 pub mod rfactor;
+mod serial_loop;
+pub mod set_scope;
 pub mod split;
 pub mod split_dim;
 pub mod storage_align;
 pub mod tile;
 pub mod tree;
+pub mod unroll;
+pub mod vectorize;
 
 use cora_ir::Diagnostic;
 use cora_ir::loops::LoopModule;
@@ -100,12 +105,12 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
         }
         StepKind::Fuse { loops, name, pad } => fuse::fuse(m, loops, name, *pad),
         StepKind::Reorder { stage, order } => reorder::reorder(m, stage, order),
-        StepKind::Vectorize { target, width } => annotate::vectorize(m, target, *width),
-        StepKind::Unroll { target } => annotate::unroll(m, target),
-        StepKind::Parallel { target } => annotate::parallel(m, target),
+        StepKind::Vectorize { target, width } => vectorize::vectorize(m, target, *width),
+        StepKind::Unroll { target } => unroll::unroll(m, target),
+        StepKind::Parallel { target } => parallel::parallel(m, target),
         StepKind::Bind { target, to } => bind::bind(m, target, *to),
-        StepKind::PadLoop { target, multiple } => pad::pad_loop(m, target, *multiple),
-        StepKind::PadDim { tensor, dim, multiple } => pad::pad_dim(m, tensor, dim, *multiple),
+        StepKind::PadLoop { target, multiple } => pad_loop::pad_loop(m, target, *multiple),
+        StepKind::PadDim { tensor, dim, multiple } => pad_dim::pad_dim(m, tensor, dim, *multiple),
         StepKind::SplitDim { tensor, dim, factor, outer, inner } => {
             split_dim::split_dim(m, tensor, dim, *factor, (outer, inner))
         }
@@ -122,7 +127,7 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
             pack::pack(m, &pack::Pack { stage, tensor, name, scope: *scope, at: at.as_ref(), tiles, access: *access })
         }
         StepKind::HoistLoads { target, on } => hoist_loads::hoist_loads(m, target, *on),
-        StepKind::SetScope { stage, scope } => set_scope(m, stage, *scope),
+        StepKind::SetScope { stage, scope } => set_scope::set_scope(m, stage, *scope),
         StepKind::Rfactor { target, name } => rfactor::rfactor(m, target, name),
         StepKind::Relax { target, zero } => relax::relax(m, target, *zero),
         StepKind::Remap { target, policy } => remap::remap(m, target, policy),
@@ -154,23 +159,5 @@ pub fn apply_schedule(
         apply_step(m, step)?;
         observe(n, step, m);
     }
-    Ok(())
-}
-
-/// `set_scope P reg`: moves an attached stage's buffer.
-///
-/// # Errors
-/// `E0401` unknown stage, `E0481` a stage that is not attached, or a global scope.
-pub fn set_scope(m: &mut LoopModule, stage: &str, scope: cora_ir::Scope) -> Result<(), Diagnostic> {
-    let t = tree::find_stage(m, stage)?;
-    let t = tree::written_by(m, t);
-    if m.env.tensors[t].scope == cora_ir::Scope::Global || scope == cora_ir::Scope::Global {
-        return Err(Diagnostic::new(
-            "E0481",
-            format!("the scope of `{stage}` can change only once it is attached in a loop"),
-        )
-        .hint("compute_at or cache_write first; then choose `local`, `shared` or `reg`"));
-    }
-    m.env.tensors[t].scope = scope;
     Ok(())
 }

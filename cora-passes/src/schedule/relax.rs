@@ -20,7 +20,7 @@
 //! stay in registers.
 
 use super::compute_inline::zero_of;
-use super::pad::calls_with_arg;
+use super::pad_dim::calls_with_arg;
 use super::region::bound_above;
 use super::relax_reduced;
 use super::tree::{clamp_surplus, enclosing, find_loop, looks_up_at, loop_at, loop_at_mut, place_init, written_by};

@@ -14,7 +14,7 @@
 //! the element. Ensures: every element combines the same terms, in another order; the new stage
 //! has the stage's loops under their names, the stage keeps its spatial loops and the one named.
 
-use super::pad::calls_with_arg;
+use super::pad_dim::calls_with_arg;
 use super::tree::{
     Path, enclosing, find_loop, find_stage, in_own_loops, is_condition, is_reduction_var, loop_at, own_iters,
     place_init, remove_init, stages_below, stmt_at,

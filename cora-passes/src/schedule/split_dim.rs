@@ -10,7 +10,7 @@
 
 use super::MAX_PADDING;
 use super::layout_dims::Target;
-use super::pad::calls_with_arg;
+use super::pad_dim::calls_with_arg;
 use super::split::divisible;
 use cora_ir::Diagnostic;
 use cora_ir::layout::LayoutStep;

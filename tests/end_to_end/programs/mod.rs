@@ -48,3 +48,19 @@ pub fn check(name: &str, text: &str, fill: Fill) -> Vec<String> {
     }
     complaints
 }
+
+/// Every example of the language's document is compiled, run and compared, in each form.
+#[test]
+fn documented_examples() {
+    let doc = std::fs::read_to_string(crate::support::root().join("docs/language.md")).expect("docs/language.md");
+    let examples: Vec<(String, String)> = doc
+        .split("```cora\n")
+        .enumerate()
+        .skip(1)
+        .map(|(n, rest)| {
+            (format!("docs/language.md example {n}"), rest.split("```").next().unwrap_or_default().to_owned())
+        })
+        .collect();
+    assert!(!examples.is_empty());
+    report(&in_parallel(&examples, |(name, text)| check(name, text, |_, _| None)));
+}

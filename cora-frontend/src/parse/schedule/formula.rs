@@ -64,7 +64,11 @@ fn factor(p: &mut Parser) -> Parsed<Measured> {
         p.advance();
         return match t.text.parse() {
             Ok(n) => Ok((Formula::Int(n), 0)),
-            Err(_) => p.fail(Diagnostic::new("E0121", format!("`{}` is too great a number", t.text)).at(t.span)),
+            Err(_) => p.fail(
+                Diagnostic::new("E0121", format!("`{}` is too great a number", t.text))
+                    .at(t.span)
+                    .hint("numbers of schedules have 64 bits"),
+            ),
         };
     }
     let name = p.name("a loop, a parameter, a function or a number")?.name;

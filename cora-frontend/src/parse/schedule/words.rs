@@ -70,7 +70,11 @@ pub(super) fn positive(p: &mut Parser) -> Parsed<i64> {
     p.advance();
     match t.text.parse::<i64>() {
         Ok(n) if n > 0 => Ok(n),
-        _ => p.fail(Diagnostic::new("E0121", format!("`{}` is not a positive number", t.text)).at(t.span)),
+        _ => p.fail(
+            Diagnostic::new("E0121", format!("`{}` is not a positive number", t.text))
+                .at(t.span)
+                .hint("write an integer from 1 to 9223372036854775807"),
+        ),
     }
 }
 

@@ -1,11 +1,11 @@
-//! `pad_loop S.i 2` and `pad_dim T.i 4`: loop padding and storage padding (paper section 4.1).
+//! `pad_loop S.i 2`: loop padding (paper section 4.1).
 //!
 //! Requires: for a padded spatial loop, storage of the written tensor at least as large as the
 //! padded extent; a padded reduced loop masks its surplus. Ensures: surplus iterations write
 //! storage padding only; their reads are guarded, so padding is never observed.
 
-use super::MAX_PADDING;
 use super::compute_inline::zero_of;
+use super::pad_dim::check_multiple;
 use super::split::divisible;
 use super::tree::{add_predicate, clamp_surplus, find_loop, find_stage, loop_at, loop_at_mut, place_init, written_by};
 use crate::simplify::{Facts, with_example};
@@ -13,50 +13,6 @@ use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Env, Expr, ExprId, ExprPool, Scope, TensorId, VarId};
-
-/// Rounds the storage extent of dimension `dim` of `tensor` up to a multiple.
-///
-/// # Errors
-/// `E0463` unknown tensor, `E0470` unknown dimension, `E0471` a multiple below 1, `E0474` a
-/// dimension whose index decides, by a function, how large another one is, `E0479` a tensor whose
-/// layout has changed.
-pub fn pad_dim(m: &mut LoopModule, tensor: &str, dim: &str, multiple: i64) -> Result<(), Diagnostic> {
-    let Some(t) = m.env.tensor_named(tensor) else {
-        return Err(Diagnostic::new("E0463", format!("there is no tensor `{tensor}`"))
-            .hint("name a tensor of the program or of an earlier step"));
-    };
-    check_multiple(multiple)?;
-    if !m.env.tensors[t].layout.is_empty() {
-        return Err(Diagnostic::new("E0479", format!("the layout of `{tensor}` has changed already"))
-            .hint("pad_dim comes before split_dim, fuse_dims and reorder_dims; a split pads by itself"));
-    }
-    let Some(d) = m.env.tensors[t].dims.iter().position(|d| d.name == dim) else {
-        let names: Vec<&str> = m.env.tensors[t].dims.iter().map(|d| d.name.as_str()).collect();
-        return Err(Diagnostic::new("E0470", format!("tensor `{tensor}` has no dimension `{dim}`"))
-            .hint(format!("its dimensions are: {}", names.join(", "))));
-    };
-    let steered =
-        |x: &cora_ir::TensorDim| [x.extent, x.storage].into_iter().any(|e| calls_with_arg(&m.env.pool, e, d as u32));
-    if let Some(inner) = m.env.tensors[t].dims[d + 1..].iter().find(|x| steered(x)) {
-        return Err(Diagnostic::new(
-            "E0474",
-            format!("dimension `{dim}` of `{tensor}` cannot be padded: the size of `{}` depends on it", inner.name),
-        )
-        .note(format!("`{}` has no size at positions of `{dim}` beyond its extent", inner.name))
-        .hint(format!("pad `{}` instead, or fuse the loops with bulk padding", inner.name)));
-    }
-    let storage = m.env.tensors[t].dims[d].storage;
-    m.env.tensors[t].dims[d].storage = m.env.pool.round_up(storage, multiple);
-    Ok(())
-}
-
-fn check_multiple(multiple: i64) -> Result<(), Diagnostic> {
-    if (1..=MAX_PADDING).contains(&multiple) {
-        return Ok(());
-    }
-    Err(Diagnostic::new("E0471", format!("cannot pad to a multiple of {multiple}"))
-        .hint(format!("pad to a positive multiple, at most {MAX_PADDING}")))
-}
 
 /// Rounds a loop's extent up to a multiple.
 ///
@@ -127,17 +83,6 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
 /// Whether each value of the iterators `ns` writes an element of its own.
 fn indexes(pool: &cora_ir::ExprPool, b: &Block, ns: &[usize]) -> bool {
     ns.iter().any(|&n| b.index.iter().any(|&e| pool.uses_var(e, b.iters[n].var)))
-}
-
-/// Whether a function is called with something that depends on `Arg(n)`.
-pub(super) fn calls_with_arg(pool: &cora_ir::ExprPool, e: ExprId, n: u32) -> bool {
-    let mut found = false;
-    pool.walk(e, &mut |id, x| {
-        if matches!(x, Expr::Call(..)) {
-            found = found || pool.any(id, &mut |y| *y == Expr::Arg(n));
-        }
-    });
-    found
 }
 
 fn not_a_dimension(r: &LoopRef) -> Diagnostic {

@@ -1,0 +1,62 @@
+//! `vectorize S.i 16`: the iterations of a loop become the lanes of vectors.
+//!
+//! Requires: a serial, innermost loop over which no tuples are reduced. Ensures: only the loop's kind changes; with a width,
+//! a longer or variable loop is split first.
+
+use super::relax_reduced::blocks_below;
+use super::serial_loop::serial_loop;
+use super::split::split;
+use super::tree::{check_no_hoisting, find_loop, is_reduction_var, loop_at_mut, place_init};
+use super::unroll::MAX_COPIES;
+use cora_ir::loops::{Block, BlockRole, LoopKind, LoopModule, Stmt};
+use cora_ir::schedule::{LoopRef, Tail};
+use cora_ir::{Diagnostic, Reduction};
+
+/// Makes the iterations of an innermost loop the lanes of vectors of `width` elements; a longer or
+/// variable loop is split by the width first, into `<name>_o` and `<name>`.
+///
+/// # Errors
+/// `E0440` not innermost, `E0441` no constant width, `E0411` not serial, `E0438` a loop over which tuples are reduced.
+pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Result<(), Diagnostic> {
+    let path = find_loop(m, target)?;
+    let l = serial_loop(m, &path, target)?;
+    check_no_hoisting(&m.env, l, target)?;
+    if l.body.iter().any(|s| matches!(s, Stmt::For(_))) {
+        return Err(Diagnostic::new(
+            "E0440",
+            format!("loop `{}.{}` is not innermost, so it cannot become vector lanes", target.stage, target.name),
+        )
+        .hint("reorder it to the innermost place first"));
+    }
+    let tuples = |b: &&Block| matches!(b.role, BlockRole::Update(Reduction::Tuple(_)));
+    if blocks_below(&l.body).into_iter().filter(tuples).any(|b| is_reduction_var(&m.env.pool, b, l.var)) {
+        return Err(Diagnostic::new(
+            "E0438",
+            format!("loop `{}.{}` combines tuples, which lanes do not", target.stage, target.name),
+        )
+        .hint("make a spatial loop vector; `rfactor` makes one of a reduced loop whose extent is constant"));
+    }
+    let bound = m.env.pool.constant_bound(l.extent);
+    let stage = l.stage;
+    match (width, bound) {
+        (Some(w), _) if !(1..=MAX_COPIES).contains(&w) => {
+            Err(Diagnostic::new("E0441", format!("{w} is not a possible number of lanes"))
+                .hint(format!("use 1 to {MAX_COPIES}, best a power of two")))
+        }
+        (Some(w), b) if b.is_none_or(|b| b > w) => {
+            let outer = format!("{}_o", target.name);
+            split(m, target, w, (&outer, &target.name), Tail::Exact)?;
+            vectorize(m, target, None)
+        }
+        (_, Some(1..=MAX_COPIES)) => {
+            loop_at_mut(&mut m.body, &path).kind = LoopKind::Vector;
+            place_init(m, stage);
+            Ok(())
+        }
+        _ => Err(Diagnostic::new(
+            "E0441",
+            format!("loop `{}.{}` has no constant extent to make lanes of", target.stage, target.name),
+        )
+        .hint("give a width, as in `vectorize S.i 16`")),
+    }
+}
