@@ -339,7 +339,7 @@ pub(super) fn display(name: &Name) -> String {
 
 /// `E0504`
 pub(super) fn unknown(kind: &str, name: &str, span: Span) -> Diagnostic {
-    Diagnostic::new("E0504", format!("no {kind} is called `{name}`")).at(span)
+    Diagnostic::new("E0504", format!("no {kind} is called `{name}`")).at(span).hint("declare it before it is used")
 }
 
 /// `E0505`

@@ -64,7 +64,7 @@ fn say(text: &str) -> ExitCode {
 fn run(args: &Args) -> Result<String, (String, u8)> {
     let user = |e: String| (e, 1);
     let source = read(&args.file).map_err(|e| user(format!("error[E0600]: cannot read `{}`: {e}", args.file)))?;
-    let program = Program::parse(&source).map_err(|d| user(locate(&d, &source)))?;
+    let program = Program::parse(&source).map_err(|d| user(locate(&d, &args.file, &source)))?;
     program.verify().map_err(|d| user(d.to_string()))?;
     let pipeline = parse_pipeline(&args.pass_pipeline).map_err(|d| user(d.to_string()))?;
     let mut simplifier = StandardSimplifier::new();
@@ -89,13 +89,15 @@ fn run(args: &Args) -> Result<String, (String, u8)> {
     Ok(program.print())
 }
 
-fn locate(d: &cora_ir::Diagnostic, source: &str) -> String {
+/// The message behind the place in the text, with the line that it is about.
+fn locate(d: &cora_ir::Diagnostic, file: &str, source: &str) -> String {
     match d.span {
         Some(s) => {
             let before = &source[..s.start.min(source.len())];
             let line = before.matches('\n').count() + 1;
             let column = before.len() - before.rfind('\n').map_or(0, |i| i + 1) + 1;
-            format!("{line}:{column}: {d}")
+            let text = source.lines().nth(line - 1).unwrap_or_default();
+            format!("{file}:{line}:{column}: {d}\n  | {text}")
         }
         None => d.to_string(),
     }
