@@ -234,7 +234,7 @@ fn back_end(case: &Case, m: LoopModule, log: &mut Log) -> Result<(), Failure> {
     for &pass in BACK_END {
         // Some cases take the other form of a pass, chosen so that a failing case can be replayed.
         let args = match pass {
-            "to-storage" | "lower-functions" if log.applied.len() % 5 == 0 => "csf",
+            "to-storage" | "lower-functions" if log.applied.len().is_multiple_of(5) => "csf",
             "hoist-loads" if log.applied.len() % 3 == 1 => "off",
             _ => "",
         };
