@@ -15,7 +15,8 @@ mod target;
 use cora_codegen_llvm::describe::{self, DescribeError};
 use cora_codegen_llvm::llvm::{CodegenError, LlvmModule, MlirModule};
 use cora_codegen_llvm::mlir::{self, EmitError, GridArg as Emitted};
-use cora_ir::storage::StorageModule;
+use cora_ir::intrinsic::Needs;
+use cora_ir::storage::{Stmt, StorageModule};
 use cora_runtime::abi::{GridArg, GridDesc, GridLaunch, ProgramDesc};
 
 pub use target::{ARCHITECTURES, GpuTarget};
@@ -48,6 +49,18 @@ pub enum CompileError {
     /// MLIR or LLVM failed.
     #[error(transparent)]
     Codegen(#[from] CodegenError),
+    /// An instruction that the target does not have.
+    #[error("kernel `{kernel}` uses `{intrinsic}`, which GPUs have from sm_{least} on, and is compiled for {target}")]
+    Intrinsic {
+        /// The kernel.
+        kernel: String,
+        /// The instruction.
+        intrinsic: &'static str,
+        /// The least compute capability that has it.
+        least: u32,
+        /// The architecture.
+        target: String,
+    },
     /// More shared memory than a block of the target has.
     #[error("kernel `{kernel}` needs {bytes} bytes of shared memory, a block on {target} has {most}")]
     Shared {
@@ -79,6 +92,29 @@ pub struct GridProgram {
     pub target: GpuTarget,
 }
 
+/// LLVM aborts on an instruction that the target does not have.
+fn check_intrinsics(module: &StorageModule, target: &GpuTarget) -> Result<(), CompileError> {
+    let mut missing = None;
+    for k in &module.kernels {
+        k.body.iter().for_each(|s| {
+            s.walk(&mut |s| {
+                if let Stmt::Tile(t) = s
+                    && let Needs::Gpu(least) = t.intrinsic.get().needs
+                    && target.capability() < least
+                {
+                    missing.get_or_insert((k.name.clone(), t.intrinsic.get().name, least));
+                }
+            });
+        });
+    }
+    match missing {
+        None => Ok(()),
+        Some((kernel, intrinsic, least)) => {
+            Err(CompileError::Intrinsic { kernel, intrinsic, least, target: target.name().to_owned() })
+        }
+    }
+}
+
 /// Compiles a verified, legalised module; the same module and target give the same bytes.
 ///
 /// # Errors
@@ -86,6 +122,7 @@ pub struct GridProgram {
 /// [`CompileError`]; for modules that meet the requirements, only what the target lacks.
 pub fn compile(module: &StorageModule, target: &GpuTarget) -> Result<GridProgram, CompileError> {
     let (desc, blocks) = describe::grid_desc(module)?;
+    check_intrinsics(module, target)?;
     let (mlir, kernels) = mlir::emit_grid(module)?;
     let mut launches = Vec::new();
     for (k, blocks) in kernels.iter().zip(blocks) {

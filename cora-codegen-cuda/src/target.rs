@@ -35,6 +35,11 @@ impl GpuTarget {
         self.name
     }
 
+    /// Its compute capability: 80 for `sm_80`.
+    pub fn capability(&self) -> u32 {
+        self.name.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
+    }
+
     /// Bytes of shared memory that a block can ask for.
     pub fn shared_memory(&self) -> u64 {
         self.shared

@@ -25,6 +25,7 @@
 //! - A guarded load reads nothing where its guard is false; a scalar guard becomes a branch, a vector one a masked load.
 //!   The right side of `and` and `or` is computed only where the left does not decide, if it loads.
 //! - Vectors with consecutive indices are loaded and stored whole; others are gathered and scattered.
+//! - A tile of a tensor instruction is that instruction, or the same by others where there is none.
 //! - A product of matrices calls a function through a variable that the runtime sets ([`Import`](cora_runtime::abi::Import)).
 //! - Division by zero of integers gives 0; other integer arithmetic wraps.
 
@@ -40,6 +41,7 @@ mod lanes;
 mod library;
 mod math;
 mod slots;
+mod tile;
 
 #[cfg(test)]
 mod tests;
@@ -59,18 +61,23 @@ pub struct EmitOptions {
     ///
     /// A target without the instruction would call `fmaf` for each lane, so [`EmitOptions::for_target`] leaves it off there.
     pub fma: bool,
+    /// Whether there is `vdpbf16ps`; without it the same is computed by other instructions, except that denormals stay.
+    pub dot_bf16: bool,
 }
 
 impl Default for EmitOptions {
     fn default() -> Self {
-        Self { fma: true }
+        Self { fma: true, dot_bf16: false }
     }
 }
 
 impl EmitOptions {
     /// What suits a target.
     pub fn for_target(target: &TargetSpec) -> Self {
-        Self { fma: !target.triple().starts_with("x86_64") || target.has_feature("fma") }
+        Self {
+            fma: !target.triple().starts_with("x86_64") || target.has_feature("fma"),
+            dot_bf16: target.has_feature("avx512bf16"),
+        }
     }
 }
 
@@ -139,7 +146,7 @@ pub enum EmitFault {
 /// [`EmitError`] for a module that breaks the requirement.
 pub fn emit(module: &StorageModule, options: &EmitOptions) -> Result<String, EmitError> {
     let slots = Slots::new(module);
-    let mut library = library::Library::new(options.fma);
+    let mut library = library::Library::new(options);
     let mut kernels = String::new();
     for (kernel, symbol) in module.kernels.iter().zip(slots.symbols()) {
         let text = kernel::emit(module, &slots, &mut library, kernel, symbol)

@@ -3,6 +3,7 @@
 
 use crate::env::Env;
 use crate::ids::{ExprId, TensorId, VarId};
+use crate::intrinsic::{INTRINSICS, IntrinsicId};
 use crate::tuple::Reduction;
 
 /// A program in the loop dialect. `body` is a sequence of nests, each one kernel.
@@ -93,24 +94,31 @@ pub enum LoopKind {
     Virtual,
     /// With all loops inside as one product of matrices, which a library multiplies.
     Offload,
+    /// With the loops of this kind inside as one tile of a tensor instruction.
+    Tensorize(IntrinsicId),
 }
 
 impl LoopKind {
     /// Every kind.
-    pub const ALL: [LoopKind; 12] = [
-        Self::Serial,
-        Self::Parallel,
-        Self::Vector,
-        Self::Unroll,
-        Self::Bound(Axis::BlockX),
-        Self::Bound(Axis::BlockY),
-        Self::Bound(Axis::BlockZ),
-        Self::Bound(Axis::ThreadX),
-        Self::Bound(Axis::ThreadY),
-        Self::Bound(Axis::ThreadZ),
-        Self::Virtual,
-        Self::Offload,
-    ];
+    pub const ALL: [LoopKind; 12 + INTRINSICS.len()] = {
+        let mut all = [Self::Serial; 12 + INTRINSICS.len()];
+        all[1] = Self::Parallel;
+        all[2] = Self::Vector;
+        all[3] = Self::Unroll;
+        let mut n = 0;
+        while n < Axis::ALL.len() {
+            all[4 + n] = Self::Bound(Axis::ALL[n]);
+            n += 1;
+        }
+        all[10] = Self::Virtual;
+        all[11] = Self::Offload;
+        n = 0;
+        while n < INTRINSICS.len() {
+            all[12 + n] = Self::Tensorize(IntrinsicId::ALL[n]);
+            n += 1;
+        }
+        all
+    };
 
     /// The name in text.
     pub fn name(self) -> &'static str {
@@ -122,6 +130,7 @@ impl LoopKind {
             Self::Bound(axis) => axis.name(),
             Self::Virtual => "vthread",
             Self::Offload => "offload",
+            Self::Tensorize(i) => i.get().name,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Schedules as data: steps that name stages and loops in text, since steps create loops.
 
+use crate::intrinsic::IntrinsicId;
 use crate::loops::Axis;
 
 /// Bytes `start..end` of the source text; `0..0` for steps that come from the builder.
@@ -411,6 +412,13 @@ pub enum StepKind {
         loops: Vec<(String, i64)>,
         /// The new loops, outermost first: all that count tiles, then all inside tiles.
         names: Vec<String>,
+    },
+    /// `tensorize S.ii mma.m16n8k16.f32.bf16`: a loop and the loops inside it become one tile of a tensor instruction.
+    Tensorize {
+        /// The outermost loop of the tile.
+        target: LoopRef,
+        /// The instruction.
+        intrinsic: IntrinsicId,
     },
     /// `offload S.ii`: a loop and all inside it become one product of matrices, which a BLAS found at
     /// run time multiplies.

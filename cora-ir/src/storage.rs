@@ -7,6 +7,9 @@ use crate::loops::LoopKind;
 mod gemm;
 pub use gemm::{Gemm, Matrix};
 
+mod tile;
+pub use tile::Tile;
+
 /// A program in the storage dialect. Every tensor of `env` that is used is a flat buffer here, and
 /// every load has exactly one index.
 #[derive(Clone, Debug, Default)]
@@ -115,6 +118,9 @@ pub enum Stmt {
     },
     /// A product of matrices: [`Gemm`].
     Gemm(Box<Gemm>),
+    /// A tile that a tensor instruction computes: [`Tile`]. One that a warp executes stands outside loops over
+    /// `thread.x`, whose 32 threads are its lanes.
+    Tile(Box<Tile>),
     /// The lanes of a warp exchange registers: of each thread, the element of `to` becomes the element of `from` of the
     /// thread whose number along x differs in the bits of `xor`. Both are registers of one element. Stands outside
     /// loops over `thread.x`, whose 32 threads are the lanes.
@@ -142,6 +148,7 @@ impl Stmt {
             | Stmt::Store { .. }
             | Stmt::Prefetch { .. }
             | Stmt::Gemm(_)
+            | Stmt::Tile(_)
             | Stmt::Barrier
             | Stmt::Shuffle { .. } => {}
         }
@@ -152,11 +159,15 @@ impl Stmt {
 pub const WARP: i64 = 32;
 
 impl Kernel {
-    /// Whether lanes of a warp exchange registers.
-    pub fn shuffles(&self) -> bool {
+    /// Whether lanes of a warp work together: they exchange registers, or execute an instruction.
+    pub fn uses_warps(&self) -> bool {
         let mut found = false;
         for s in &self.body {
-            s.walk(&mut |s| found |= matches!(s, Stmt::Shuffle { .. }));
+            s.walk(&mut |s| match s {
+                Stmt::Shuffle { .. } => found = true,
+                Stmt::Tile(t) => found |= t.intrinsic.get().lanes == WARP,
+                _ => {}
+            });
         }
         found
     }

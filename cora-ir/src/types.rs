@@ -259,11 +259,13 @@ pub enum UnOp {
     Ceil,
     /// Rounded to the nearest integer, ties to even.
     Round,
+    /// Of `f32` only: rounded to the 10 bits of mantissa of TF32, ties away from zero.
+    Tf32,
 }
 
 impl UnOp {
     /// Every operator.
-    pub const ALL: [UnOp; 14] = [
+    pub const ALL: [UnOp; 15] = [
         Self::Neg,
         Self::Not,
         Self::Abs,
@@ -278,6 +280,7 @@ impl UnOp {
         Self::Floor,
         Self::Ceil,
         Self::Round,
+        Self::Tf32,
     ];
 
     /// The function's name in text (`neg` and `not` print as prefixes `-` and `not`).
@@ -297,6 +300,7 @@ impl UnOp {
             Self::Floor => "floor",
             Self::Ceil => "ceil",
             Self::Round => "round",
+            Self::Tf32 => "tf32",
         }
     }
 }

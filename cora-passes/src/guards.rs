@@ -150,7 +150,7 @@ impl Walk<'_> {
                 self.facts.push_let(*var, *value);
                 self.define(*var, *value);
             }
-            Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier | Stmt::Shuffle { .. } => {}
+            Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Barrier | Stmt::Shuffle { .. } => {}
             Stmt::Store { index, value, mask, rest, .. } => {
                 if let Some(m) = mask {
                     self.guard("mask", *m);

@@ -187,7 +187,7 @@ pub const PASSES: &[Pass] = &[
         input: Stage::Storage,
         run: |p, _, _| match p {
             Program::Storage(mut m) => {
-                legalize::demote_registers(&mut m);
+                legalize::demote_registers(&mut m).map_err(|d| vec![d])?;
                 legalize::check_kernels(&m).map_err(|d| vec![d])?;
                 Ok(Program::Storage(m))
             }

@@ -33,6 +33,11 @@ pub(super) fn usage(module: &StorageModule, slots: &Slots, body: &[Stmt]) -> Usa
                     used.reads.push(*tensor);
                     vec![*index]
                 }
+                Stmt::Tile(t) => {
+                    used.reads.extend(t.reads());
+                    used.writes.push(t.c.tensor);
+                    t.exprs()
+                }
                 Stmt::Gemm(g) => {
                     used.reads.extend(g.reads());
                     used.writes.push(g.c.tensor);

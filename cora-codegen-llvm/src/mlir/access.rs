@@ -188,7 +188,7 @@ impl Emitter<'_> {
         if ty.scalar == ScalarType::Index { self.b.convert("arith.extsi", v, wanted.elem) } else { v }
     }
 
-    fn load_all(&mut self, tensor: TensorId, index: ExprId, lanes: u32) -> Result<Val, EmitFault> {
+    pub(super) fn load_all(&mut self, tensor: TensorId, index: ExprId, lanes: u32) -> Result<Val, EmitFault> {
         let elem = memory_elem(self.module.env.tensors[tensor].ty);
         let ty = Ty { elem, lanes };
         match self.place(tensor, index) {
@@ -314,7 +314,7 @@ impl Emitter<'_> {
         Ok(self.b.broadcast(v, lanes))
     }
 
-    fn write(&mut self, tensor: TensorId, index: ExprId, v: Val, mask: Option<Val>) -> Result<(), EmitFault> {
+    pub(super) fn write(&mut self, tensor: TensorId, index: ExprId, v: Val, mask: Option<Val>) -> Result<(), EmitFault> {
         let lanes = self.pool.ty(index).lanes;
         let ty = self.b.ty(v);
         let align = ty.elem.bits() / 8;

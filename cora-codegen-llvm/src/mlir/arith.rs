@@ -149,8 +149,9 @@ pub(crate) fn unary(
             UnOp::Floor => b.un("math.floor", a),
             UnOp::Ceil => b.un("math.ceil", a),
             UnOp::Round => b.un("math.roundeven", a),
+            UnOp::Tf32 if ty == ScalarType::F32 => tf32(b, a),
             UnOp::Exp | UnOp::Log | UnOp::Tanh | UnOp::Erf | UnOp::Sin | UnOp::Cos => library.math(b, op, a),
-            UnOp::Not => return Err(EmitFault::Operator { op: op.name().to_owned(), ty }),
+            UnOp::Not | UnOp::Tf32 => return Err(EmitFault::Operator { op: op.name().to_owned(), ty }),
         });
     }
     match (op, ty) {
@@ -171,6 +172,19 @@ pub(crate) fn unary(
         (UnOp::Floor | UnOp::Ceil | UnOp::Round, _) => Ok(a),
         _ => Err(EmitFault::Operator { op: op.name().to_owned(), ty }),
     }
+}
+
+/// `v` rounded to the 10 bits of mantissa of TF32, ties away from zero; what is not finite stays.
+fn tf32(b: &mut Builder, v: Val) -> Val {
+    let word = b.ty(v).with_elem(Elem::I32);
+    let bits = b.bitcast(v, Elem::I32);
+    let (half, kept) = (b.int(word, 1 << 12), b.int(word, -1 << 13));
+    let sum = b.bin("arith.addi", bits, half);
+    let rounded = b.bin("arith.andi", sum, kept);
+    let rounded = b.bitcast(rounded, Elem::F32);
+    let (size, infinite) = (b.un("math.absf", v), b.float(b.ty(v), f64::INFINITY));
+    let finite = b.cmpf("olt", size, infinite);
+    b.select(finite, rounded, v)
 }
 
 /// All lanes of `v` combined: the upper half with the lower half, again and again; the last lane of an odd number waits

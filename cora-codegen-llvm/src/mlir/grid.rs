@@ -100,7 +100,7 @@ fn check_functions(module: &StorageModule, kernel: &Kernel) -> Result<(), EmitFa
             }
             Stmt::For { extent, .. } => check(*extent),
             Stmt::Let { value, .. } => check(*value),
-            Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier | Stmt::Shuffle { .. } => {}
+            Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Barrier | Stmt::Shuffle { .. } => {}
         });
     }
     fault.map_or(Ok(()), Err)

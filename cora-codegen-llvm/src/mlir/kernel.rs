@@ -49,6 +49,7 @@ pub(super) fn stored(body: &[Stmt]) -> Vec<TensorId> {
             }
             Stmt::Shuffle { to, .. } => all.push(*to),
             Stmt::Gemm(g) => all.push(g.c.tensor),
+            Stmt::Tile(t) => all.push(t.c.tensor),
             _ => {}
         });
     }
@@ -75,6 +76,7 @@ impl Emitter<'_> {
             Stmt::Barrier => self.barrier(),
             Stmt::Shuffle { to, from, xor } => self.shuffle((*to, *from), *xor),
             Stmt::Gemm(g) => self.gemm(g),
+            Stmt::Tile(t) => self.tile(t),
             Stmt::Prefetch { tensor, index, locality } => self.prefetch(*tensor, *index, *locality),
             Stmt::If { cond, then, other } => self.branch(*cond, then, other),
             Stmt::Let { var, value } => {

@@ -6,30 +6,37 @@ use std::collections::BTreeMap;
 use cora_ir::UnOp;
 use cora_runtime::abi::Import;
 
+use super::EmitOptions;
 use super::builder::{Builder, Elem, Ty, Val};
 use super::math;
 
 /// The private functions asked for so far.
 pub(crate) struct Library {
     fma: bool,
+    dot_bf16: bool,
     /// Whether code is for a GPU: no libm, no calls.
     grid: bool,
     functions: BTreeMap<String, String>,
 }
 
 impl Library {
-    pub(crate) fn new(fma: bool) -> Self {
-        Self { fma, grid: false, functions: BTreeMap::new() }
+    pub(crate) fn new(options: &EmitOptions) -> Self {
+        Self { fma: options.fma, dot_bf16: options.dot_bf16, grid: false, functions: BTreeMap::new() }
     }
 
     /// For a GPU.
     pub(crate) fn grid() -> Self {
-        Self { fma: true, grid: true, functions: BTreeMap::new() }
+        Self { fma: true, dot_bf16: false, grid: true, functions: BTreeMap::new() }
     }
 
     /// Whether `a * b + c` is one rounding.
     pub(crate) fn fma(&self) -> bool {
         self.fma
+    }
+
+    /// Whether there is `vdpbf16ps`.
+    pub(crate) fn dot_bf16(&self) -> bool {
+        self.dot_bf16
     }
 
     /// The functions' text, in order of their names.

@@ -3,7 +3,7 @@
 use super::{Dim, Tensor};
 use crate::parse::schedule::split_loop;
 use cora_ir::schedule::{Binding, LayoutDim, LoopRef, PackDim, Span, Step, StepKind, Tail};
-use cora_ir::{Diagnostic, Scope};
+use cora_ir::{Diagnostic, IntrinsicId, Scope};
 
 /// Collects the steps of one schedule.
 #[derive(Debug)]
@@ -308,6 +308,20 @@ impl<'a> ScheduleBuilder<'a> {
             refs.push(l.to_loop(self.handles).unwrap_or_else(|| self.at("")));
         }
         self.step(StepKind::Hfuse { loops: refs, name: name.into() })
+    }
+
+    /// A loop and the loops inside it become one tile of the tensor instruction called `intrinsic`
+    /// (`cora_ir::intrinsic`); an unknown name is an error of the step.
+    pub fn tensorize(&mut self, target: impl ToLoop, intrinsic: &str) -> &mut Self {
+        let target = self.at(target);
+        match IntrinsicId::named(intrinsic) {
+            Some(intrinsic) => self.step(StepKind::Tensorize { target, intrinsic }),
+            None => {
+                let known = cora_ir::intrinsic::names();
+                self.diags.push(Diagnostic::new("E0239", format!("there is no intrinsic `{intrinsic}`; there are {known}")));
+                self
+            }
+        }
     }
 
     /// A loop and all inside it become one product of matrices, given to a BLAS found at run time.

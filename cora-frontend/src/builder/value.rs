@@ -160,6 +160,8 @@ unary_methods! {
     ceil Ceil;
     /// Rounded to the nearest integer, ties to even.
     round Round;
+    /// Of `f32`: rounded to the 10 bits of mantissa of TF32, ties away from zero.
+    tf32 Tf32;
 }
 
 /// `if cond then a else b`

@@ -253,7 +253,7 @@ impl Elab<'_> {
             (UnOp::Neg, Num::Int(v)) => Num::Int(-v),
             (UnOp::Abs, Num::Int(v)) => Num::Int(v.abs()),
             (UnOp::Not, _) => return self.mismatch(ScalarType::Bool, ScalarType::I64, span),
-            (UnOp::Erf, _) => return self.open(OpenKind::Un(op, Val::Num(Num::Float(x))), span),
+            (UnOp::Erf | UnOp::Tf32, _) => return self.open(OpenKind::Un(op, Val::Num(Num::Float(x))), span),
             (UnOp::Neg, _) => Num::Float(-x),
             (UnOp::Abs, _) => Num::Float(x.abs()),
             (UnOp::Exp, _) => Num::Float(x.exp()),
@@ -276,6 +276,7 @@ impl Elab<'_> {
             UnOp::Not => ty == ScalarType::Bool,
             UnOp::Neg => ty != ScalarType::Bool,
             UnOp::Abs => ty.is_float() || ty.is_int(),
+            UnOp::Tf32 => ty == ScalarType::F32,
             _ => ty.is_float(),
         };
         if ok {
@@ -286,6 +287,7 @@ impl Elab<'_> {
             UnOp::Not => "compare it: `x != 0`",
             UnOp::Neg => "negate a condition with `not x`",
             UnOp::Abs if ty == ScalarType::Index => "write `max(x, -x)`, or cast to an integer type: `i64(x)`",
+            UnOp::Tf32 => "cast to f32: `tf32(f32(x))`",
             UnOp::Abs => "cast to an integer type: `i64(x)`",
             _ => "cast to a floating-point type: `f32(x)`",
         };

@@ -285,6 +285,7 @@ fn step_call(step: &StepKind) -> String {
             let loops: Vec<String> = loops.iter().map(at).collect();
             format!("hfuse(&[{}], {name:?})", loops.join(", "))
         }
+        StepKind::Tensorize { target, intrinsic } => format!("tensorize({}, {:?})", at(target), intrinsic.get().name),
         StepKind::Offload { target } => format!("offload({})", at(target)),
         StepKind::Prefetch { stage, tensor, at: r, inside: None, distance, locality } => {
             format!("prefetch({stage:?}, {tensor:?}, {}, {distance}, {locality})", at(r))

@@ -79,6 +79,7 @@ pub fn print_step(step: &StepKind) -> String {
             let loops: Vec<String> = loops.iter().map(|(l, n)| format!("{l} {n}")).collect();
             format!("tile {stage}: {} -> {}", loops.join(" "), names.join(" "))
         }
+        StepKind::Tensorize { target, intrinsic } => format!("tensorize {} {}", at(target), intrinsic.get().name),
         StepKind::Offload { target } => format!("offload {}", at(target)),
         StepKind::Prefetch { stage, tensor, at: r, inside, distance, locality } => {
             let dot = if tensor.contains('.') { ":" } else { "." };

@@ -37,6 +37,7 @@ pub(crate) mod ops;
 mod prelude;
 mod regs;
 mod storage;
+mod tile;
 
 #[cfg(test)]
 mod tests;

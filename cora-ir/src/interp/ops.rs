@@ -118,7 +118,19 @@ pub(crate) fn un_f(op: UnOp, a: f64) -> f64 {
         UnOp::Floor => a.floor(),
         UnOp::Ceil => a.ceil(),
         UnOp::Round => a.round_ties_even(),
+        UnOp::Tf32 => tf32(a),
     }
+}
+
+/// A number of `f32` rounded to the 10 bits of mantissa that TF32 has, ties away from zero (PTX: `cvt.rna.tf32.f32`).
+pub(crate) fn tf32(a: f64) -> f64 {
+    const DROPPED: u32 = 13;
+    let a = a as f32;
+    if !a.is_finite() {
+        return a.into();
+    }
+    let half = 1 << (DROPPED - 1);
+    f32::from_bits((a.to_bits() + half) >> DROPPED << DROPPED).into()
 }
 
 /// A unary operator on integers of type `ty`; a function of the reals is rounded to zero.

@@ -11,6 +11,7 @@ use crate::interp::levels::Levels;
 use crate::interp::loops::{Grid, is_host, results, run_between_views, with_views};
 use crate::interp::nest::{Leaf, Loop, Node, mark_strips, place_attachments};
 use crate::interp::prelude::build_table;
+use crate::interp::tile::{self, Factors};
 use crate::interp::{Batch, Options, Results};
 use crate::loops::{Axis, LoopKind};
 use crate::storage::{Buffer, Kernel, Stmt, StorageModule};
@@ -31,7 +32,8 @@ pub fn run_storage(module: &StorageModule, batch: &Batch, options: &Options) -> 
             what: format!("`{}` is an input or a result and has no offset", env.tensors[b.tensor].name),
         }),
     })?;
-    let kernels = per_thread(&mut env, module);
+    let factors = Factors::new(&mut env, module);
+    let kernels = per_thread(&mut env, module, factors);
     let env = env;
     let mut nests: Vec<Vec<Node>> = kernels.iter().map(|k| nodes(&env, &k.body)).collect();
     let locals: Vec<TensorId> =
@@ -61,6 +63,9 @@ pub fn run_storage(module: &StorageModule, batch: &Batch, options: &Options) -> 
             return Err(context.too_large(b.tensor));
         }
         memory.put(b.tensor, context.hold(b.tensor, Levels::flat(elems))?);
+    }
+    for t in factors.into_iter().flat_map(Factors::tensors) {
+        memory.put(t, context.hold(t, Levels::flat(Factors::ELEMENTS))?);
     }
     let grids: Vec<Grid> = module.kernels.iter().map(|k| (k.name.clone(), rows(module, k))).collect();
     run_between_views(&mut context, &mut memory, &views, &nests, &grids)?;
@@ -102,7 +107,7 @@ struct PerThread {
     copies: Vec<(TensorId, i64)>,
 }
 
-fn per_thread(env: &mut Env, module: &StorageModule) -> Vec<PerThread> {
+fn per_thread(env: &mut Env, module: &StorageModule, factors: Option<Factors>) -> Vec<PerThread> {
     let mut out = Vec::new();
     for k in &module.kernels {
         let mut p = PerThread { body: plain(env, &k.body), copies: Vec::new() };
@@ -115,7 +120,7 @@ fn per_thread(env: &mut Env, module: &StorageModule) -> Vec<PerThread> {
             let (sizes, spanning) = spanning(env, &private, &p.body);
             p.copies = spanning.iter().map(|&t| (t, threads.iter().product())).collect();
             let mut at = [None; 3];
-            p.body.iter_mut().for_each(|s| instances(env, s, &spanning, &sizes, threads, &mut at));
+            p.body.iter_mut().for_each(|s| instances(env, s, (&spanning, &sizes), threads, &mut at, factors));
         }
         out.push(p);
     }
@@ -128,6 +133,7 @@ fn plain(env: &mut Env, body: &[Stmt]) -> Vec<Stmt> {
     for s in body {
         match s {
             Stmt::Gemm(g) => out.extend(g.as_loops(env)),
+            Stmt::Tile(t) if t.intrinsic.get().lanes == 1 => out.extend(t.as_loops(env)),
             Stmt::For { var, extent, kind, body } => {
                 out.push(Stmt::For { var: *var, extent: *extent, kind: *kind, body: plain(env, body) });
             }
@@ -156,6 +162,10 @@ fn spanning(env: &Env, private: &[&Buffer], body: &[Stmt]) -> (Vec<ExprId>, Vec<
                     [*index, *value].into_iter().chain(*mask).chain(rest.iter().map(|r| r.1)).collect()
                 }
                 Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => vec![],
+                Stmt::Tile(tile) => {
+                    found |= tile.reads().contains(&t);
+                    tile.exprs()
+                }
                 Stmt::Shuffle { to, from, .. } => {
                     found |= *to == t || *from == t;
                     vec![]
@@ -180,7 +190,15 @@ fn spanning(env: &Env, private: &[&Buffer], body: &[Stmt]) -> (Vec<ExprId>, Vec<
     }
     let mut parts = Vec::new();
     regions(body, &mut parts);
-    let exchanged = |s: &Stmt, t: TensorId| matches!(s, Stmt::Shuffle { to, from, .. } if *to == t || *from == t);
+    let exchanged = |s: &Stmt, t: TensorId| {
+        let mut found = false;
+        s.walk(&mut |s| match s {
+            Stmt::Shuffle { to, from, .. } => found |= *to == t || *from == t,
+            Stmt::Tile(tile) => found |= tile.c.tensor == t,
+            _ => {}
+        });
+        found
+    };
     let several =
         |t: TensorId| parts.iter().filter(|s| uses(s, t)).count() > 1 || parts.iter().any(|s| exchanged(s, t));
     private.iter().filter(|b| several(b.tensor)).map(|b| (b.elems, b.tensor)).unzip()
@@ -218,12 +236,12 @@ fn exchange(env: &mut Env, (to, from): (TensorId, TensorId), xor: u32, base: Exp
 fn instances(
     env: &mut Env,
     s: &mut Stmt,
-    private: &[TensorId],
-    sizes: &[ExprId],
+    (private, sizes): (&[TensorId], &[ExprId]),
     threads: [i64; 3],
     at: &mut [Option<ExprId>; 3],
+    factors: Option<Factors>,
 ) {
-    if private.is_empty() {
+    if private.is_empty() && factors.is_none() {
         return;
     }
     let thread = |env: &mut Env, at: &[Option<ExprId>; 3]| {
@@ -268,12 +286,12 @@ fn instances(
             if let Some(axis) = kind.axis().filter(|a| a.is_thread()) {
                 at[axis.dimension()] = Some(env.pool.var(*var));
             }
-            body.iter_mut().for_each(|s| instances(env, s, private, sizes, threads, at));
+            body.iter_mut().for_each(|s| instances(env, s, (private, sizes), threads, at, factors));
             *at = outer;
         }
         Stmt::If { cond, then, other } => {
             *cond = redirect(env, at, *cond);
-            then.iter_mut().chain(other).for_each(|s| instances(env, s, private, sizes, threads, at));
+            then.iter_mut().chain(other).for_each(|s| instances(env, s, (private, sizes), threads, at, factors));
         }
         Stmt::Let { value, .. } => *value = redirect(env, at, *value),
         Stmt::Store { tensor, index, value, mask, rest } => {
@@ -288,6 +306,16 @@ fn instances(
             // Registers of one element: an element a thread, the first lane's at this thread's number.
             let base = thread(env, at);
             *s = exchange(env, (*to, *from), *xor, base, threads[0]);
+        }
+        Stmt::Tile(t) => {
+            let mut tile = t.clone();
+            tile.map(&mut |e| redirect(env, at, e));
+            let c = tile.c.tensor;
+            let size = private.iter().position(|&t| t == c).map(|n| sizes[n]);
+            let base = thread(env, at);
+            if let Some(factors) = factors {
+                *s = tile::statements(env, &tile, (base, size), factors);
+            }
         }
         Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
     }
@@ -315,7 +343,7 @@ fn node(env: &Env, s: &Stmt) -> Node {
         Stmt::Let { var, value } => Node::Let { var: *var, value: *value },
         // One thread after the other: nothing to wait for. Products of matrices and exchanges between lanes are loops by
         // now, and prefetches gone.
-        Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Shuffle { .. } | Stmt::Barrier => Node::Barrier,
+        Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => Node::Barrier,
         Stmt::Store { tensor, index, value, mask, rest } => {
             Node::Leaf(store(env, (*tensor, *value), *index, *mask, rest))
         }

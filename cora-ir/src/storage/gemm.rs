@@ -36,12 +36,12 @@ pub struct Gemm {
 }
 
 impl Matrix {
-    fn exprs(&mut self) -> [&mut ExprId; 3] {
+    pub(super) fn exprs(&mut self) -> [&mut ExprId; 3] {
         [&mut self.offset, &mut self.row, &mut self.column]
     }
 
     /// The offset of row `i`, column `j`.
-    fn at(&self, env: &mut Env, i: ExprId, j: ExprId) -> ExprId {
+    pub(crate) fn at(&self, env: &mut Env, i: ExprId, j: ExprId) -> ExprId {
         let (i, j) = (env.pool.mul(i, self.row), env.pool.mul(j, self.column));
         let at = env.pool.add(self.offset, i);
         env.pool.add(at, j)

@@ -4,7 +4,8 @@ use super::Stage;
 use super::lex::Tok;
 use super::parse::{Parse, Parser, display, twice};
 use crate::diag::Diagnostic;
-use crate::storage::{Buffer, Gemm, Kernel, Matrix, Stmt, StorageModule, Table};
+use crate::intrinsic::IntrinsicId;
+use crate::storage::{Buffer, Gemm, Kernel, Matrix, Stmt, StorageModule, Table, Tile};
 use rustc_hash::FxHashSet;
 
 /// Reads a module of the storage dialect. Gives E0501 to E0508, with the place.
@@ -118,8 +119,11 @@ impl Parser {
         if self.eat_word("gemm") {
             return Ok(Stmt::Gemm(Box::new(self.gemm()?)));
         }
+        if self.eat_word("tile") {
+            return Ok(Stmt::Tile(Box::new(self.instruction()?)));
+        }
         if !matches!(self.peek(), Tok::At(_)) {
-            return Err(self.expected("`for`, `if`, `let`, `gemm`, `prefetch`, `shuffle`, `barrier`, a store or `}`"));
+            return Err(self.expected("`for`, `if`, `let`, `gemm`, `tile`, `prefetch`, `shuffle`, `barrier`, a store or `}`"));
         }
         let tensor = self.tensor_ref()?;
         self.punct("[")?;
@@ -151,6 +155,17 @@ impl Parser {
         self.punct(",")?;
         let k = self.expr()?;
         Ok(Gemm { sizes: [m, n, k], c, a, b, accumulate: self.eat_word("accumulate") })
+    }
+
+    /// `mma.m16n8k16.f32.bf16 @C[o, r, c] = @A[o, r, c] * @B[o, r, c]`.
+    fn instruction(&mut self) -> Parse<Tile> {
+        let all = IntrinsicId::ALL.map(|i| (i.get().name, i));
+        let intrinsic = self.choice("an intrinsic", &all)?;
+        let c = self.matrix()?;
+        self.punct("=")?;
+        let a = self.matrix()?;
+        self.punct("*")?;
+        Ok(Tile { intrinsic, c, a, b: self.matrix()? })
     }
 
     fn matrix(&mut self) -> Parse<Matrix> {

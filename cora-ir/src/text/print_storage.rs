@@ -86,6 +86,10 @@ fn reach_stmt(reach: &mut Reach<'_>, s: &Stmt) {
             [&g.c, &g.a, &g.b].iter().for_each(|m| reach.tensor(m.tensor));
             g.exprs().into_iter().for_each(|e| reach.expr(e));
         }
+        Stmt::Tile(t) => {
+            t.matrices().iter().for_each(|m| reach.tensor(m.tensor));
+            t.exprs().into_iter().for_each(|e| reach.expr(e));
+        }
         Stmt::Store { tensor, index, value, mask, rest } => {
             rest.iter().for_each(|&(t, e)| {
                 reach.tensor(t);
@@ -165,6 +169,10 @@ impl Printer<'_> {
             Stmt::Prefetch { tensor, index, locality } => {
                 self.text("prefetch ").tensor(*tensor).text("[").expr(*index).text("]");
                 self.text(&format!(" locality {locality}")).end_line();
+            }
+            Stmt::Tile(t) => {
+                self.text("tile ").text(t.intrinsic.get().name).text(" ").matrix(&t.c);
+                self.text(" = ").matrix(&t.a).text(" * ").matrix(&t.b).end_line();
             }
             Stmt::Gemm(g) => {
                 self.text("gemm ").matrix(&g.c).text(" = ").matrix(&g.a).text(" * ").matrix(&g.b);

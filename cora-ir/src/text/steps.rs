@@ -4,6 +4,7 @@ use super::names::quote;
 use super::parse::{MAX_DEPTH, Parse, Parser, display, out_of_range, too_deep};
 use crate::diag::Diagnostic;
 use crate::env::Scope;
+use crate::intrinsic::IntrinsicId;
 use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, PackDim, Part, Remap, StepKind, Tail};
 
 const SCOPES: [(&str, Scope); 4] =
@@ -113,6 +114,7 @@ pub fn print_step(step: &StepKind) -> String {
             let names: Vec<String> = names.iter().map(|n| quote(n)).collect();
             format!("tile @{}[{}] -> {}", quote(stage), loops.join(", "), names.join(", "))
         }
+        StepKind::Tensorize { target, intrinsic } => format!("tensorize {} {}", loop_ref(target), intrinsic.get().name),
         StepKind::Offload { target } => format!("offload {}", loop_ref(target)),
         StepKind::Prefetch { stage, tensor, at, inside, distance, locality } => {
             let (stage, tensor) = (quote(stage), quote(tensor));
@@ -191,6 +193,11 @@ impl Parser {
                 Ok(StepKind::Hfuse { loops, name: p.loop_name()? })
             }),
             ("tile", Self::tile),
+            ("tensorize", |p| {
+                let target = p.loop_ref()?;
+                let all = IntrinsicId::ALL.map(|i| (i.get().name, i));
+                Ok(StepKind::Tensorize { target, intrinsic: p.choice("an intrinsic", &all)? })
+            }),
             ("offload", |p| Ok(StepKind::Offload { target: p.loop_ref()? })),
             ("prefetch", |p| {
                 let (stage, tensor) = (p.stage_name()?, p.stage_name()?);

@@ -219,6 +219,7 @@ impl Checker<'_> {
         let good = match op {
             UnOp::Not => a.scalar == ScalarType::Bool,
             UnOp::Neg | UnOp::Abs => a.scalar != ScalarType::Bool,
+            UnOp::Tf32 => a.scalar == ScalarType::F32,
             _ => a.scalar.is_float(),
         };
         if !good {

@@ -76,6 +76,7 @@
 //! | `store-type` | index `Index`, mask `Bool`, value of the tensor's type, all with equally many lanes |
 //! | `store-target` | no store to an input, a constant input or a table; no statement writes a buffer twice |
 //! | `offload` | no loop is of kind `offload`; a `gemm` is of `f32` or `f64` buffers outside registers, and the result is not a factor |
+//! | `tile` | no loop is of a tensor instruction's kind; operands have the instruction's types and scopes, the result is no factor; a warp's instruction stands outside loops over `thread.x`, and its result in registers has no strides |
 //! | `written` | every output is written |
 //! | `legal` | (form [`StorageForm::Legal`]) no vector, unrolled or `vthread` loops, no calls, constant indices into `reg` buffers |
 

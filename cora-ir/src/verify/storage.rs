@@ -5,7 +5,7 @@ use crate::env::{Role, Scope, UfDef};
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId, UfId, VarId};
 use crate::loops::{Axis, LoopKind};
-use crate::storage::{Buffer, Gemm, Kernel, Stmt, StorageModule, Table};
+use crate::storage::{Buffer, Gemm, Kernel, Stmt, StorageModule, Table, Tile, WARP};
 use crate::types::{ScalarType, Type};
 use rustc_hash::FxHashSet;
 
@@ -194,6 +194,9 @@ impl KernelChecker<'_> {
                 if *kind == LoopKind::Offload {
                     self.c.error("offload", "a loop of kind offload: a `gemm` takes its place");
                 }
+                if matches!(kind, LoopKind::Tensorize(_)) {
+                    self.c.error("tile", "a loop of a tensor instruction's kind: a `tile` takes its place");
+                }
                 if self.form == StorageForm::Legal
                     && matches!(kind, LoopKind::Vector | LoopKind::Unroll | LoopKind::Virtual)
                 {
@@ -230,6 +233,11 @@ impl KernelChecker<'_> {
                 if self.c.exists(*tensor) {
                     self.access(*tensor, None);
                 }
+            }
+            Stmt::Tile(t) => {
+                self.c.place.push(format!("tile {}", self.c.tensor_name(t.c.tensor)));
+                self.tile(t, scope);
+                self.c.place.pop();
             }
             Stmt::Gemm(g) => {
                 self.c.place.push(format!("gemm {}", self.c.tensor_name(g.c.tensor)));
@@ -306,6 +314,42 @@ impl KernelChecker<'_> {
         {
             self.c.error("legal", format!("`{}` is no constant index of registers", self.c.show(index)));
         }
+    }
+
+    fn tile(&mut self, t: &Tile, scope: &Vars) {
+        for e in t.exprs() {
+            self.scalar(e, ScalarType::Index, "an offset or stride", scope);
+        }
+        let env = self.c.env;
+        if !t.matrices().iter().all(|m| self.c.exists(m.tensor)) {
+            return;
+        }
+        let i = t.intrinsic.get();
+        let of = &env.tensors[t.c.tensor];
+        if matches!(of.role, Role::Input | Role::ConstInput) || self.tables.contains(&t.c.tensor) {
+            self.c.error("store-target", "it is not to be written");
+        }
+        if [t.a.tensor, t.b.tensor].contains(&t.c.tensor) {
+            self.c.error("tile", "a factor is the result itself");
+        }
+        if i.lanes == WARP && self.lanes {
+            self.c.error("tile", "an instruction of a warp inside a loop over its lanes");
+        }
+        for (m, f) in t.matrices().into_iter().zip([i.c, i.a, i.b]) {
+            let (name, ty, scope) = (&env.tensors[m.tensor].name, env.tensors[m.tensor].ty, env.tensors[m.tensor].scope);
+            self.access(m.tensor, Some(m.offset).filter(|_| scope == Scope::Reg));
+            if ty != f.ty {
+                self.c.error("tile", format!("`@{name}` is of type {ty}, not {}", f.ty));
+            }
+            if !f.scopes.contains(&scope) {
+                self.c.error("tile", format!("`@{name}` is {}", scope.name()));
+            }
+            let strides = [m.row, m.column].map(|e| self.c.known(e).then(|| env.pool.as_int(e)).flatten());
+            if scope == Scope::Reg && i.lanes == WARP && strides != [Some(0); 2] {
+                self.c.error("tile", format!("`@{name}` is in registers of lanes, and has strides"));
+            }
+        }
+        self.written.insert(t.c.tensor);
     }
 
     fn gemm(&mut self, g: &Gemm, scope: &Vars) {

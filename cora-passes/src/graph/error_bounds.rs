@@ -24,6 +24,9 @@ use rustc_hash::FxHashMap;
 /// How much further off the result of another order of combining tuples may be.
 const OTHER_ORDERS: f64 = 8.0;
 
+/// The greatest distance between neighbouring numbers of TF32, relative to them.
+const TF32_STEP: f64 = 9.765_625e-4;
+
 /// Math functions may be off by this many units in the last place.
 const FUNCTION_ULPS: f64 = 8.0;
 
@@ -405,6 +408,12 @@ impl Bounds<'_> {
             UnOp::Neg | UnOp::Abs => error,
             UnOp::Not => None,
             UnOp::Floor | UnOp::Ceil | UnOp::Round => error.map(|x| self.plus(x, 1.0)),
+            // What is exact is rounded the same way everywhere; anything else may be rounded to the neighbour.
+            UnOp::Tf32 => error.map(|x| {
+                let (size, unit) = (self.magnitude(e), self.number(TF32_STEP));
+                let step = self.env.pool.mul(unit, size);
+                self.env.pool.add(x, step)
+            }),
             UnOp::Exp => {
                 // |exp(a + d) - exp(a)| = exp(a) * |exp(d) - 1|
                 let carried = error.map(|x| {

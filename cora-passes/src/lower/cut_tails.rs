@@ -234,7 +234,7 @@ impl Cut<'_> {
                     rest.iter().for_each(|r| guards(self.env, r.1, &mut found));
                 }
                 Stmt::Prefetch { index, .. } => guards(self.env, *index, &mut found),
-                Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Shuffle { .. } | Stmt::Barrier => {}
+                Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => {}
             });
         }
         found
@@ -292,7 +292,7 @@ fn add_end(ends: &mut Vec<End>, new: End) {
 fn is_innermost(body: &[Stmt]) -> bool {
     let mut inner = true;
     for s in body {
-        s.walk(&mut |s| inner &= !matches!(s, Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Shuffle { .. } | Stmt::Barrier));
+        s.walk(&mut |s| inner &= !matches!(s, Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier));
     }
     inner
 }
@@ -403,7 +403,7 @@ fn without(env: &mut Env, body: &[Stmt], hold: &FxHashSet<ExprId>) -> Vec<Stmt> 
                 let index = unguarded(env, *index, hold);
                 out.push(Stmt::Prefetch { tensor: *tensor, index, locality: *locality });
             }
-            Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Shuffle { .. } | Stmt::Barrier => out.push(s.clone()),
+            Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => out.push(s.clone()),
         }
     }
     out
@@ -483,7 +483,7 @@ fn copy(env: &mut Env, body: &[Stmt], map: &FxHashMap<VarId, ExprId>) -> Vec<Stm
             Stmt::Prefetch { tensor, index, locality } => {
                 Stmt::Prefetch { tensor: *tensor, index: sub(env, *index, &map), locality: *locality }
             }
-            Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Shuffle { .. } | Stmt::Barrier => s.clone(),
+            Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => s.clone(),
         });
     }
     out

@@ -77,6 +77,7 @@ fn writes_itself(s: &Stmt) -> Vec<TensorId> {
     match s {
         Stmt::Store { tensor, rest, .. } => std::iter::once(*tensor).chain(rest.iter().map(|r| r.0)).collect(),
         Stmt::Gemm(g) => vec![g.c.tensor],
+        Stmt::Tile(t) => vec![t.c.tensor],
         Stmt::Shuffle { to, .. } => vec![*to],
         _ => vec![],
     }
@@ -85,6 +86,7 @@ fn writes_itself(s: &Stmt) -> Vec<TensorId> {
 fn reads_itself(env: &Env, s: &Stmt, ts: &[TensorId]) -> bool {
     let named = match s {
         Stmt::Gemm(g) => g.reads().any(|r| ts.contains(&r)),
+        Stmt::Tile(t) => t.reads().iter().any(|r| ts.contains(r)),
         Stmt::Prefetch { tensor, .. } | Stmt::Shuffle { from: tensor, .. } => ts.contains(tensor),
         _ => false,
     };
@@ -120,6 +122,7 @@ fn exprs(s: &Stmt) -> Vec<ExprId> {
             [*index, *value].into_iter().chain(*mask).chain(rest.iter().map(|r| r.1)).collect()
         }
         Stmt::Gemm(g) => g.exprs(),
+        Stmt::Tile(t) => t.exprs(),
         Stmt::Prefetch { index, .. } => vec![*index],
         Stmt::Shuffle { .. } | Stmt::Barrier => vec![],
     }
@@ -270,6 +273,14 @@ pub(super) fn shifted(env: &mut Env, s: &Stmt, tensors: &[TensorId], by: ExprId)
                 m.offset = own(env, m.tensor, m.offset);
             }
             Stmt::Gemm(g)
+        }
+        Stmt::Tile(t) => {
+            let mut t = t.clone();
+            t.map(&mut |e| expr(env, e));
+            for m in [&mut t.c, &mut t.a, &mut t.b] {
+                m.offset = own(env, m.tensor, m.offset);
+            }
+            Stmt::Tile(t)
         }
         Stmt::Prefetch { tensor: t, index, locality } => {
             let index = expr(env, *index);

@@ -119,6 +119,7 @@ impl Functions<'_> {
                 Stmt::Barrier | Stmt::Shuffle { .. } => {}
                 Stmt::Prefetch { index, .. } => *index = self.lower(*index),
                 Stmt::Gemm(g) => g.map(&mut |e| self.lower(e)),
+                Stmt::Tile(t) => t.map(&mut |e| self.lower(e)),
                 Stmt::Store { index, value, mask, rest, .. } => {
                     rest.iter_mut().for_each(|r| r.1 = self.lower(r.1));
                     *index = self.lower(*index);

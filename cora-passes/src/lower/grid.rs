@@ -7,9 +7,31 @@
 
 use crate::simplify::{Facts, interval};
 use cora_ir::loops::{Axis, For, LoopKind};
-use cora_ir::storage::Stmt;
+use cora_ir::storage::{Stmt, WARP};
 use cora_ir::{Diagnostic, Env, ExprId, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
+
+/// Who has an instance of a buffer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Private {
+    /// A block or a worker.
+    No,
+    /// Each thread.
+    Thread,
+    /// Each warp, whose lanes are the threads along x.
+    Warp,
+}
+
+impl Private {
+    /// Whether iterations of a loop have instances of their own.
+    fn owns(self, l: &For) -> bool {
+        match self {
+            Self::No => false,
+            Self::Thread => l.kind.is_thread(),
+            Self::Warp => l.kind.is_thread() && l.kind != LoopKind::Bound(Axis::ThreadX),
+        }
+    }
+}
 
 /// Loops with their extents, outermost first, and how many of them are around all uses of a buffer:
 /// for a private one thread loops count among these, under the names in `threads`.
@@ -17,10 +39,10 @@ pub(super) fn loops_of(
     env: &mut Env,
     loops: &[&For],
     common: usize,
-    private: bool,
+    private: Private,
     threads: &mut Vec<(Axis, VarId)>,
 ) -> (Vec<(VarId, ExprId)>, usize) {
-    let is_own = |l: &For| private && l.kind.is_thread();
+    let is_own = |l: &For| private.owns(l);
     for l in &loops[common..] {
         if let Some(axis) = l.kind.axis().filter(|_| is_own(l))
             && !threads.iter().any(|t| t.0 == axis)
@@ -45,11 +67,11 @@ pub(super) fn own_threads(
     env: &mut Env,
     loops: &[&For],
     common: usize,
-    private: bool,
+    private: Private,
     threads: &[(Axis, VarId)],
 ) -> FxHashMap<VarId, ExprId> {
     let mut map = FxHashMap::default();
-    for l in loops[common..].iter().filter(|l| private && l.kind.is_thread()) {
+    for l in loops[common..].iter().filter(|l| private.owns(l)) {
         if let Some(&(_, v)) = threads.iter().find(|t| Some(t.0) == l.kind.axis()) {
             map.insert(l.var, env.pool.var(v));
         }
@@ -134,14 +156,29 @@ fn has_threads(s: &Stmt) -> bool {
     found
 }
 
+/// Whether the lanes of a warp execute a statement together.
+fn of_warp(s: &Stmt) -> bool {
+    match s {
+        Stmt::Shuffle { .. } => true,
+        Stmt::Tile(t) => t.intrinsic.get().lanes == WARP,
+        _ => false,
+    }
+}
+
+/// Whether such a statement is inside.
+fn around_warp(s: &Stmt) -> bool {
+    let mut found = false;
+    s.walk(&mut |s| found |= of_warp(s));
+    found && !of_warp(s)
+}
+
 fn within(env: &mut Env, body: &mut [Stmt], missing: &[(Axis, i64)]) {
     for s in body.iter_mut() {
-        if !has_threads(s) && !is_mixed(env, s) {
+        if !has_threads(s) && !is_mixed(env, s) && !around_warp(s) {
             // All lanes take part in an exchange between them.
-            let missing: Vec<(Axis, i64)> = match s {
-                Stmt::Shuffle { .. } => missing.iter().copied().filter(|a| a.0 != Axis::ThreadX).collect(),
-                _ => missing.to_vec(),
-            };
+            let lanes = of_warp(s);
+            let missing: Vec<(Axis, i64)> =
+                missing.iter().copied().filter(|a| !(lanes && a.0 == Axis::ThreadX)).collect();
             if !missing.is_empty() && !matches!(s, Stmt::Let { .. } | Stmt::Barrier) {
                 let shares = stores_shared(env, s);
                 let mut wrapped = std::mem::replace(s, Stmt::Barrier);
@@ -167,6 +204,7 @@ fn within(env: &mut Env, body: &mut [Stmt], missing: &[(Axis, i64)]) {
             | Stmt::Store { .. }
             | Stmt::Prefetch { .. }
             | Stmt::Gemm(_)
+            | Stmt::Tile(_)
             | Stmt::Barrier
             | Stmt::Shuffle { .. } => {}
         }
@@ -177,9 +215,18 @@ fn is_shared(env: &Env, tensor: TensorId) -> bool {
     matches!(env.tensors[tensor].scope, Scope::Global | Scope::Shared)
 }
 
+/// What a statement itself stores to.
+fn written(s: &Stmt) -> Option<TensorId> {
+    match s {
+        Stmt::Store { tensor, .. } => Some(*tensor),
+        Stmt::Tile(t) => Some(t.c.tensor),
+        _ => None,
+    }
+}
+
 fn stores_shared(env: &Env, s: &Stmt) -> bool {
     let mut found = false;
-    s.walk(&mut |s| found |= matches!(s, Stmt::Store { tensor, .. } if is_shared(env, *tensor)));
+    s.walk(&mut |s| found |= written(s).is_some_and(|t| is_shared(env, t)));
     found
 }
 
@@ -187,8 +234,11 @@ fn stores_shared(env: &Env, s: &Stmt) -> bool {
 fn is_mixed(env: &Env, s: &Stmt) -> bool {
     let mut private = false;
     s.walk(&mut |s| {
-        private |= matches!(s, Stmt::Store { tensor, .. } | Stmt::Shuffle { to: tensor, .. }
-            if !is_shared(env, *tensor));
+        let to = match s {
+            Stmt::Shuffle { to, .. } => Some(*to),
+            s => written(s),
+        };
+        private |= to.is_some_and(|t| !is_shared(env, t));
     });
     private && stores_shared(env, s)
 }

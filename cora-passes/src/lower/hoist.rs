@@ -129,6 +129,7 @@ impl Hoist<'_> {
             Stmt::Barrier | Stmt::Shuffle { .. } => {}
             Stmt::Prefetch { index, .. } => self.reads(*index, out),
             Stmt::Gemm(g) => g.exprs().into_iter().for_each(|e| self.reads(e, out)),
+            Stmt::Tile(t) => t.exprs().into_iter().for_each(|e| self.reads(e, out)),
             Stmt::Store { index, value, mask, rest, .. } => {
                 if let Some(m) = mask {
                     self.condition(*m, leaving, out);
@@ -223,6 +224,10 @@ fn replace(env: &mut Env, s: &mut Stmt, map: &FxHashMap<ExprId, ExprId>, memo: &
         Stmt::Prefetch { index, .. } => on(env, index),
         Stmt::Barrier | Stmt::Shuffle { .. } => {}
         Stmt::Gemm(g) => g.map(&mut |mut e| {
+            on(env, &mut e);
+            e
+        }),
+        Stmt::Tile(t) => t.map(&mut |mut e| {
             on(env, &mut e);
             e
         }),

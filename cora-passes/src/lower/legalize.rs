@@ -4,12 +4,15 @@
 //! buffers are indexed by constants only.
 
 use cora_ir::loops::LoopKind;
-use cora_ir::storage::{Stmt, StorageModule};
+use cora_ir::storage::{Stmt, StorageModule, WARP};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Scope, TensorId};
 
 /// Moves register buffers that are indexed by variables to worker-local memory, so that no kernel
 /// depends on registers that cannot be.
-pub fn demote_registers(m: &mut StorageModule) {
+///
+/// # Errors
+/// `E0439` such a buffer that is spread over the lanes of warps.
+pub fn demote_registers(m: &mut StorageModule) -> Result<(), Diagnostic> {
     let mut demoted = Vec::new();
     for k in &m.kernels {
         for s in &k.body {
@@ -33,10 +36,17 @@ pub fn demote_registers(m: &mut StorageModule) {
                         demoted.extend(stored.map(|s| s.0).filter(moves));
                     }
                     Stmt::If { cond, .. } => check(*cond),
+                    Stmt::Tile(t) => {
+                        let register = m.env.tensors[t.c.tensor].scope == Scope::Reg;
+                        demoted.extend(Some(t.c.tensor).filter(|_| register && !constant_index(&m.env, t.c.offset)));
+                    }
                     _ => {}
                 }
             });
         }
+    }
+    if let Some(&t) = demoted.iter().find(|&&t| is_spread(m, t)) {
+        return Err(super::tensorize::not_spread(&m.env, t, "which registers are used is not known when the code is made"));
     }
     for t in demoted {
         m.env.tensors[t].scope = Scope::Local;
@@ -47,6 +57,15 @@ pub fn demote_registers(m: &mut StorageModule) {
             b.elems = m.env.pool.int(1);
         }
     }
+    Ok(())
+}
+
+/// Whether a warp's tile has its result in `tensor`.
+fn is_spread(m: &StorageModule, tensor: TensorId) -> bool {
+    let mut found = false;
+    let tile = |s: &Stmt| matches!(s, Stmt::Tile(t) if t.c.tensor == tensor && t.intrinsic.get().lanes == WARP);
+    m.kernels.iter().flat_map(|k| &k.body).for_each(|s| s.walk(&mut |s| found |= tile(s)));
+    found
 }
 
 fn constant_index(env: &Env, e: ExprId) -> bool {

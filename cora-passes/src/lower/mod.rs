@@ -11,6 +11,7 @@ pub mod hoist;
 pub mod layout;
 pub mod legalize;
 pub mod offload;
+pub mod tensorize;
 pub mod place_barriers;
 pub mod prefetch;
 pub mod shape_blocks;

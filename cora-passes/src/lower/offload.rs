@@ -59,7 +59,7 @@ pub(super) fn in_grid(env: &Env, l: &For) -> Diagnostic {
         .hint("offload in CPU schedules only")
 }
 
-fn name(env: &Env, l: &For) -> String {
+pub(super) fn name(env: &Env, l: &For) -> String {
     format!("{}.{}", env.tensors[l.stage].name, env.vars[l.var].name)
 }
 
@@ -93,7 +93,7 @@ fn tile<'a>(env: &Env, l: &'a For) -> Result<Tile<'a>, String> {
 }
 
 /// The stage, if all blocks below set up its reduction.
-fn init_stage(s: &LoopStmt) -> Option<TensorId> {
+pub(super) fn init_stage(s: &LoopStmt) -> Option<TensorId> {
     let (mut stage, mut all) = (None, true);
     s.walk(&mut |s| {
         if let LoopStmt::Block(b) = s {
@@ -122,7 +122,7 @@ fn factors(env: &Env, b: &Block) -> Result<[(TensorId, Vec<ExprId>); 2], String>
 }
 
 /// `e` as `base + sum of stride * variable`; nothing if it is not affine in `vars`.
-fn strides(pool: &mut ExprPool, e: ExprId, vars: &[VarId]) -> Option<(ExprId, Vec<ExprId>)> {
+pub(super) fn strides(pool: &mut ExprPool, e: ExprId, vars: &[VarId]) -> Option<(ExprId, Vec<ExprId>)> {
     let (mut base, mut parts) = (Poly::default(), vec![Poly::default(); vars.len()]);
     for (mut atoms, c) in poly(pool, e).terms {
         let varying: Vec<usize> =

@@ -15,7 +15,7 @@
 
 use cora_ir::layout::LayoutStep;
 use cora_ir::loops::{Axis, LoopKind};
-use cora_ir::storage::{Stmt, StorageModule};
+use cora_ir::storage::{Stmt, StorageModule, WARP};
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
@@ -297,6 +297,13 @@ impl Placement<'_> {
                     out.push(Access { tensor: t, write, own: None, slot: None });
                 }
             }
+            // A lane reads what other lanes of its warp may have written.
+            Stmt::Tile(t) => {
+                t.exprs().into_iter().for_each(|e| self.reads(e, map, inner, threads, out));
+                for (m, write) in [(&t.a, false), (&t.b, false), (&t.c, false), (&t.c, true)] {
+                    self.access(m.tensor, m.offset, write, map, inner, &[], out);
+                }
+            }
             Stmt::Prefetch { .. } | Stmt::Barrier | Stmt::Shuffle { .. } => {}
         }
     }
@@ -492,6 +499,9 @@ fn updated(env: &Env, body: &[Stmt]) -> Vec<TensorId> {
                 };
                 out.extend(stored.iter().map(|s| s.0).filter(|&w| stored.iter().any(|s| reads(s.1, w))));
             }
+            if let Stmt::Tile(t) = s {
+                out.push(t.c.tensor);
+            }
         });
     }
     out
@@ -512,6 +522,10 @@ fn bound_below(body: &[Stmt], var: VarId) -> Vec<VarId> {
 
 fn has_threads(s: &Stmt) -> bool {
     let mut found = false;
-    s.walk(&mut |s| found |= matches!(s, Stmt::For { kind, .. } if kind.is_thread()));
+    s.walk(&mut |s| match s {
+        Stmt::For { kind, .. } => found |= kind.is_thread(),
+        Stmt::Tile(t) => found |= t.intrinsic.get().lanes == WARP,
+        _ => {}
+    });
     found
 }

@@ -65,6 +65,7 @@ fn constant_threads(env: &mut Env, body: &mut [Stmt]) {
             | Stmt::Store { .. }
             | Stmt::Prefetch { .. }
             | Stmt::Gemm(_)
+            | Stmt::Tile(_)
             | Stmt::Barrier
             | Stmt::Shuffle { .. } => {}
         }

@@ -71,6 +71,7 @@ fn exprs(s: &Stmt, out: &mut Vec<ExprId>) {
                 e
             });
         }
+        Stmt::Tile(t) => out.extend(t.exprs()),
         // A shuffle moves registers.
         Stmt::Barrier | Stmt::Shuffle { .. } => {}
     }

@@ -65,8 +65,10 @@ fn stores(body: &[Stmt]) -> Vec<TensorId> {
     let mut out = Vec::new();
     for s in body {
         s.walk(&mut |s| {
-            if let Stmt::Store { tensor, .. } | Stmt::Shuffle { to: tensor, .. } = s {
-                out.push(*tensor);
+            match s {
+                Stmt::Store { tensor, .. } | Stmt::Shuffle { to: tensor, .. } => out.push(*tensor),
+                Stmt::Tile(t) => out.push(t.c.tensor),
+                _ => {}
             }
         });
     }

@@ -15,11 +15,12 @@
 
 use super::Simplifier;
 use super::csf::Positions;
-use super::grid;
+use super::grid::{self, Private};
 use super::layout::{Layout, sizes};
 use super::offload;
 use super::sign::as_size;
 use super::stored::Stored;
+use super::tensorize::{self, Spread};
 use super::warp;
 use crate::schedule::region::{bound_above, range_over};
 use cora_ir::affine::normalize;
@@ -33,7 +34,8 @@ use rustc_hash::FxHashMap;
 ///
 /// # Errors
 /// `E0490` a local buffer whose size no rule bounds; `E0491` a register buffer of variable size; `E0455` to `E0458`
-/// offloaded tiles that are no products of matrices.
+/// offloaded tiles that are no products of matrices; `E0425` to `E0428` and `E0439` tiles that are none of their
+/// instruction's.
 pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Result<StorageModule, Diagnostic> {
     lower(m, simplifier, false)
 }
@@ -48,6 +50,7 @@ pub fn lower_to_csf(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Result<S
 
 fn lower(m: &LoopModule, simplifier: &mut dyn Simplifier, csf: bool) -> Result<StorageModule, Diagnostic> {
     let mut env = m.env.clone();
+    let spreads = tensorize::spreads(m)?;
     let components = split_tuples(&mut env);
     let mut cx = Lowering {
         env,
@@ -57,6 +60,7 @@ fn lower(m: &LoopModule, simplifier: &mut dyn Simplifier, csf: bool) -> Result<S
         csf,
         arrays: FxHashMap::default(),
         boxes: FxHashMap::default(),
+        spreads,
         loops: Vec::new(),
         threads: Vec::new(),
         in_grid: false,
@@ -98,6 +102,7 @@ fn lower(m: &LoopModule, simplifier: &mut dyn Simplifier, csf: bool) -> Result<S
         {
             return Err(offload::in_grid(&cx.env, l));
         }
+        tensorize::check_place(&cx.env, s, kernel.is_grid())?;
         warp::check_rows(&cx.env, &kernel)?;
         if let Some(threads) = kernel.threads(&cx.env).filter(|_| kernel.is_grid()) {
             grid::distribute(&mut cx.env, &mut kernel.body, threads);
@@ -113,6 +118,9 @@ fn lower(m: &LoopModule, simplifier: &mut dyn Simplifier, csf: bool) -> Result<S
             let buffer = cx.buffer(part);
             buffers.push(buffer);
         }
+    }
+    if let Some(fault) = cx.fault.take() {
+        return Err(fault);
     }
     Ok(StorageModule { name: m.name.clone(), env: cx.env, buffers, tables: Vec::new(), kernels })
 }
@@ -176,10 +184,12 @@ pub(super) struct Lowering<'a> {
     csf: bool,
     arrays: FxHashMap<TensorId, Positions>,
     boxes: FxHashMap<TensorId, DenseBox>,
+    /// The buffers in the registers of warps' lanes.
+    pub(super) spreads: FxHashMap<TensorId, Spread>,
     /// The loops around, with their extents.
     pub(super) loops: Vec<(VarId, ExprId)>,
     /// The thread loops around.
-    threads: Vec<(Axis, VarId)>,
+    pub(super) threads: Vec<(Axis, VarId)>,
     /// Whether the nest has loops of a grid.
     in_grid: bool,
     /// The first thing that cannot be lowered.
@@ -229,6 +239,21 @@ fn uses<'a>(m: &'a LoopModule, tensor: TensorId) -> Vec<Use<'a>> {
     out
 }
 
+/// The elements of `tensor` that a block reads.
+fn reads_of(env: &Env, b: &Block, tensor: TensorId) -> Vec<Vec<ExprId>> {
+    let mut reads: Vec<Vec<ExprId>> = Vec::new();
+    for e in [b.value].into_iter().chain(b.index.iter().copied()) {
+        env.pool.walk(e, &mut |_, n| {
+            if let Expr::Load { tensor: t, index, .. } = n
+                && *t == tensor
+            {
+                reads.push(index.to_vec());
+            }
+        });
+    }
+    reads
+}
+
 impl Lowering<'_> {
     /// The region of a local tensor: what its writers cover inside the innermost loop around all uses.
     fn infer_box(&mut self, m: &LoopModule, tensor: TensorId) -> Result<(), Diagnostic> {
@@ -243,7 +268,12 @@ impl Lowering<'_> {
         let mut hi: Vec<Option<ExprId>> = vec![None; rank];
         let mut outer: Vec<(VarId, ExprId)> = Vec::new();
         let mut positions: Vec<(VarId, ExprId)> = Vec::new();
-        let private = self.env.tensors[tensor].scope != Scope::Shared;
+        let private = match self.env.tensors[tensor].scope {
+            Scope::Shared => Private::No,
+            // A warp's lanes have one together.
+            _ if self.spreads.contains_key(&tensor) => Private::Warp,
+            _ => Private::Thread,
+        };
         let mut threads: Vec<(Axis, VarId)> = Vec::new();
         for u in all.iter().filter(|u| u.block.tensor == tensor && u.block.role != BlockRole::Init) {
             let (loops, common) = grid::loops_of(&mut self.env, &u.loops, common, private, &mut threads);
@@ -280,7 +310,7 @@ impl Lowering<'_> {
             }
             outer = loops;
         }
-        if !private && first.loops[..common].iter().any(|l| l.kind.is_thread()) {
+        if private == Private::No && first.loops[..common].iter().any(|l| l.kind.is_thread()) {
             return Err(grid::shared_by_one(&self.env, tensor));
         }
         outer.extend(positions);
@@ -319,7 +349,10 @@ impl Lowering<'_> {
         threads.retain(|&(_, v)| los.iter().any(|&l| self.env.pool.uses_var(l, v)));
         if !threads.is_empty() {
             let region = (&los[..], &hi[..]);
-            all.iter().try_for_each(|u| self.check_own(tensor, u, common, region, &threads))?;
+            all.iter().try_for_each(|u| self.check_own(tensor, u, (common, private), region, &threads))?;
+        }
+        if private == Private::Warp {
+            all.iter().try_for_each(|u| self.check_lanes(tensor, u, (common, &los), &threads))?;
         }
         self.boxes.insert(tensor, DenseBox { lo: los, size: sizes, threads });
         Ok(())
@@ -330,7 +363,7 @@ impl Lowering<'_> {
         &mut self,
         u: &Use<'_>,
         common: usize,
-        private: bool,
+        private: Private,
         threads: &[(Axis, VarId)],
     ) -> FxHashMap<VarId, ExprId> {
         let own = grid::own_threads(&mut self.env, &u.loops, common, private, threads);
@@ -343,28 +376,20 @@ impl Lowering<'_> {
         &mut self,
         tensor: TensorId,
         u: &Use<'_>,
-        common: usize,
+        (common, private): (usize, Private),
         (lo, hi): (&[ExprId], &[Option<ExprId>]),
         threads: &[(Axis, VarId)],
     ) -> Result<(), Diagnostic> {
-        let mut reads: Vec<Vec<ExprId>> = Vec::new();
-        for e in [u.block.value].into_iter().chain(u.block.index.iter().copied()) {
-            self.env.pool.walk(e, &mut |_, n| {
-                if let Expr::Load { tensor: t, index, .. } = n
-                    && *t == tensor
-                {
-                    reads.push(index.to_vec());
-                }
-            });
-        }
-        let (loops, from) = grid::loops_of(&mut self.env, &u.loops, common, true, &mut threads.to_vec());
-        let map = self.bindings(u, common, true, threads);
+        let reads = reads_of(&self.env, u.block, tensor);
+        let (loops, from) = grid::loops_of(&mut self.env, &u.loops, common, private, &mut threads.to_vec());
+        let map = self.bindings(u, common, private, threads);
         let missing = threads.iter().any(|(a, _)| !u.loops.iter().any(|l| l.kind.axis() == Some(*a)));
         for index in reads {
             for (d, &e) in index.iter().enumerate() {
                 let e = self.env.pool.substitute(e, &map);
-                let inside = match (range_over(&mut self.env, e, &loops, from), hi[d]) {
-                    (Some((l, h)), Some(top)) => {
+                let range = range_over(&mut self.env, e, &loops, from).unwrap_or((e, e));
+                let inside = match (range, hi[d]) {
+                    ((l, h), Some(top)) => {
                         let (a, b) = (self.env.pool.le(lo[d], l), self.env.pool.le(h, top));
                         self.simplifier.prove(&mut self.env, &loops, &[], a)
                             && self.simplifier.prove(&mut self.env, &loops, &[], b)
@@ -375,6 +400,34 @@ impl Lowering<'_> {
                     return Err(grid::foreign_read(&self.env, tensor, u.block.stage));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Outside of its tiles, elements of a buffer that is spread over lanes are used by the lanes that hold them.
+    fn check_lanes(
+        &mut self,
+        tensor: TensorId,
+        u: &Use<'_>,
+        (common, lo): (usize, &[ExprId]),
+        threads: &[(Axis, VarId)],
+    ) -> Result<(), Diagnostic> {
+        if u.loops.last().is_some_and(|l| matches!(l.kind, LoopKind::Tensorize(_))) {
+            return Ok(());
+        }
+        let mut used: Vec<Vec<ExprId>> = reads_of(&self.env, u.block, tensor);
+        used.extend((u.block.tensor == tensor).then(|| u.block.index.clone()));
+        let (loops, _) = grid::loops_of(&mut self.env, &u.loops, common, Private::Warp, &mut threads.to_vec());
+        let map = self.bindings(u, common, Private::Warp, threads);
+        let lane = u.loops.iter().find(|l| l.kind == LoopKind::Bound(Axis::ThreadX)).map(|l| l.var);
+        for index in used {
+            let mut at = Vec::new();
+            for (&e, &lo) in index.iter().zip(lo) {
+                let e = self.env.pool.substitute(e, &map);
+                let e = self.env.pool.sub(e, lo);
+                at.push(normalize(&mut self.env.pool, e));
+            }
+            self.check_lane((tensor, u.block.stage), &at, &loops, lane)?;
         }
         Ok(())
     }
@@ -390,6 +443,15 @@ impl Lowering<'_> {
     }
 
     fn buffer(&mut self, tensor: TensorId) -> Buffer {
+        if let Some(&spread) = self.spreads.get(&tensor)
+            && let Some(b) = self.boxes.get(&tensor)
+        {
+            let sizes = b.size.clone();
+            match spread.registers(&mut self.env, tensor, &sizes) {
+                Ok(elems) => return Buffer { tensor, elems, offset: None },
+                Err(fault) => self.fault = self.fault.take().or(Some(fault)),
+            }
+        }
         if let Some(b) = self.boxes.get(&tensor) {
             let sizes = self.stored(tensor, b.size.clone()).extents;
             let mut elems = self.env.pool.int(1);
@@ -454,18 +516,32 @@ impl Lowering<'_> {
         Stored::new(&mut self.env, &name, sizes, &steps)
     }
 
-    pub(super) fn flat(&mut self, tensor: TensorId, index: &[ExprId]) -> ExprId {
-        let e = if let Some(b) = self.boxes.get(&tensor) {
-            let (lo, size) = (b.lo.clone(), b.size.clone());
-            let mut here: FxHashMap<VarId, ExprId> = FxHashMap::default();
-            for &(axis, v) in &b.threads {
-                if let Some(&(_, own)) = self.threads.iter().find(|t| t.0 == axis) {
-                    here.insert(v, self.env.pool.var(own));
-                }
+    /// The sizes of a local tensor's box, and an element's position in it.
+    pub(super) fn inside_box(&mut self, tensor: TensorId, index: &[ExprId]) -> (Vec<ExprId>, Vec<ExprId>) {
+        let Some(b) = self.boxes.get(&tensor) else { return (Vec::new(), Vec::new()) };
+        let (lo, size) = (b.lo.clone(), b.size.clone());
+        let mut here: FxHashMap<VarId, ExprId> = FxHashMap::default();
+        for &(axis, v) in &b.threads {
+            if let Some(&(_, own)) = self.threads.iter().find(|t| t.0 == axis) {
+                here.insert(v, self.env.pool.var(own));
             }
-            let lo: Vec<ExprId> = lo.into_iter().map(|e| self.env.pool.substitute(e, &here)).collect();
-            let lo: Vec<ExprId> = lo.into_iter().map(|e| self.value(e, &mut FxHashMap::default())).collect();
-            let rel: Vec<ExprId> = index.iter().zip(lo).map(|(&i, l)| self.env.pool.sub(i, l)).collect();
+        }
+        let lo: Vec<ExprId> = lo.into_iter().map(|e| self.env.pool.substitute(e, &here)).collect();
+        let lo: Vec<ExprId> = lo.into_iter().map(|e| self.value(e, &mut FxHashMap::default())).collect();
+        let at = index.iter().zip(lo).map(|(&i, l)| {
+            let at = self.env.pool.sub(i, l);
+            normalize(&mut self.env.pool, at)
+        });
+        (size, at.collect())
+    }
+
+    pub(super) fn flat(&mut self, tensor: TensorId, index: &[ExprId]) -> ExprId {
+        let e = if let Some(&spread) = self.spreads.get(&tensor) {
+            let (sizes, at) = self.inside_box(tensor, index);
+            let register = spread.index(&mut self.env, &sizes, &at);
+            self.same_for_all_lanes(register)
+        } else if self.boxes.contains_key(&tensor) {
+            let (size, rel) = self.inside_box(tensor, index);
             let stored = self.stored(tensor, size);
             let mut sum = self.env.pool.int(0);
             for (size, at) in stored.extents.into_iter().zip(stored.index) {
@@ -486,6 +562,12 @@ impl Lowering<'_> {
             LoopStmt::For(l) if l.kind == LoopKind::Offload => {
                 let outcome = self.offload(l, out);
                 self.fault = self.fault.take().or(outcome.err());
+            }
+            LoopStmt::For(For { kind: LoopKind::Tensorize(id), .. }) => {
+                if let LoopStmt::For(l) = s {
+                    let outcome = self.tensorize(l, *id, out);
+                    self.fault = self.fault.take().or(outcome.err());
+                }
             }
             LoopStmt::For(l) if l.kind == LoopKind::Bound(Axis::ThreadX) && self.partial.is_none() => {
                 match warp::lanes(&self.env, l) {

@@ -148,7 +148,7 @@ fn decide(env: &mut Env, body: &mut [Stmt], around: &mut Around<'_>) {
                     *e = decided(env, *e, around, &mut memo);
                 }
             }
-            Stmt::Let { .. } | Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier | Stmt::Shuffle { .. } => {}
+            Stmt::Let { .. } | Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Barrier | Stmt::Shuffle { .. } => {}
         }
     }
 }
@@ -205,6 +205,11 @@ pub(super) fn substitute(env: &mut Env, s: &Stmt, map: &FxHashMap<VarId, ExprId>
             let mut g = g.clone();
             g.map(&mut |e| sub(env, e));
             Stmt::Gemm(g)
+        }
+        Stmt::Tile(t) => {
+            let mut t = t.clone();
+            t.map(&mut |e| sub(env, e));
+            Stmt::Tile(t)
         }
         Stmt::Store { tensor, index, value, mask, rest } => Stmt::Store {
             tensor: *tensor,
@@ -372,7 +377,7 @@ fn vector_stmt(
             }
             out.push(Stmt::Let { var: *var, value: *value });
         }
-        Stmt::Gemm(_) | Stmt::Shuffle { .. } | Stmt::Barrier => return None,
+        Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => return None,
         // The line of the first lane.
         Stmt::Prefetch { .. } => {
             let zero = env.pool.int(0);

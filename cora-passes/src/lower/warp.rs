@@ -60,11 +60,12 @@ pub(super) fn not_alone(env: &Env, l: &For, tensor: TensorId) -> Diagnostic {
 /// Lanes that exchange registers must be all threads along x.
 pub(super) fn check_rows(env: &Env, k: &Kernel) -> Result<(), Diagnostic> {
     let x = k.threads(env).map(|t| t[0]);
-    if !k.shuffles() || x == Some(WARP) {
+    if !k.uses_warps() || x == Some(WARP) {
         return Ok(());
     }
     let x = x.map_or("no constant number of".to_owned(), |n| n.to_string());
-    let what = format!("kernel `{}` reduces over lanes of a warp, and its blocks have {x} threads along x", k.name);
+    let what =
+        format!("in kernel `{}` the lanes of a warp work together, and its blocks have {x} threads along x", k.name);
     Err(Diagnostic::new("E0448", what).hint("bind loops of 32 iterations to thread.x, everywhere in the kernel"))
 }
 

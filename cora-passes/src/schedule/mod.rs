@@ -15,6 +15,7 @@ pub mod hoist_loads;
 mod independent;
 mod layout_dims;
 pub mod offload;
+pub mod tensorize;
 pub mod op_split;
 pub mod pack;
 pub mod pad_dim;
@@ -134,6 +135,7 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
         StepKind::OpSplit { points } => op_split::op_split(m, points),
         StepKind::Hfuse { loops, name } => hfuse::hfuse(m, loops, name),
         StepKind::Tile { stage, loops, names } => tile::tile(m, stage, loops, names),
+        StepKind::Tensorize { target, intrinsic } => tensorize::tensorize(m, target, *intrinsic),
         StepKind::Offload { target } => offload::offload(m, target),
         StepKind::Prefetch { stage, tensor, at, inside, distance, locality } => {
             prefetch::prefetch(m, stage, tensor, (at, inside.as_ref()), (*distance, *locality))

@@ -183,6 +183,10 @@ fn unary_operators() {
                 UnOp::Floor => Some(a.floor()),
                 UnOp::Ceil => Some(a.ceil()),
                 UnOp::Round => Some(a.round_ties_even()),
+                UnOp::Tf32 => (ty == ScalarType::F32).then(|| {
+                    let bits = (a as f32).to_bits();
+                    f64::from(if a.is_finite() { f32::from_bits((bits + (1 << 12)) & (!0 << 13)) } else { a as f32 })
+                }),
                 UnOp::Exp => float.then(|| a.exp()),
                 UnOp::Log => float.then(|| a.ln()),
                 UnOp::Sqrt => float.then(|| a.sqrt()),

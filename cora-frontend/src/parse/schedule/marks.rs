@@ -1,7 +1,7 @@
 //! Steps that say how loops and buffers run.
 
 use super::super::{Parsed, Parser};
-use super::words::{binding, loop_ref, loops, names, positive, stage_and_tensor, whole};
+use super::words::{binding, intrinsic, loop_ref, loops, names, positive, stage_and_tensor, whole};
 use crate::lex::TokenKind;
 use cora_ir::schedule::{LoopRef, StepKind};
 
@@ -21,6 +21,12 @@ pub(super) fn vectorize(p: &mut Parser) -> Parsed<Vec<StepKind>> {
 pub(super) fn bind(p: &mut Parser) -> Parsed<StepKind> {
     let target = loop_ref(p)?;
     Ok(StepKind::Bind { target, to: binding(p)? })
+}
+
+/// `tensorize S.i mma.m16n8k16.f32.bf16`.
+pub(super) fn tensorize(p: &mut Parser) -> Parsed<StepKind> {
+    let target = loop_ref(p)?;
+    Ok(StepKind::Tensorize { target, intrinsic: intrinsic(p)? })
 }
 
 /// `relax S.i zero`.

@@ -3,7 +3,7 @@
 use super::super::{Parsed, Parser};
 use crate::lex::TokenKind;
 use cora_ir::schedule::{Binding, LoopRef};
-use cora_ir::{Diagnostic, Scope};
+use cora_ir::{Diagnostic, IntrinsicId, Scope};
 
 /// Splits `stage.loop` at the last dot.
 pub(crate) fn split_loop(path: &str) -> Option<LoopRef> {
@@ -103,5 +103,15 @@ pub(super) fn binding(p: &mut Parser) -> Parsed<Binding> {
             let names = Binding::ALL.map(Binding::name).join("`, `");
             p.unexpected(&format!("`{names}`"))
         }
+    }
+}
+
+pub(super) fn intrinsic(p: &mut Parser) -> Parsed<IntrinsicId> {
+    match IntrinsicId::named(&p.peek().text) {
+        Some(i) => {
+            p.advance();
+            Ok(i)
+        }
+        None => p.unexpected(&format!("an intrinsic: {}", cora_ir::intrinsic::names())),
     }
 }

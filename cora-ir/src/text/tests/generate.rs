@@ -6,8 +6,9 @@ use crate::graph::{Graph, Op};
 use crate::ids::{ExprId, ParamId, TensorId, UfId, VarId};
 use crate::layout::LayoutStep;
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Prefetch, Stmt};
+use crate::intrinsic::IntrinsicId;
 use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, PackDim, Remap, Schedule, Span, Step, StepKind, Tail};
-use crate::storage::{self, Buffer, Gemm, Kernel, Matrix, StorageModule, Table};
+use crate::storage::{self, Buffer, Gemm, Kernel, Matrix, StorageModule, Table, Tile};
 use crate::tuple::Reduction;
 use crate::types::{BinOp, Combiner, Literal, ScalarType, UnOp};
 
@@ -322,6 +323,10 @@ impl Gen {
                 if self.rng.chance(30) {
                     return storage::Stmt::Prefetch { tensor: c.tensor, index: c.offset, locality: 2 };
                 }
+                if self.rng.chance(30) {
+                    let intrinsic = self.rng.pick(&IntrinsicId::ALL);
+                    return storage::Stmt::Tile(Box::new(Tile { intrinsic, c, a, b }));
+                }
                 storage::Stmt::Gemm(Box::new(Gemm { sizes, c, a, b, accumulate: self.rng.chance(50) }))
             }
             3 => {
@@ -438,7 +443,10 @@ impl Gen {
                 names: vec![name, at.stage],
             },
             24 => StepKind::Relax { target: at, zero: self.rng.below(2) == 0 },
-            25 => StepKind::Offload { target: at },
+            25 => match self.rng.below(2) {
+                0 => StepKind::Offload { target: at },
+                _ => StepKind::Tensorize { target: at, intrinsic: self.rng.pick(&IntrinsicId::ALL) },
+            },
             26 => {
                 let locality = self.rng.pick(&[0, 3]);
                 StepKind::Prefetch { stage, tensor: name, at, inside: None, distance: multiple, locality }

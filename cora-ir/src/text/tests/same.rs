@@ -182,6 +182,13 @@ fn storage_bodies(s: &mut Same<'_>, a: &[storage::Stmt], b: &[storage::Stmt]) {
                 s.tensor(*t, *tensor);
                 s.expr(*i, *index);
             }
+            (Stmt::Tile(x), Stmt::Tile(y)) => {
+                assert_eq!(x.intrinsic, y.intrinsic);
+                for (x, y) in x.matrices().into_iter().zip(y.matrices()) {
+                    s.tensor(x.tensor, y.tensor);
+                }
+                s.exprs(&x.exprs(), &y.exprs());
+            }
             (Stmt::Gemm(x), Stmt::Gemm(y)) => {
                 assert_eq!(x.accumulate, y.accumulate);
                 for (x, y) in [(&x.c, &y.c), (&x.a, &y.a), (&x.b, &y.b)] {

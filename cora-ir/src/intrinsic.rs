@@ -1,0 +1,312 @@
+//! Tensor instructions as data: what they compute, which lane holds which element, where operands may be, which
+//! processors have them.
+//!
+//! An intrinsic computes `C[i, j] += sum over p < k of read(A[i, p]) * read(B[p, j])` for a tile of fixed size, by one
+//! thread or by the 32 lanes of a warp together. Each of the three matrices is a [`Fragment`]: every lane holds some of
+//! its elements in registers, and the lane map says which. Scheduling (`tensorize`), lowering, both interpreters and the
+//! code generators read this table; only the emission key stands for anything that is not in it.
+//!
+//! ```text
+//! mma.m16n8k16.f32.bf16, C: lane l holds in register e the element of row l / 4 + e / 2 * 8, column l % 4 * 2 + e % 2
+//! ```
+
+use crate::env::Scope;
+use crate::types::{ScalarType, UnOp};
+
+/// An intrinsic: its place in [`INTRINSICS`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub struct IntrinsicId(u8);
+
+/// What a digit of a coordinate is a digit of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Of {
+    /// The number of the lane.
+    Lane,
+    /// The number of the register in the lane.
+    Register,
+}
+
+/// `of / divisor % modulus * times`: what one digit of a lane or register number adds to a row or column.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Digit {
+    /// Which number.
+    pub of: Of,
+    /// The value of its last place.
+    pub divisor: i64,
+    /// How many values it has.
+    pub modulus: i64,
+    /// How far one step moves.
+    pub times: i64,
+}
+
+/// Which lane holds which element of a matrix. Each element is in one register of one lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fragment {
+    /// Element type.
+    pub ty: ScalarType,
+    /// Elements that each lane holds.
+    pub registers: i64,
+    /// The row of an element, as a sum of digits.
+    pub row: &'static [Digit],
+    /// The column of an element, as a sum of digits.
+    pub column: &'static [Digit],
+    /// Where the matrix may be.
+    pub scopes: &'static [Scope],
+}
+
+/// How an element of a factor enters the product.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Read {
+    /// Converted to this type, exactly.
+    Converted(ScalarType),
+    /// Rounded.
+    Rounded(UnOp),
+}
+
+/// What a processor must have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Needs {
+    /// An NVIDIA GPU from this compute capability on, such as 80 for `sm_80`.
+    Gpu(u32),
+    /// A CPU; without this feature the same is computed by other instructions.
+    Cpu(&'static str),
+}
+
+/// How code generators write it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Emission {
+    /// PTX `mma.sync.aligned`, rows of A and columns of B; the type of the factors.
+    MmaSync(&'static str),
+    /// AVX-512 BF16 `vdpbf16ps`, or products of what pairs are converted to.
+    DotBf16,
+}
+
+/// A tensor instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Intrinsic {
+    /// Its name in schedules and IR.
+    pub name: &'static str,
+    /// Rows, columns and reduced positions of the tile.
+    pub tile: [i64; 3],
+    /// The result, `m` by `n`.
+    pub c: Fragment,
+    /// The left factor, `m` by `k`.
+    pub a: Fragment,
+    /// The right factor, `k` by `n`.
+    pub b: Fragment,
+    /// How elements of the factors enter the product.
+    pub read: Read,
+    /// Lanes that execute it together: 1 or the 32 of a warp.
+    pub lanes: i64,
+    /// Where there is such an instruction.
+    pub needs: Needs,
+    /// How it is written.
+    pub emission: Emission,
+}
+
+const fn lane(divisor: i64, modulus: i64, times: i64) -> Digit {
+    Digit { of: Of::Lane, divisor, modulus, times }
+}
+
+const fn register(divisor: i64, modulus: i64, times: i64) -> Digit {
+    Digit { of: Of::Register, divisor, modulus, times }
+}
+
+/// What a warp can read together; a thread's own memory is not the same for all lanes.
+const BY_WARP: &[Scope] = &[Scope::Global, Scope::Shared];
+/// What a thread can read.
+const BY_THREAD: &[Scope] = &[Scope::Global, Scope::Shared, Scope::Local];
+const OF_WARP: &[Scope] = &[Scope::Reg, Scope::Global, Scope::Shared];
+const OF_THREAD: &[Scope] = &[Scope::Reg, Scope::Global, Scope::Shared, Scope::Local];
+
+/// The result of all `mma.sync` of 16 rows and 8 columns.
+const MMA_C: Fragment = Fragment {
+    ty: ScalarType::F32,
+    registers: 4,
+    row: &[lane(4, 8, 1), register(2, 2, 8)],
+    column: &[lane(1, 4, 2), register(1, 2, 1)],
+    scopes: OF_WARP,
+};
+
+/// `mma.sync.m16n8k16` of factors of 16 bits (PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type").
+const fn mma_16(name: &'static str, ty: ScalarType, key: &'static str) -> Intrinsic {
+    Intrinsic {
+        name,
+        tile: [16, 8, 16],
+        c: MMA_C,
+        a: Fragment {
+            ty,
+            registers: 8,
+            row: const { &[lane(4, 8, 1), register(2, 2, 8)] },
+            column: const { &[lane(1, 4, 2), register(1, 2, 1), register(4, 2, 8)] },
+            scopes: BY_WARP,
+        },
+        b: Fragment {
+            ty,
+            registers: 4,
+            row: const { &[lane(1, 4, 2), register(1, 2, 1), register(2, 2, 8)] },
+            column: const { &[lane(4, 8, 1)] },
+            scopes: BY_WARP,
+        },
+        read: Read::Converted(ScalarType::F32),
+        lanes: 32,
+        needs: Needs::Gpu(80),
+        emission: Emission::MmaSync(key),
+    }
+}
+
+/// Every intrinsic.
+pub const INTRINSICS: [Intrinsic; 4] = [
+    mma_16("mma.m16n8k16.f32.f16", ScalarType::F16, "f16"),
+    mma_16("mma.m16n8k16.f32.bf16", ScalarType::BF16, "bf16"),
+    // PTX ISA, "Matrix fragments for mma.m16n8k8" with .tf32 factors.
+    Intrinsic {
+        name: "mma.m16n8k8.f32.tf32",
+        tile: [16, 8, 8],
+        c: MMA_C,
+        a: Fragment {
+            ty: ScalarType::F32,
+            registers: 4,
+            row: &[lane(4, 8, 1), register(1, 2, 8)],
+            column: &[lane(1, 4, 1), register(2, 2, 4)],
+            scopes: BY_WARP,
+        },
+        b: Fragment {
+            ty: ScalarType::F32,
+            registers: 2,
+            row: &[lane(1, 4, 1), register(1, 2, 4)],
+            column: &[lane(4, 8, 1)],
+            scopes: BY_WARP,
+        },
+        read: Read::Rounded(UnOp::Tf32),
+        lanes: 32,
+        needs: Needs::Gpu(80),
+        emission: Emission::MmaSync("tf32"),
+    },
+    // Of one row: a pair of A with 16 pairs of B, which lie side by side in the instruction's operand.
+    Intrinsic {
+        name: "dot.n16k2.f32.bf16",
+        tile: [1, 16, 2],
+        c: Fragment {
+            ty: ScalarType::F32,
+            registers: 16,
+            row: &[],
+            column: &[register(1, 16, 1)],
+            scopes: OF_THREAD,
+        },
+        a: Fragment {
+            ty: ScalarType::BF16,
+            registers: 2,
+            row: &[],
+            column: &[register(1, 2, 1)],
+            scopes: BY_THREAD,
+        },
+        b: Fragment {
+            ty: ScalarType::BF16,
+            registers: 32,
+            row: &[register(1, 2, 1)],
+            column: &[register(2, 16, 1)],
+            scopes: BY_THREAD,
+        },
+        read: Read::Converted(ScalarType::F32),
+        lanes: 1,
+        needs: Needs::Cpu("avx512bf16"),
+        emission: Emission::DotBf16,
+    },
+];
+
+impl IntrinsicId {
+    /// Every intrinsic.
+    pub const ALL: [IntrinsicId; INTRINSICS.len()] = {
+        let mut all = [IntrinsicId(0); INTRINSICS.len()];
+        let mut n = 0;
+        while n < all.len() {
+            all[n] = IntrinsicId(n as u8);
+            n += 1;
+        }
+        all
+    };
+
+    /// The intrinsic of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|i| i.get().name == name)
+    }
+
+    /// What it is.
+    pub fn get(self) -> &'static Intrinsic {
+        &INTRINSICS[usize::from(self.0)]
+    }
+}
+
+/// The names of all intrinsics, for messages.
+pub fn names() -> String {
+    INTRINSICS.iter().map(|i| format!("`{}`", i.name)).collect::<Vec<_>>().join(", ")
+}
+
+fn sum(digits: &[Digit], lane: i64, register: i64) -> i64 {
+    let value = |d: &Digit| match d.of {
+        Of::Lane => lane,
+        Of::Register => register,
+    };
+    digits.iter().map(|d| value(d) / d.divisor % d.modulus * d.times).sum()
+}
+
+impl Fragment {
+    /// Row and column of the element in a lane's register.
+    pub fn element(&self, lane: i64, register: i64) -> (i64, i64) {
+        (sum(self.row, lane, register), sum(self.column, lane, register))
+    }
+
+    /// The lane and the register that hold an element.
+    pub fn holder(&self, row: i64, column: i64) -> (i64, i64) {
+        let (mut lane, mut register) = (0, 0);
+        for (digits, at) in [(self.row, row), (self.column, column)] {
+            for d in digits {
+                let place = at / d.times % d.modulus * d.divisor;
+                match d.of {
+                    Of::Lane => lane += place,
+                    Of::Register => register += place,
+                }
+            }
+        }
+        (lane, register)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lanes and registers hold each element of the tile once, and `holder` finds it.
+    #[test]
+    fn lane_maps_are_bijections() {
+        for i in INTRINSICS {
+            let [m, n, k] = i.tile;
+            for (f, rows, columns) in [(i.c, m, n), (i.a, m, k), (i.b, k, n)] {
+                assert_eq!(i.lanes * f.registers, rows * columns, "{}", i.name);
+                let mut seen = std::collections::BTreeSet::new();
+                for lane in 0..i.lanes {
+                    for register in 0..f.registers {
+                        let (row, column) = f.element(lane, register);
+                        assert!((0..rows).contains(&row) && (0..columns).contains(&column), "{}", i.name);
+                        assert!(seen.insert((row, column)), "{}: {row}, {column} twice", i.name);
+                        assert_eq!(f.holder(row, column), (lane, register), "{}", i.name);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Some entries of the PTX ISA's tables.
+    #[test]
+    fn lane_maps_are_those_of_the_instruction_set() {
+        let bf16 = IntrinsicId::named("mma.m16n8k16.f32.bf16").unwrap().get();
+        // Lane 7: group 1, third of it.
+        assert_eq!([0, 1, 2, 4, 7].map(|r| bf16.a.element(7, r)), [(1, 6), (1, 7), (9, 6), (1, 14), (9, 15)]);
+        assert_eq!([0, 1, 2, 3].map(|r| bf16.b.element(7, r)), [(6, 1), (7, 1), (14, 1), (15, 1)]);
+        assert_eq!([0, 1, 2, 3].map(|r| bf16.c.element(7, r)), [(1, 6), (1, 7), (9, 6), (9, 7)]);
+        let tf32 = IntrinsicId::named("mma.m16n8k8.f32.tf32").unwrap().get();
+        assert_eq!([0, 1, 2, 3].map(|r| tf32.a.element(7, r)), [(1, 3), (9, 3), (1, 7), (9, 7)]);
+        assert_eq!([0, 1].map(|r| tf32.b.element(7, r)), [(3, 1), (7, 1)]);
+    }
+}

@@ -1,0 +1,685 @@
+//! A tile given to a tensor instruction, as data: which matrices it multiplies, where they are, and where the lanes of a
+//! warp hold the result.
+//!
+//! ```text
+//! for %i in 0..16 mma.m16n8k16.f32.bf16 { for %j in 0..8 .. { for %p in 0..16 .. { @R[%x + %i, %y + %j] += f32(@A[..]) * f32(@B[..]) } } }
+//!   =>  tile mma.m16n8k16.f32.bf16 @R[r, 0, 0] = @A[a, ar, ac] * @B[b, br, bc]
+//! ```
+//!
+//! A tile is one block that adds a product of two elements, as the instruction reads them, inside loops of its sizes. A
+//! loop that moves in the result and one factor counts rows or columns, one that moves in both factors is reduced; their
+//! order is of no account. Addresses in memory must be affine in the loops.
+//!
+//! A warp's result in registers is spread over its lanes (`Spread`): tiles of such a buffer follow each other in each
+//! lane's registers, and in a tile the lane map says which lane holds an element and in which register. Where a block
+//! outside of tiles uses an element, the thread that runs it must be the lane that holds it: so the loops there are bound
+//! in the order of the map, or the program is refused.
+
+use super::grid;
+use super::offload::{init_stage, name, strides};
+use super::to_storage::Lowering;
+use cora_ir::affine::normalize;
+use cora_ir::intrinsic::{Digit, Of, Read};
+use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, LoopModule, Stmt as LoopStmt};
+use cora_ir::storage::{Matrix, Stmt, Tile, WARP};
+use cora_ir::text::{Names, print_expr};
+use cora_ir::{
+    BinOp, Combiner, Diagnostic, Env, Expr, ExprId, Intrinsic, IntrinsicId, Reduction, Scope, TensorId, VarId,
+};
+use rustc_hash::FxHashMap;
+
+/// The loops of a tile and what they compute.
+pub(crate) struct Shape<'a> {
+    loops: Vec<&'a For>,
+    block: &'a Block,
+    /// Whether the result begins at 0 inside the tile.
+    init: bool,
+    /// The rows, the columns and the reduced positions; nothing for a size of 1.
+    vars: [Option<VarId>; 3],
+    /// The left and the right factor.
+    factors: [(TensorId, Vec<ExprId>); 2],
+}
+
+/// A buffer in the registers of a warp's lanes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spread {
+    intrinsic: IntrinsicId,
+    /// The dimensions in which its tiles have rows and columns.
+    dims: [usize; 2],
+}
+
+fn not_a_product(env: &Env, l: &For, i: &Intrinsic, fact: &str) -> Diagnostic {
+    let how = match i.read {
+        Read::Converted(ty) => format!("{ty}(x) * {ty}(y)"),
+        Read::Rounded(op) => format!("{0}(x) * {0}(y)", op.name()),
+    };
+    Diagnostic::new("E0425", format!("loop `{}` is no tile of `{}`: {fact}", name(env, l), i.name))
+        .hint(format!("the instruction adds {how} over rows, columns and reduced positions, one loop for each"))
+}
+
+fn wrong_size(env: &Env, l: &For, i: &Intrinsic, fact: &str) -> Diagnostic {
+    let [m, n, k] = i.tile;
+    Diagnostic::new("E0426", format!("loop `{}` is no tile of `{}`: {fact}", name(env, l), i.name)).hint(format!(
+        "its tile has {m} rows, {n} columns and {k} reduced positions, all of them: split loops so, and relax partial \
+         tiles (`zero` where they are reduced)"
+    ))
+}
+
+fn wrong_operand(env: &Env, l: &For, i: &Intrinsic, fact: &str) -> Diagnostic {
+    let [a, b, c] = [i.a, i.b, i.c].map(|f| {
+        let scopes: Vec<&str> = f.scopes.iter().map(|s| s.name()).collect();
+        format!("{} ({})", f.ty, scopes.join(", "))
+    });
+    Diagnostic::new("E0427", format!("loop `{}` is no tile of `{}`: {fact}", name(env, l), i.name))
+        .hint(format!("factors are {a} and {b}, the result is {c}; copy with cache_read, cache_write"))
+}
+
+fn wrong_place(env: &Env, l: &For, i: &Intrinsic, fact: &str) -> Diagnostic {
+    let hint = if i.lanes == WARP {
+        "the 32 threads of a warp execute it together: bind loops around it to blocks, warps and thread.y, and loops of \
+         other stages to thread.x"
+    } else {
+        "use it in CPU schedules only"
+    };
+    Diagnostic::new("E0428", format!("loop `{}`: `{}` {fact}", name(env, l), i.name)).hint(hint)
+}
+
+pub(super) fn not_spread(env: &Env, tensor: TensorId, fact: &str) -> Diagnostic {
+    let what = format!("`{}` is in registers that the lanes of a warp share: {fact}", env.tensors[tensor].name);
+    Diagnostic::new("E0439", what).hint(
+        "give each warp whole tiles of it, unroll the loops around them, and bind loops of other stages that use it as \
+         the instruction's lane map says; or keep it in shared memory",
+    )
+}
+
+/// The tile of a loop of kind `tensorize`.
+///
+/// # Errors
+/// `E0425` no sum of products as the instruction reads them, `E0426` another size, `E0427` an operand of another type or
+/// place.
+pub(crate) fn shape<'a>(env: &Env, l: &'a For, id: IntrinsicId) -> Result<Shape<'a>, Diagnostic> {
+    let i = id.get();
+    let product = |fact: String| not_a_product(env, l, i, &fact);
+    let (mut loops, mut init) = (vec![l], None);
+    let block = loop {
+        let here: &'a For = loops[loops.len() - 1];
+        let mut main = None;
+        for s in &here.body {
+            match init_stage(s) {
+                Some(stage) => init = Some(stage),
+                None if main.is_none() => main = Some(s),
+                None => return Err(product(format!("several statements stand in loop `{}`", name(env, here)))),
+            }
+        }
+        match main {
+            None => return Err(product("it combines nothing".to_owned())),
+            Some(LoopStmt::For(inner)) if inner.kind == l.kind => loops.push(inner),
+            Some(LoopStmt::For(inner)) => {
+                return Err(product(format!("loop `{}` inside is {}", name(env, inner), inner.kind.name())));
+            }
+            Some(LoopStmt::Block(b)) if init.is_some_and(|s| s != b.stage) => {
+                return Err(product("another stage is set up inside".to_owned()));
+            }
+            Some(LoopStmt::Block(b)) => break b,
+        }
+    };
+    let factors = factors(env, l, block, i)?;
+    let (vars, swapped) = roles(env, l, &loops, block, &factors, i)?;
+    let [x, y] = factors;
+    let factors = if swapped { [y, x] } else { [x, y] };
+    let all = [(block.tensor, i.c), (factors[0].0, i.a), (factors[1].0, i.b)];
+    for (t, f) in all {
+        let t = &env.tensors[t];
+        if t.ty != f.ty {
+            return Err(wrong_operand(env, l, i, &format!("`{}` is of {}", t.name, t.ty)));
+        }
+        if !f.scopes.contains(&t.scope) {
+            return Err(wrong_operand(env, l, i, &format!("`{}` is {}", t.name, t.scope.name())));
+        }
+    }
+    if factors.iter().any(|f| f.0 == block.tensor) {
+        let fact = format!("`{}` is factor and result", env.tensors[block.tensor].name);
+        return Err(wrong_operand(env, l, i, &fact));
+    }
+    Ok(Shape { loops, block, init: init.is_some(), vars, factors })
+}
+
+/// The two elements whose product the block adds.
+fn factors(env: &Env, l: &For, b: &Block, i: &Intrinsic) -> Result<[(TensorId, Vec<ExprId>); 2], Diagnostic> {
+    let of = &env.tensors[b.tensor].name;
+    let product = |fact: String| Err(not_a_product(env, l, i, &fact));
+    if b.role != BlockRole::Update(Reduction::Op(Combiner::Sum)) {
+        return product(format!("`{of}` is not a sum there"));
+    }
+    let Expr::Bin(BinOp::Mul, x, y) = *env.pool.get(b.value) else {
+        return product(format!("what is added to `{of}` is no product"));
+    };
+    let mut out = Vec::new();
+    for e in [x, y] {
+        let (read, inner) = match *env.pool.get(e) {
+            Expr::Cast(ty, a) => (Some(Read::Converted(ty)), a),
+            Expr::Un(op, a) => (Some(Read::Rounded(op)), a),
+            _ => (None, e),
+        };
+        let Expr::Load { tensor, index, guard, .. } = env.pool.get(inner) else {
+            return product(format!("a factor of what is added to `{of}` is no element of a tensor"));
+        };
+        let t = &env.tensors[*tensor];
+        // Which factor it is does not matter: both are of one type.
+        if t.ty != i.a.ty {
+            return Err(wrong_operand(env, l, i, &format!("`{}` is of {}", t.name, t.ty)));
+        }
+        if guard.is_some() {
+            let fact = format!("`{}` is read under a condition, and what is not read is not zero", t.name);
+            return Err(wrong_operand(env, l, i, &fact));
+        }
+        if read != Some(i.read) {
+            let how = match i.read {
+                Read::Converted(ty) => format!("converted to {ty}"),
+                Read::Rounded(op) => format!("rounded by {}", op.name()),
+            };
+            return product(format!("an element of `{}` enters the product without being {how}", t.name));
+        }
+        out.push((*tensor, index.to_vec()));
+    }
+    let mut out = out.into_iter();
+    match (out.next(), out.next()) {
+        (Some(x), Some(y)) => Ok([x, y]),
+        _ => product("there are no two factors".to_owned()),
+    }
+}
+
+type Roles = ([Option<VarId>; 3], bool);
+
+/// The loops of rows, columns and reduced positions, and whether the first factor is the right one.
+fn roles(
+    env: &Env,
+    l: &For,
+    loops: &[&For],
+    b: &Block,
+    factors: &[(TensorId, Vec<ExprId>); 2],
+    i: &Intrinsic,
+) -> Result<Roles, Diagnostic> {
+    let uses = |index: &[ExprId], v: VarId| {
+        index.iter().any(|&e| {
+            let bound = |it: &&cora_ir::loops::Iter| env.pool.uses_var(e, it.var);
+            b.iters.iter().filter(bound).any(|it| env.pool.uses_var(it.binding, v))
+        })
+    };
+    // Of the first factor, of the second, and reduced.
+    let mut found: [Option<(VarId, i64)>; 3] = [None; 3];
+    for x in loops {
+        let shown = format!("loop `{}`", env.vars[x.var].name);
+        let extent = env.pool.as_int(x.extent);
+        let Some(n) = extent else {
+            let text = print_expr(env, x.extent, &Names::of(env, &[x.extent]));
+            return Err(wrong_size(env, l, i, &format!("{shown} has {text} iterations")));
+        };
+        let moves = [uses(&b.index, x.var), uses(&factors[0].1, x.var), uses(&factors[1].1, x.var)];
+        let role = match moves {
+            [true, true, false] => 0,
+            [true, false, true] => 1,
+            [false, true, true] => 2,
+            _ => {
+                let fact = format!("{shown} is neither row nor column nor reduced position");
+                return Err(not_a_product(env, l, i, &fact));
+            }
+        };
+        if let Some((other, _)) = found[role] {
+            let fact = format!("{shown} and `{}` move along one side of a matrix", env.vars[other].name);
+            return Err(not_a_product(env, l, i, &fact));
+        }
+        found[role] = Some((x.var, n));
+    }
+    let [first, second, reduced] = found.map(|f| f.map_or(1, |f| f.1));
+    let [m, n, k] = i.tile;
+    let [x, y, p] = found.map(|f| f.map(|f| f.0));
+    if reduced == k && (first, second) == (m, n) {
+        return Ok(([x, y, p], false));
+    }
+    if reduced == k && (second, first) == (m, n) {
+        return Ok(([y, x, p], true));
+    }
+    let fact = format!("it has {first} by {second} elements and {reduced} reduced positions");
+    Err(wrong_size(env, l, i, &fact))
+}
+
+/// The buffers that are spread over the lanes of warps.
+///
+/// # Errors
+/// As [`shape`]; `E0439` tiles of one buffer that are spread in different ways.
+pub(super) fn spreads(m: &LoopModule) -> Result<FxHashMap<TensorId, Spread>, Diagnostic> {
+    let mut tiles = Vec::new();
+    for s in &m.body {
+        s.walk(&mut |s| {
+            if let LoopStmt::For(l) = s
+                && let LoopKind::Tensorize(id) = l.kind
+                && !l.init
+            {
+                tiles.push((l, id));
+            }
+        });
+    }
+    let mut inside: Vec<VarId> = Vec::new();
+    let mut out: FxHashMap<TensorId, Spread> = FxHashMap::default();
+    for (l, intrinsic) in tiles {
+        if inside.contains(&l.var) {
+            continue;
+        }
+        let shape = shape(&m.env, l, intrinsic)?;
+        inside.extend(shape.loops.iter().map(|l| l.var));
+        let t = shape.block.tensor;
+        if m.env.tensors[t].scope != Scope::Reg || intrinsic.get().lanes != WARP {
+            continue;
+        }
+        let map: FxHashMap<VarId, ExprId> = shape.block.iters.iter().map(|i| (i.var, i.binding)).collect();
+        let of = |v: Option<VarId>| {
+            let moves = |&e: &ExprId| {
+                let vars = m.env.pool.vars_of(e);
+                vars.iter().any(|x| map.get(x).is_some_and(|&b| v.is_some_and(|v| m.env.pool.uses_var(b, v))))
+            };
+            let mut dims = (0..shape.block.index.len()).filter(|&d| moves(&shape.block.index[d]));
+            dims.next().filter(|_| dims.next().is_none())
+        };
+        let (Some(row), Some(column)) = (of(shape.vars[0]), of(shape.vars[1])) else {
+            return Err(not_spread(&m.env, t, "a tile has not one dimension of rows and one of columns"));
+        };
+        let spread = Spread { intrinsic, dims: [row, column] };
+        if row == column || !m.env.tensors[t].layout.is_empty() {
+            return Err(not_spread(&m.env, t, "its tiles are not those of its own dimensions"));
+        }
+        if *out.entry(t).or_insert(spread) != spread {
+            return Err(not_spread(&m.env, t, "its tiles are spread in different ways"));
+        }
+    }
+    Ok(out)
+}
+
+impl Spread {
+    /// Size of a tile in dimension `d`.
+    fn tile(self, d: usize) -> i64 {
+        let [m, n, _] = self.intrinsic.get().tile;
+        match self.dims.iter().position(|&x| x == d) {
+            Some(0) => m,
+            Some(_) => n,
+            None => 1,
+        }
+    }
+
+    /// Registers that each lane has for a buffer of these sizes.
+    ///
+    /// # Errors
+    /// `E0439` for a part of a tile.
+    pub(super) fn registers(self, env: &mut Env, tensor: TensorId, sizes: &[ExprId]) -> Result<ExprId, Diagnostic> {
+        let mut count = self.intrinsic.get().c.registers;
+        for (d, &size) in sizes.iter().enumerate() {
+            let tiles = env.pool.as_int(size).filter(|n| n % self.tile(d) == 0).map(|n| n / self.tile(d));
+            let Some(tiles) = tiles else {
+                let dim = env.tensors[tensor].dims[d].name.clone();
+                return Err(not_spread(env, tensor, &format!("its dimension `{dim}` is no multiple of {}", self.tile(d))));
+            };
+            count *= tiles;
+        }
+        Ok(env.pool.int(count))
+    }
+
+    /// The first register of the tile in which element `at` lies.
+    fn first(self, env: &mut Env, sizes: &[ExprId], at: &[ExprId]) -> ExprId {
+        let mut sum = env.pool.int(0);
+        for (d, (&size, &at)) in sizes.iter().zip(at).enumerate() {
+            let tile = env.pool.int(self.tile(d));
+            let (tiles, here) = (env.pool.floor_div(size, tile), env.pool.floor_div(at, tile));
+            sum = env.pool.mul(sum, tiles);
+            sum = env.pool.add(sum, here);
+        }
+        let each = env.pool.int(self.intrinsic.get().c.registers);
+        env.pool.mul(sum, each)
+    }
+
+    /// The register, or the lane, of element `at`.
+    fn holder(self, env: &mut Env, at: &[ExprId], of: Of) -> ExprId {
+        let c = self.intrinsic.get().c;
+        let (row, column) = (at[self.dims[0]], at[self.dims[1]]);
+        let x = places(env, c.row, row, of);
+        let y = places(env, c.column, column, of);
+        env.pool.add(x, y)
+    }
+
+    /// Where a lane's element is in its registers.
+    pub(super) fn index(self, env: &mut Env, sizes: &[ExprId], at: &[ExprId]) -> ExprId {
+        let (first, register) = (self.first(env, sizes, at), self.holder(env, at, Of::Register));
+        env.pool.add(first, register)
+    }
+}
+
+/// What a coordinate says about the lane or the register.
+fn places(env: &mut Env, digits: &[Digit], at: ExprId, of: Of) -> ExprId {
+    let mut sum = env.pool.int(0);
+    for d in digits.iter().filter(|d| d.of == of) {
+        let [divisor, modulus, times] = [d.divisor, d.modulus, d.times].map(|n| env.pool.int(n));
+        let digit = env.pool.floor_div(at, times);
+        let digit = env.pool.modulo(digit, modulus);
+        let part = env.pool.mul(digit, divisor);
+        sum = env.pool.add(sum, part);
+    }
+    sum
+}
+
+/// The refusal of an intrinsic in a kernel of the other kind of machine.
+pub(super) fn check_place(env: &Env, nest: &LoopStmt, is_grid: bool) -> Result<(), Diagnostic> {
+    let mut fault = None;
+    nest.walk(&mut |s| {
+        if let LoopStmt::For(l) = s
+            && let LoopKind::Tensorize(id) = l.kind
+            && (id.get().lanes == WARP) != is_grid
+        {
+            let fact = if is_grid { "is no instruction of a GPU" } else { "is an instruction of a GPU's warps" };
+            fault.get_or_insert_with(|| wrong_place(env, l, id.get(), fact));
+        }
+    });
+    fault.map_or(Ok(()), Err)
+}
+
+impl Lowering<'_> {
+    /// Lowers a loop of kind `tensorize`.
+    pub(super) fn tensorize(&mut self, l: &For, id: IntrinsicId, out: &mut Vec<Stmt>) -> Result<(), Diagnostic> {
+        if l.init {
+            return self.init_tile(l, id, out);
+        }
+        if id.get().lanes == WARP && self.threads.iter().any(|t| t.0 == Axis::ThreadX) {
+            return Err(wrong_place(&self.env, l, id.get(), "stands inside a loop over thread.x"));
+        }
+        let shape = shape(&self.env, l, id)?;
+        let outer = self.loops.len();
+        self.loops.extend(shape.loops.iter().map(|l| (l.var, l.extent)));
+        let lowered = self.tile(l, id, &shape);
+        self.loops.truncate(outer);
+        let (tile, conditions) = lowered?;
+        let mut stmts = Vec::new();
+        if shape.init {
+            self.zeros(id, &tile.c, &mut stmts);
+        }
+        stmts.push(Stmt::Tile(Box::new(tile)));
+        if conditions.is_empty() {
+            out.extend(stmts);
+        } else {
+            let cond = self.env.pool.all(conditions);
+            out.push(Stmt::If { cond, then: stmts, other: Vec::new() });
+        }
+        Ok(())
+    }
+
+    /// The matrices, and the conditions that all of the tile shares.
+    fn tile(&mut self, l: &For, id: IntrinsicId, shape: &Shape<'_>) -> Result<(Tile, Vec<ExprId>), Diagnostic> {
+        let map: FxHashMap<VarId, ExprId> = shape.block.iters.iter().map(|i| (i.var, i.binding)).collect();
+        let [i, j, p] = shape.vars;
+        let c = self.result(l, id, (shape.block.tensor, &shape.block.index), &map, [i, j])?;
+        let mut read = Vec::new();
+        for ((tensor, index), vars) in shape.factors.iter().zip([[i, p], [p, j]]) {
+            read.push(self.matrix(l, id, (*tensor, index), &map, vars)?);
+        }
+        let vars: Vec<VarId> = shape.loops.iter().map(|l| l.var).collect();
+        let mut around = Vec::new();
+        for &cond in &shape.block.predicate {
+            let cond = self.value(cond, &mut FxHashMap::default());
+            let cond = self.simplifier.simplify(&mut self.env, &self.loops, cond);
+            if self.env.pool.as_bool(cond) == Some(true) {
+                continue;
+            }
+            if vars.iter().any(|&v| self.env.pool.uses_var(cond, v)) {
+                let text = print_expr(&self.env, cond, &Names::of(&self.env, &[cond]));
+                let fact = format!("only positions with {text} count");
+                return Err(wrong_size(&self.env, l, id.get(), &fact));
+            }
+            around.push(cond);
+        }
+        let b = read.pop();
+        match (read.pop(), b) {
+            (Some(a), Some(b)) => Ok((Tile { intrinsic: id, c, a, b }, around)),
+            _ => Err(not_a_product(&self.env, l, id.get(), "there are no two factors")),
+        }
+    }
+
+    /// A matrix in memory whose rows and columns two loops count.
+    fn matrix(
+        &mut self,
+        l: &For,
+        id: IntrinsicId,
+        (tensor, index): (TensorId, &[ExprId]),
+        map: &FxHashMap<VarId, ExprId>,
+        vars: [Option<VarId>; 2],
+    ) -> Result<Matrix, Diagnostic> {
+        let index = self.bound(index, map);
+        let at = self.flat(tensor, &index);
+        let all: Vec<VarId> = vars.into_iter().flatten().collect();
+        let Some((offset, steps)) = strides(&mut self.env.pool, at, &all) else {
+            let name = self.env.tensors[tensor].name.clone();
+            let fact = format!("the offset of `{name}` is not affine in the tile's loops");
+            return Err(wrong_operand(&self.env, l, id.get(), &fact));
+        };
+        let zero = self.env.pool.int(0);
+        let step = |v: Option<VarId>| v.and_then(|v| all.iter().position(|&x| x == v)).map_or(zero, |n| steps[n]);
+        Ok(Matrix { tensor, offset, row: step(vars[0]), column: step(vars[1]) })
+    }
+
+    fn bound(&mut self, index: &[ExprId], map: &FxHashMap<VarId, ExprId>) -> Vec<ExprId> {
+        let mut memo = FxHashMap::default();
+        let index: Vec<ExprId> = index.iter().map(|&e| self.env.pool.substitute(e, map)).collect();
+        index.into_iter().map(|e| self.value(e, &mut memo)).collect()
+    }
+
+    /// The result of a tile: a matrix in memory, or the registers of lanes.
+    fn result(
+        &mut self,
+        l: &For,
+        id: IntrinsicId,
+        (tensor, index): (TensorId, &[ExprId]),
+        map: &FxHashMap<VarId, ExprId>,
+        vars: [Option<VarId>; 2],
+    ) -> Result<Matrix, Diagnostic> {
+        let Some(&spread) = self.spreads.get(&tensor) else { return self.matrix(l, id, (tensor, index), map, vars) };
+        let index = self.bound(index, map);
+        let (sizes, at) = self.inside_box(tensor, &index);
+        let all: Vec<VarId> = vars.into_iter().flatten().collect();
+        let mut corner = Vec::new();
+        for (d, &e) in at.iter().enumerate() {
+            let wanted = |v: VarId| i64::from(spread.dims.iter().zip(vars).any(|(&x, w)| x == d && w == Some(v)));
+            let found = strides(&mut self.env.pool, e, &all).filter(|(base, steps)| {
+                let pool = &self.env.pool;
+                let one_by_one = all.iter().zip(steps).all(|(&v, &s)| pool.as_int(s) == Some(wanted(v)));
+                one_by_one && !all.iter().any(|&v| pool.uses_var(*base, v))
+            });
+            let base = found.map(|f| f.0).filter(|&base| {
+                let (tile, zero) = (self.env.pool.int(spread.tile(d)), self.env.pool.int(0));
+                let left = self.env.pool.modulo(base, tile);
+                let left = self.simplifier.simplify(&mut self.env, &self.loops, left);
+                left == zero
+            });
+            let Some(base) = base else {
+                return Err(not_spread(&self.env, tensor, "a tile does not begin where one of its own tiles begins"));
+            };
+            corner.push(base);
+        }
+        let offset = spread.first(&mut self.env, &sizes, &corner);
+        let offset = self.simplifier.simplify(&mut self.env, &self.loops, offset);
+        let zero = self.env.pool.int(0);
+        Ok(Matrix { tensor, offset, row: zero, column: zero })
+    }
+
+    /// Loops around the block that begins a tile's sum.
+    fn init_tile(&mut self, l: &For, id: IntrinsicId, out: &mut Vec<Stmt>) -> Result<(), Diagnostic> {
+        let mut loops = vec![l];
+        let block = loop {
+            match loops[loops.len() - 1].body.as_slice() {
+                [LoopStmt::For(inner)] if inner.kind == l.kind => loops.push(inner),
+                [LoopStmt::Block(b)] => break b,
+                _ => return Err(not_a_product(&self.env, l, id.get(), "its sum does not begin alone")),
+            }
+        };
+        let [m, n, _] = id.get().tile;
+        let sized = |n: i64| loops.iter().find(|l| self.env.pool.as_int(l.extent) == Some(n)).map(|l| l.var);
+        let vars = [sized(m).filter(|_| m > 1), sized(n)];
+        let map: FxHashMap<VarId, ExprId> = block.iters.iter().map(|i| (i.var, i.binding)).collect();
+        let outer = self.loops.len();
+        self.loops.extend(loops.iter().map(|l| (l.var, l.extent)));
+        let c = self.result(l, id, (block.tensor, &block.index), &map, vars);
+        let mut conditions = Vec::new();
+        for &cond in &block.predicate {
+            let cond = self.value(cond, &mut FxHashMap::default());
+            let cond = self.simplifier.simplify(&mut self.env, &self.loops, cond);
+            conditions.extend(Some(cond).filter(|&c| self.env.pool.as_bool(c) != Some(true)));
+        }
+        self.loops.truncate(outer);
+        let mut stmts = Vec::new();
+        self.zeros(id, &c?, &mut stmts);
+        if conditions.is_empty() {
+            out.extend(stmts);
+        } else {
+            let cond = self.env.pool.all(conditions);
+            out.push(Stmt::If { cond, then: stmts, other: Vec::new() });
+        }
+        Ok(())
+    }
+
+    /// A tile begins at 0: each lane stores what it holds, one thread rows of vectors.
+    fn zeros(&mut self, id: IntrinsicId, c: &Matrix, out: &mut Vec<Stmt>) {
+        let i = id.get();
+        let env = &mut self.env;
+        let value = env.identity(Combiner::Sum, i.c.ty);
+        let [m, n, _] = i.tile;
+        let tensor = c.tensor;
+        let store = |index| Stmt::Store { tensor, index, value, mask: None, rest: vec![] };
+        let around = |env: &mut Env, var, n, kind, body| Stmt::For { var, extent: env.pool.int(n), kind, body };
+        let element = |env: &mut Env, row: ExprId, column: ExprId| {
+            let (x, y) = (env.pool.mul(row, c.row), env.pool.mul(column, c.column));
+            let at = env.pool.add(c.offset, x);
+            let at = env.pool.add(at, y);
+            normalize(&mut env.pool, at)
+        };
+        if i.lanes == WARP {
+            let var = env.new_var("lane");
+            let lane = env.pool.var(var);
+            let mut body = Vec::new();
+            for register in 0..i.c.registers {
+                let r = env.pool.int(register);
+                let at = if self.spreads.contains_key(&tensor) {
+                    let at = env.pool.add(c.offset, r);
+                    normalize(&mut env.pool, at)
+                } else {
+                    let row = coordinate(env, i.c.row, lane, register);
+                    let column = coordinate(env, i.c.column, lane, register);
+                    element(env, row, column)
+                };
+                body.push(store(at));
+            }
+            out.push(around(env, var, WARP, LoopKind::Bound(Axis::ThreadX), body));
+            return;
+        }
+        let (row, column) = (env.new_var("i"), env.new_var("j"));
+        let (x, y) = (env.pool.var(row), env.pool.var(column));
+        let (x, rows) = if m == 1 { (env.pool.int(0), false) } else { (x, true) };
+        let at = element(env, x, y);
+        let kind = if env.pool.as_int(c.column) == Some(1) { LoopKind::Vector } else { LoopKind::Serial };
+        let one = around(env, column, n, kind, vec![store(at)]);
+        out.push(if rows { around(env, row, m, LoopKind::Serial, vec![one]) } else { one });
+    }
+
+    /// Outside of tiles each thread uses only what the lane that it is holds.
+    pub(super) fn check_lane(
+        &mut self,
+        (tensor, stage): (TensorId, TensorId),
+        at: &[ExprId],
+        loops: &[(VarId, ExprId)],
+        lane: Option<VarId>,
+    ) -> Result<(), Diagnostic> {
+        let Some(&spread) = self.spreads.get(&tensor) else { return Ok(()) };
+        let holder = spread.holder(&mut self.env, at, Of::Lane);
+        let same = lane.map(|v| self.env.pool.var(v)).is_some_and(|own| {
+            equal_everywhere(&self.env, holder, own, loops).unwrap_or_else(|| {
+                let (a, b) = (self.env.pool.le(own, holder), self.env.pool.le(holder, own));
+                self.simplifier.prove(&mut self.env, loops, &[], a)
+                    && self.simplifier.prove(&mut self.env, loops, &[], b)
+            })
+        });
+        if same { Ok(()) } else { Err(grid::foreign_read(&self.env, tensor, stage)) }
+    }
+
+    /// A register's number without the lane in it, where it is the same for all.
+    pub(super) fn same_for_all_lanes(&mut self, register: ExprId) -> ExprId {
+        let Some(&(_, lane)) = self.threads.iter().find(|t| t.0 == Axis::ThreadX) else { return register };
+        let zero = self.env.pool.int(0);
+        let first = self.env.pool.substitute(register, &[(lane, zero)].into_iter().collect());
+        if equal_everywhere(&self.env, register, first, &self.loops) == Some(true) { first } else { register }
+    }
+}
+
+/// Most iterations that are tried one by one.
+const MOST_ITERATIONS: i64 = 1 << 14;
+
+/// Whether two indices are equal in all iterations of loops of constant extent; nothing where they depend on anything
+/// else. What a lane map says about lanes and unrolled loops is decided that way.
+fn equal_everywhere(env: &Env, a: ExprId, b: ExprId, loops: &[(VarId, ExprId)]) -> Option<bool> {
+    let mut vars: Vec<VarId> = env.pool.vars_of(a).into_iter().chain(env.pool.vars_of(b)).collect();
+    vars.sort_unstable();
+    vars.dedup();
+    let mut count: i64 = 1;
+    let mut sizes = Vec::new();
+    for &v in &vars {
+        let n = env.pool.as_int(loops.iter().find(|l| l.0 == v)?.1)?;
+        sizes.push(n);
+        count = count.checked_mul(n).filter(|&c| (1..=MOST_ITERATIONS).contains(&c))?;
+    }
+    let mut at: FxHashMap<VarId, i64> = FxHashMap::default();
+    for n in 0..count {
+        let mut left = n;
+        for (&v, &size) in vars.iter().zip(&sizes) {
+            at.insert(v, left % size);
+            left /= size;
+        }
+        if evaluated(env, a, &at)? != evaluated(env, b, &at)? {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+/// The value of an index made of variables and numbers.
+fn evaluated(env: &Env, e: ExprId, at: &FxHashMap<VarId, i64>) -> Option<i64> {
+    let value = |e: ExprId| evaluated(env, e, at);
+    match *env.pool.get(e) {
+        Expr::Int(n) => Some(n),
+        Expr::Var(v) => at.get(&v).copied(),
+        Expr::Bin(op, a, b) => {
+            let (a, b) = (value(a)?, value(b)?);
+            match op {
+                BinOp::Add => a.checked_add(b),
+                BinOp::Sub => a.checked_sub(b),
+                BinOp::Mul => a.checked_mul(b),
+                BinOp::FloorDiv if b > 0 => Some(a.div_euclid(b)),
+                BinOp::Mod if b > 0 => Some(a.rem_euclid(b)),
+                BinOp::Min => Some(a.min(b)),
+                BinOp::Max => Some(a.max(b)),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// A row or column over a lane, of one of its registers.
+fn coordinate(env: &mut Env, digits: &[Digit], lane: ExprId, register: i64) -> ExprId {
+    let mut sum = env.pool.int(0);
+    for d in digits {
+        let part = match d.of {
+            Of::Register => env.pool.int(register / d.divisor % d.modulus * d.times),
+            Of::Lane => {
+                let [divisor, modulus, times] = [d.divisor, d.modulus, d.times].map(|n| env.pool.int(n));
+                let digit = env.pool.floor_div(lane, divisor);
+                let digit = env.pool.modulo(digit, modulus);
+                env.pool.mul(digit, times)
+            }
+        };
+        sum = env.pool.add(sum, part);
+    }
+    sum
+}

@@ -1,0 +1,87 @@
+//! `tensorize S.ii mma.m16n8k16.f32.bf16`: a loop and the loops inside it become one tile of a tensor instruction.
+//!
+//! ```text
+//! for ii in 0..16 { for ji in 0..8 { for ki in 0..16 { S[io*16+ii, jo*8+ji] += f32(A[..]) * f32(B[..]) } } }
+//!   =>  for ii mma.m16n8k16.f32.bf16 { for ji mma.. { for ki mma.. { .. } } }, in the storage dialect  tile mma.m16n8k16.f32.bf16 @S[..] = @A[..] * @B[..]
+//! ```
+//!
+//! Instructions are data (`cora_ir::intrinsic`): sizes, element types, how elements enter the product, where operands
+//! may be, which lane holds what. Any block that computes what the instruction computes is taken, at any affine
+//! addresses; nothing is known of what program it is in. The lanes of a warp execute an `mma` together, so the tile
+//! stands where a loop over `thread.x` would; its result, in registers, is spread over them.
+//!
+//! Requires: serial loops. Ensures: only their kind changes. What the tile is is checked by lowering the nest as it is
+//! now, and again when the whole program is lowered, since later steps may change it.
+
+use super::tree::{find_loop, loop_at, loop_at_mut, place_init};
+use crate::lower::tensorize::shape;
+use crate::lower::to_storage::lower_to_storage;
+use crate::standard::StandardSimplifier;
+use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
+use cora_ir::schedule::LoopRef;
+use cora_ir::{Diagnostic, IntrinsicId};
+
+/// What lowering says about tiles, whatever comes around them later.
+const REFUSALS: [&str; 4] = ["E0425", "E0426", "E0427", "E0428"];
+
+/// Marks the loops of a tile.
+///
+/// # Errors
+/// `E0401`/`E0402` unknown stage or loop, `E0411` not serial, `E0425` no sum of products as the instruction reads them,
+/// `E0426` a tile of another size, `E0427` an operand of another type, scope or address, `E0428` a place where the
+/// instruction cannot be.
+pub fn tensorize(m: &mut LoopModule, target: &LoopRef, intrinsic: IntrinsicId) -> Result<(), Diagnostic> {
+    let path = find_loop(m, target)?;
+    let (kind, stage) = (loop_at(&m.body, &path).kind, loop_at(&m.body, &path).stage);
+    if kind != LoopKind::Serial {
+        return Err(Diagnostic::new(
+            "E0411",
+            format!("loop `{}.{}` is already {}", target.stage, target.name, kind.name()),
+        )
+        .hint("a loop has one kind; split it first to give its parts different ones"));
+    }
+    let saved = (m.body.clone(), m.env.tensors.clone());
+    mark(loop_at_mut(&mut m.body, &path), LoopKind::Tensorize(intrinsic));
+    let outcome = shape(&m.env, loop_at(&m.body, &path), intrinsic).map(drop);
+    if outcome.is_ok() {
+        place_init(m, stage);
+    }
+    if let Err(d) = outcome.and_then(|()| check_lowered(m, target, intrinsic)) {
+        (m.body, m.env.tensors) = saved;
+        return Err(d);
+    }
+    Ok(())
+}
+
+/// Lowers the nest as it is now.
+fn check_lowered(m: &LoopModule, target: &LoopRef, intrinsic: IntrinsicId) -> Result<(), Diagnostic> {
+    let path = find_loop(m, target)?;
+    let alone = LoopModule { name: m.name.clone(), env: m.env.clone(), body: vec![m.body[path[0]].clone()] };
+    // What else has no storage yet may get it by later steps.
+    if let Err(d) = lower_to_storage(&alone, &mut StandardSimplifier::new())
+        && REFUSALS.contains(&d.code)
+        && !(d.code == "E0428" && intrinsic.get().lanes > 1 && !is_grid(&alone))
+    {
+        return Err(d);
+    }
+    Ok(())
+}
+
+/// A loop and the serial loops inside it.
+fn mark(l: &mut For, kind: LoopKind) {
+    l.kind = kind;
+    for s in &mut l.body {
+        if let Stmt::For(inner) = s
+            && inner.kind == LoopKind::Serial
+        {
+            mark(inner, kind);
+        }
+    }
+}
+
+/// Whether loops are bound to a grid already.
+fn is_grid(m: &LoopModule) -> bool {
+    let mut found = false;
+    m.body.iter().for_each(|s| s.walk(&mut |s| found |= matches!(s, Stmt::For(l) if l.kind.axis().is_some())));
+    found
+}
