@@ -4,7 +4,7 @@
 use crate::examples::load;
 use crate::harness::{message, report};
 use crate::support::{compare, files, in_parallel, root, stem};
-use cora::codegen_cuda::{GpuTarget, compile};
+use cora::codegen_cuda::{CompileError, GpuTarget, compile};
 use cora::driver::lower_for;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -59,6 +59,10 @@ fn examples_assemble() {
                         Some(Err(e)) => complaints.push(format!("{name} ({form}, {arch}): {e}")),
                         None => {}
                     },
+                    Err(CompileError::Intrinsic { intrinsic, least, .. }) => rows
+                        .lock()
+                        .expect("no panic while it is held")
+                        .push(format!("{name:<16} {form:<23} {arch:<7} none: {intrinsic} is from sm_{least} on")),
                     Err(e) => complaints.push(format!("{name} ({form}, {arch}): {e}")),
                 }
             }

@@ -82,6 +82,16 @@ fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range, around: &[(ExprId,
             let ra = range_of_var(env, a, v, r, around)?;
             Some((env.pool.floor_div(ra.0, b), env.pool.floor_div(ra.1, b)))
         }
+        // All remainders, or none but the dividend itself.
+        Expr::Bin(BinOp::Mod, a, b) => {
+            let c = env.pool.as_int(b).filter(|&c| c > 0)?;
+            let ra = range_of_var(env, a, v, r, around)?;
+            match (env.pool.as_int(ra.0)?, env.pool.as_int(ra.1)?) {
+                (lo, hi) if lo >= 0 && hi < c => Some(ra),
+                (lo, hi) if hi.checked_sub(lo)? >= c - 1 => Some((env.pool.int(0), env.pool.int(c - 1))),
+                _ => None,
+            }
+        }
         Expr::Call(f, args) if matches!(env.ufs[f].def, UfDef::PrefixSum { .. } | UfDef::Search { .. }) => {
             // Both are monotone in their last argument.
             let (&last, outer) = args.split_last()?;

@@ -16,7 +16,7 @@ use super::relax::{Filled, base_of, collect_writers, extents_below_use, filled_d
 use super::tree::{Path, is_reduction_var, loop_at, loop_at_mut, place_init};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule, Stmt};
-use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, VarId};
+use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, UnOp, VarId};
 
 /// Whether a block below the loop reduces over it.
 pub fn is_reduced(m: &LoopModule, path: &Path) -> bool {
@@ -127,6 +127,8 @@ fn is_zero(env: &Env, e: ExprId, reduced: &[(VarId, ExprId)], filled: &Filled) -
         Expr::Bin(BinOp::Add | BinOp::Sub | BinOp::Mul, a, b) => {
             is_zero(env, *a, reduced, filled) && is_zero(env, *b, reduced, filled)
         }
+        // Conversions and roundings of zero are zero.
+        Expr::Cast(_, a) | Expr::Un(UnOp::Neg | UnOp::Tf32, a) => is_zero(env, *a, reduced, filled),
         _ => false,
     }
 }
