@@ -165,3 +165,21 @@ fn each_form_goes_only_as_far_as_it_needs() {
     assert_eq!(phases("asm"), [1, 1, 0]);
     assert_eq!(phases("object"), [1, 1, 1]);
 }
+
+/// Instructions of processors and GPUs that have them, what stands for them elsewhere, and the refusal of a GPU without.
+#[test]
+fn tensor_instructions_are_emitted() {
+    let path = "examples/projection_bf16.cora";
+    let assembly = |cpu: &str| succeeds(&["compile", path, "--target-cpu", cpu, "--emit", "asm"]);
+    assert!(assembly("znver4").contains("vdpbf16ps"));
+    let without = assembly("skylake-avx512");
+    assert!(!without.contains("vdpbf16ps") && without.contains("vfmadd"), "products of converted pairs");
+    let ptx = |arch: &str| succeeds(&["compile", path, "--target", &format!("cuda:{arch}"), "--emit", "ptx"]);
+    for arch in ["sm_80", "sm_90a"] {
+        let text = ptx(arch);
+        for word in ["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "ldmatrix.sync.aligned.m8n8.x2.trans"] {
+            assert!(text.contains(word), "{arch} without {word}");
+        }
+    }
+    refuses(&["compile", path, "--target", "cuda:sm_70", "--emit", "ptx"], "E0611", &["sm_80", "mma.m16n8k16.f32.bf16"]);
+}

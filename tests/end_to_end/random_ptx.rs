@@ -10,7 +10,7 @@ use crate::random::report::{catch_quietly, guarded};
 use crate::random::steps::Proposer;
 use crate::random_native::setting;
 use crate::support::in_parallel;
-use cora::codegen_cuda::{GpuTarget, compile};
+use cora::codegen_cuda::{CompileError, GpuTarget, compile};
 use cora::ir::schedule::{Step, StepKind};
 use cora::ir::storage::{Kernel, StorageModule};
 use cora::ir::verify::{StorageForm, verify_storage};
@@ -75,6 +75,8 @@ fn compiled(seed: u64) -> Result<Option<Assembly>, String> {
         let target = GpuTarget::new(arch).expect("a known architecture");
         match compile(&storage, &target) {
             Ok(p) => ptx.push(p.ptx),
+            // Nothing to assemble for this one.
+            Err(CompileError::Intrinsic { .. }) => ptx.push(String::new()),
             // Functions and loops that GPUs do not have, and too much shared memory: the user is told so.
             Err(e) if REFUSED.iter().any(|r| e.to_string().contains(r)) => return Ok(None),
             Err(e) => return Err(format!("seed {seed}, {arch}: {e}")),
@@ -89,7 +91,7 @@ const REFUSED: [&str; 2] = ["no expansion for a GPU", "bytes of shared memory"];
 fn bundle(programs: &[Assembly], arch: usize) -> String {
     let header = [".version", ".target", ".address_size"];
     let mut out = String::new();
-    for (n, p) in programs.iter().enumerate() {
+    for (n, p) in programs.iter().filter(|p| !p.ptx[arch].is_empty()).enumerate() {
         for line in p.ptx[arch].lines() {
             if n == 0 || !header.iter().any(|h| line.starts_with(h)) {
                 out.push_str(&line.replace("cora_", &format!("cora_{}_", p.seed)));
@@ -102,6 +104,9 @@ fn bundle(programs: &[Assembly], arch: usize) -> String {
 
 /// How many kernels are assembled, and what goes wrong.
 fn assembled(tool: &Path, programs: &[Assembly], arch: usize) -> (usize, Vec<String>) {
+    if programs.iter().all(|p| p.ptx[arch].is_empty()) {
+        return (0, Vec::new());
+    }
     let name = format!("random-{}", programs[0].seed);
     match assemble(tool, &bundle(programs, arch), ARCHITECTURES[arch], &name) {
         Ok(rows) => (rows.len(), Vec::new()),

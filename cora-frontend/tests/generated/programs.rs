@@ -418,6 +418,24 @@ pub fn nested() -> Result<Graph, Vec<Diagnostic>> {
     b.finish()
 }
 
+/// The program `projection_bf16`.
+pub fn projection_bf16() -> Result<Graph, Vec<Diagnostic>> {
+    let mut b = ProgramBuilder::new("projection_bf16");
+    let m = b.param("M", 0..=4096);
+    let batch = b.dim("batch", m);
+    let lens = b.extent("lens", &[batch], 0..=512);
+    let q = b.dim("q", lens.at([batch]));
+    let k = b.dim("k", 512);
+    let n = b.dim("n", 512);
+    let x = b.input("X", &[batch, q, k], ScalarType::BF16);
+    let w = b.const_input("W", &[k, n], ScalarType::BF16);
+    let v_b = b.const_input("B", &[n], ScalarType::F32);
+    let y_sum = b.reduce("Y.sum", &[batch, q, n], Combiner::Sum, &[k], |_, _| x.at((batch, q, k)).cast(ScalarType::F32) * w.at((k, n)).cast(ScalarType::F32));
+    let y = b.compute("Y", &[batch, q, n], |_| v_b.at([n]) + y_sum.at((batch, q, n)));
+    b.output(y);
+    b.finish()
+}
+
 /// The program `qkt`.
 pub fn qkt() -> Result<Graph, Vec<Diagnostic>> {
     let mut b = ProgramBuilder::new("qkt");
@@ -645,6 +663,7 @@ pub const ALL: &[Build] = &[
     mha,
     moe,
     nested,
+    projection_bf16,
     qkt,
     ragged_softmax,
     row_statistics,

@@ -102,7 +102,7 @@ fn lower(m: &LoopModule, simplifier: &mut dyn Simplifier, csf: bool) -> Result<S
         {
             return Err(offload::in_grid(&cx.env, l));
         }
-        tensorize::check_place(&cx.env, s, kernel.is_grid())?;
+        tensorize::check_place(&cx.env, s, cx.in_grid)?;
         warp::check_rows(&cx.env, &kernel)?;
         if let Some(threads) = kernel.threads(&cx.env).filter(|_| kernel.is_grid()) {
             grid::distribute(&mut cx.env, &mut kernel.body, threads);
