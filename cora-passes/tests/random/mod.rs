@@ -7,6 +7,5 @@ mod indices;
 pub mod report;
 pub mod shapes;
 pub mod steps;
-mod tiles;
 pub mod tuples;
 pub mod values;

@@ -44,23 +44,15 @@ pub fn kind_name(s: &StepKind) -> &'static str {
     }
 }
 
-/// Whether a sum of products reads its factors as tensor instructions do, most likely.
-fn has_conversions(m: &LoopModule) -> bool {
-    blocks(m).iter().any(|(_, b)| match *m.env.pool.get(b.value) {
-        Expr::Bin(BinOp::Mul, x, _) => matches!(m.env.pool.get(x), Expr::Cast(..) | Expr::Un(cora_ir::UnOp::Tf32, _)),
-        _ => false,
-    })
-}
-
 /// Proposes steps for the modules of one case.
 pub struct Proposer<'r> {
-    pub rng: &'r mut SmallRng,
+    rng: &'r mut SmallRng,
     fresh: usize,
     unrolled: usize,
     /// Whether loops are bound to a grid.
-    pub grid: bool,
+    grid: bool,
     /// Steps that belong together, the next one first.
-    pub queue: VecDeque<StepKind>,
+    queue: VecDeque<StepKind>,
 }
 
 type Path = Vec<usize>;
@@ -83,10 +75,6 @@ impl<'r> Proposer<'r> {
         }
         if self.rng.random_bool(0.06) {
             self.pad_and_move(m);
-            return self.queue.pop_front();
-        }
-        if has_conversions(m) && self.rng.random_bool(0.1) {
-            self.tile_of_instruction(m);
             return self.queue.pop_front();
         }
         if self.grid && self.rng.random_bool(0.3) {
@@ -185,7 +173,7 @@ impl<'r> Proposer<'r> {
         Some(())
     }
 
-    pub fn fresh(&mut self, base: &str) -> String {
+    fn fresh(&mut self, base: &str) -> String {
         self.fresh += 1;
         format!("{base}{}", self.fresh)
     }
@@ -551,7 +539,7 @@ fn name(m: &LoopModule, t: TensorId) -> String {
     m.env.tensors[t].name.clone()
 }
 
-pub fn loop_ref(m: &LoopModule, l: &For) -> LoopRef {
+fn loop_ref(m: &LoopModule, l: &For) -> LoopRef {
     LoopRef { stage: name(m, l.stage), name: m.env.vars[l.var].name.clone() }
 }
 
@@ -578,7 +566,7 @@ fn only_loop(l: &For, stage: TensorId) -> Option<&For> {
     }
 }
 
-pub fn blocks(m: &LoopModule) -> Vec<(Path, &cora_ir::loops::Block)> {
+fn blocks(m: &LoopModule) -> Vec<(Path, &cora_ir::loops::Block)> {
     fn go<'a>(body: &'a [Stmt], here: &mut Path, out: &mut Vec<(Path, &'a cora_ir::loops::Block)>) {
         for (i, s) in body.iter().enumerate() {
             here.push(i);
