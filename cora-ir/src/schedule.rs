@@ -480,6 +480,7 @@ impl StepKind {
             | Self::Relax { target, .. }
             | Self::Remap { target, .. }
             | Self::Offload { target }
+            | Self::Tensorize { target, .. }
             | Self::HoistLoads { target, .. }
             | Self::Peel { target } => vec![&mut target.stage],
             Self::Fuse { loops, .. } | Self::Hfuse { loops, .. } => loops.iter_mut().map(|l| &mut l.stage).collect(),
