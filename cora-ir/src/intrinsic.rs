@@ -187,20 +187,8 @@ pub const INTRINSICS: [Intrinsic; 4] = [
     Intrinsic {
         name: "dot.n16k2.f32.bf16",
         tile: [1, 16, 2],
-        c: Fragment {
-            ty: ScalarType::F32,
-            registers: 16,
-            row: &[],
-            column: &[register(1, 16, 1)],
-            scopes: OF_THREAD,
-        },
-        a: Fragment {
-            ty: ScalarType::BF16,
-            registers: 2,
-            row: &[],
-            column: &[register(1, 2, 1)],
-            scopes: BY_THREAD,
-        },
+        c: Fragment { ty: ScalarType::F32, registers: 16, row: &[], column: &[register(1, 16, 1)], scopes: OF_THREAD },
+        a: Fragment { ty: ScalarType::BF16, registers: 2, row: &[], column: &[register(1, 2, 1)], scopes: BY_THREAD },
         b: Fragment {
             ty: ScalarType::BF16,
             registers: 32,

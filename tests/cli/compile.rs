@@ -181,5 +181,9 @@ fn tensor_instructions_are_emitted() {
             assert!(text.contains(word), "{arch} without {word}");
         }
     }
-    refuses(&["compile", path, "--target", "cuda:sm_70", "--emit", "ptx"], "E0611", &["sm_80", "mma.m16n8k16.f32.bf16"]);
+    refuses(
+        &["compile", path, "--target", "cuda:sm_70", "--emit", "ptx"],
+        "E0611",
+        &["sm_80", "mma.m16n8k16.f32.bf16"],
+    );
 }

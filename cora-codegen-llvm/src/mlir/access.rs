@@ -314,7 +314,13 @@ impl Emitter<'_> {
         Ok(self.b.broadcast(v, lanes))
     }
 
-    pub(super) fn write(&mut self, tensor: TensorId, index: ExprId, v: Val, mask: Option<Val>) -> Result<(), EmitFault> {
+    pub(super) fn write(
+        &mut self,
+        tensor: TensorId,
+        index: ExprId,
+        v: Val,
+        mask: Option<Val>,
+    ) -> Result<(), EmitFault> {
         let lanes = self.pool.ty(index).lanes;
         let ty = self.b.ty(v);
         let align = ty.elem.bits() / 8;

@@ -267,7 +267,8 @@ impl Emitter<'_> {
         let (a, wide) = (self.b.broadcast(a, columns), self.b.ty(c));
         let v = if self.library.dot_bf16() {
             let halves = format!("vector<{}xbf16>", 2 * columns);
-            let [a, b] = [a, b].map(|v| self.aggregate(&format!("llvm.bitcast {v} : vector<{columns}xi32> to {halves}")));
+            let [a, b] =
+                [a, b].map(|v| self.aggregate(&format!("llvm.bitcast {v} : vector<{columns}xi32> to {halves}")));
             self.b.op(
                 wide,
                 &format!(

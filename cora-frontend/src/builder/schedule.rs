@@ -318,7 +318,8 @@ impl<'a> ScheduleBuilder<'a> {
             Some(intrinsic) => self.step(StepKind::Tensorize { target, intrinsic }),
             None => {
                 let known = cora_ir::intrinsic::names();
-                self.diags.push(Diagnostic::new("E0239", format!("there is no intrinsic `{intrinsic}`; there are {known}")));
+                self.diags
+                    .push(Diagnostic::new("E0239", format!("there is no intrinsic `{intrinsic}`; there are {known}")));
                 self
             }
         }

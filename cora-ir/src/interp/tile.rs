@@ -119,11 +119,8 @@ fn by_lanes(env: &mut Env, f: &Fragment, body: impl FnOnce(&mut Env, ExprId, Exp
     let [lane, register, row, column] = ["lane", "register", "row", "column"].map(|n| env.new_var(n));
     let (l, r) = (env.pool.var(lane), env.pool.var(register));
     let (i, j) = (digits(env, f.row, l, r), digits(env, f.column, l, r));
-    let inner = vec![
-        Stmt::Let { var: row, value: i },
-        Stmt::Let { var: column, value: j },
-        body(env, l, r, [row, column]),
-    ];
+    let inner =
+        vec![Stmt::Let { var: row, value: i }, Stmt::Let { var: column, value: j }, body(env, l, r, [row, column])];
     let extent = env.pool.int(f.registers);
     let inner = vec![Stmt::For { var: register, extent, kind: LoopKind::Serial, body: inner }];
     Stmt::For { var: lane, extent: env.pool.int(WARP), kind: LoopKind::Bound(Axis::ThreadX), body: inner }

@@ -123,7 +123,9 @@ impl Parser {
             return Ok(Stmt::Tile(Box::new(self.instruction()?)));
         }
         if !matches!(self.peek(), Tok::At(_)) {
-            return Err(self.expected("`for`, `if`, `let`, `gemm`, `tile`, `prefetch`, `shuffle`, `barrier`, a store or `}`"));
+            return Err(
+                self.expected("`for`, `if`, `let`, `gemm`, `tile`, `prefetch`, `shuffle`, `barrier`, a store or `}`")
+            );
         }
         let tensor = self.tensor_ref()?;
         self.punct("[")?;

@@ -336,7 +336,8 @@ impl KernelChecker<'_> {
             self.c.error("tile", "an instruction of a warp inside a loop over its lanes");
         }
         for (m, f) in t.matrices().into_iter().zip([i.c, i.a, i.b]) {
-            let (name, ty, scope) = (&env.tensors[m.tensor].name, env.tensors[m.tensor].ty, env.tensors[m.tensor].scope);
+            let (name, ty, scope) =
+                (&env.tensors[m.tensor].name, env.tensors[m.tensor].ty, env.tensors[m.tensor].scope);
             self.access(m.tensor, Some(m.offset).filter(|_| scope == Scope::Reg));
             if ty != f.ty {
                 self.c.error("tile", format!("`@{name}` is of type {ty}, not {}", f.ty));

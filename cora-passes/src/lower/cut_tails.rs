@@ -292,7 +292,10 @@ fn add_end(ends: &mut Vec<End>, new: End) {
 fn is_innermost(body: &[Stmt]) -> bool {
     let mut inner = true;
     for s in body {
-        s.walk(&mut |s| inner &= !matches!(s, Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier));
+        s.walk(&mut |s| {
+            inner &=
+                !matches!(s, Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier)
+        });
     }
     inner
 }
@@ -403,7 +406,9 @@ fn without(env: &mut Env, body: &[Stmt], hold: &FxHashSet<ExprId>) -> Vec<Stmt> 
                 let index = unguarded(env, *index, hold);
                 out.push(Stmt::Prefetch { tensor: *tensor, index, locality: *locality });
             }
-            Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => out.push(s.clone()),
+            Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => {
+                out.push(s.clone())
+            }
         }
     }
     out

@@ -316,7 +316,11 @@ impl Spread {
             let tiles = env.pool.as_int(size).filter(|n| n % self.tile(d) == 0).map(|n| n / self.tile(d));
             let Some(tiles) = tiles else {
                 let dim = env.tensors[tensor].dims[d].name.clone();
-                return Err(not_spread(env, tensor, &format!("its dimension `{dim}` is no multiple of {}", self.tile(d))));
+                return Err(not_spread(
+                    env,
+                    tensor,
+                    &format!("its dimension `{dim}` is no multiple of {}", self.tile(d)),
+                ));
             };
             count *= tiles;
         }

@@ -148,7 +148,12 @@ fn decide(env: &mut Env, body: &mut [Stmt], around: &mut Around<'_>) {
                     *e = decided(env, *e, around, &mut memo);
                 }
             }
-            Stmt::Let { .. } | Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Barrier | Stmt::Shuffle { .. } => {}
+            Stmt::Let { .. }
+            | Stmt::Prefetch { .. }
+            | Stmt::Gemm(_)
+            | Stmt::Tile(_)
+            | Stmt::Barrier
+            | Stmt::Shuffle { .. } => {}
         }
     }
 }
