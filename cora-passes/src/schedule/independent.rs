@@ -4,8 +4,10 @@
 //! give iterations a tensor to share (`cache_write S -> Sr global at S.b` inside a parallel `S.b`).
 
 use super::tree::{distinguishes, is_reduction_var};
+use crate::simplify::{Facts, counterexample};
 use cora_ir::loops::{Axis, Block, For, LoopKind, LoopModule, Stmt};
-use cora_ir::{Diagnostic, Scope, TensorId};
+use cora_ir::{BinOp, Diagnostic, ExprId, Role, Scope, TensorId, UnOp, VarId};
+use rustc_hash::FxHashMap;
 
 /// What two iterations of a loop have in common.
 pub(super) struct Conflict {
@@ -18,7 +20,7 @@ impl Conflict {
     /// The reason, as in `.. cannot be parallel: ..`.
     pub(super) fn text(&self, m: &LoopModule) -> String {
         let why =
-            if self.reduced { "it is reduced over into" } else { "all its iterations write the same elements of" };
+            if self.reduced { "it is reduced over into" } else { "different iterations write the same elements of" };
         format!("{why} `{}`", m.env.tensors[self.tensor].name)
     }
 
@@ -57,8 +59,60 @@ pub(super) fn conflict(m: &LoopModule, l: &For, parallel: bool) -> Option<Confli
         let private = m.env.tensors[b.tensor].scope != Scope::Global;
         let own = private && (parallel || (b.stage != l.stage && count(&blocks) == count(&all)));
         let reduced = is_reduction_var(&m.env.pool, b, l.var);
-        let shared = reduced || !(single || distinguishes(&m.env.pool, b, l.var));
+        let attached = b.stage != l.stage && m.env.tensors[b.tensor].role == Role::Temp;
+        let apart = || distinguishes(&m.env.pool, b, l.var) && !(attached && !own && regions_meet(m, l, b));
+        let shared = reduced || !(single || apart());
         (!own && shared).then_some(Conflict { tensor: b.tensor, reduced })
+    })
+}
+
+/// Whether the regions that two iterations of `l` write of an attached stage's tensor have an element in common, in one of
+/// a few small batches. What a stage computes in loops of its own is each element once; the regions of what is attached
+/// are what readers need, and those of neighbouring iterations may need the same.
+fn regions_meet(m: &LoopModule, l: &For, b: &Block) -> bool {
+    let mut env = m.env.clone();
+    let Some(mut inner) = loops_to(&l.body, b) else { return false };
+    inner.insert(0, (l.var, l.extent));
+    let renamed: Vec<(VarId, VarId)> = inner.iter().map(|&(v, _)| (v, env.copy_var(v))).collect();
+    let map: FxHashMap<VarId, ExprId> = renamed.iter().map(|&(v, w)| (v, env.pool.var(w))).collect();
+    let bindings: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
+    let mut same = Vec::new();
+    for &e in &b.index {
+        let here = env.pool.substitute(e, &bindings);
+        if env.pool.uses_var(here, l.var) {
+            let there = env.pool.substitute(here, &map);
+            same.push(env.pool.bin(BinOp::Eq, here, there));
+        }
+    }
+    let mut facts = Facts::in_loops(inner.iter().copied());
+    for (&(_, w), &(_, extent)) in renamed.iter().zip(&inner) {
+        let extent = env.pool.substitute(extent, &map);
+        facts.push_var(w, extent);
+    }
+    let (first, second) = (env.pool.var(l.var), map[&l.var]);
+    let next = {
+        let one = env.pool.int(1);
+        env.pool.add(first, one)
+    };
+    // Neighbours first: what any two iterations have in common, they mostly have.
+    let pairs = [env.pool.bin(BinOp::Eq, second, next), env.pool.lt(first, second)];
+    let all = env.pool.all(same);
+    pairs.into_iter().any(|pair| {
+        let both = env.pool.and(pair, all);
+        let never = env.pool.un(UnOp::Not, both);
+        counterexample(&env, &facts, never).is_some()
+    })
+}
+
+/// The loops around block `b` below `body`, outermost first.
+fn loops_to(body: &[Stmt], b: &Block) -> Option<Vec<(VarId, ExprId)>> {
+    body.iter().find_map(|s| match s {
+        Stmt::Block(x) => (x == b).then(Vec::new),
+        Stmt::For(l) => {
+            let mut inner = loops_to(&l.body, b)?;
+            inner.insert(0, (l.var, l.extent));
+            Some(inner)
+        }
     })
 }
 
