@@ -264,16 +264,25 @@ impl Functions<'_> {
 
     /// What a call gives outside its domain is no fact: the arguments' own calls must be inside theirs.
     fn calls_in_domain(&mut self, f: UfId, args: &[ExprId], rows: &[Row]) -> bool {
+        let calls = self.calls_of(args).into_iter().chain([(f, args.to_vec())]).collect();
+        self.all_in_domain(calls, rows)
+    }
+
+    /// Every call in these expressions, with its arguments.
+    fn calls_of(&self, of: &[ExprId]) -> Vec<(UfId, Vec<ExprId>)> {
         let mut calls = Vec::new();
-        for &a in args {
+        for &a in of {
             self.env.pool.walk(a, &mut |_, n| {
                 if let Expr::Call(f, args) = n {
                     calls.push((*f, args.to_vec()));
                 }
             });
         }
-        let all = calls.into_iter().chain([(f, args.to_vec())]);
-        all.into_iter().all(|(f, args)| {
+        calls
+    }
+
+    fn all_in_domain(&mut self, calls: Vec<(UfId, Vec<ExprId>)>, rows: &[Row]) -> bool {
+        calls.into_iter().all(|(f, args)| {
             let sizes = self.domain(f, &args);
             sizes.into_iter().zip(args).all(|(size, a)| self.inside_with(a, size, rows))
         })
@@ -352,7 +361,8 @@ impl Functions<'_> {
         let zero = self.env.pool.int(0);
         let mut conds = Vec::new();
         for (size, &a) in sizes.into_iter().zip(outer) {
-            if self.inside(a, size) {
+            let calls = self.calls_of(&[a, size]);
+            if self.all_in_domain(calls, &[]) && self.inside(a, size) {
                 continue;
             }
             let (size, a) = (self.lower(size), self.lower(a));
