@@ -46,7 +46,7 @@ pub fn demote_registers(m: &mut StorageModule) -> Result<(), Diagnostic> {
         }
     }
     if let Some(&t) = demoted.iter().find(|&&t| is_spread(m, t)) {
-        return Err(super::tensorize::not_spread(
+        return Err(super::spread::not_spread(
             &m.env,
             t,
             "which registers are used is not known when the code is made",

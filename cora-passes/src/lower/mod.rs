@@ -17,6 +17,7 @@ pub mod shape_blocks;
 mod shifted;
 pub mod sign;
 pub mod stored;
+mod spread;
 pub mod tensorize;
 pub mod threads_outward;
 pub mod to_loops;

@@ -58,13 +58,11 @@ fn check_lowered(m: &LoopModule, target: &LoopRef, intrinsic: IntrinsicId) -> Re
     let path = find_loop(m, target)?;
     let alone = LoopModule { name: m.name.clone(), env: m.env.clone(), body: vec![m.body[path[0]].clone()] };
     // What else has no storage yet may get it by later steps.
-    if let Err(d) = lower_to_storage(&alone, &mut StandardSimplifier::new())
-        && REFUSALS.contains(&d.code)
-        && !(d.code == "E0428" && intrinsic.get().lanes > 1 && !is_grid(&alone))
-    {
-        return Err(d);
+    match lower_to_storage(&alone, &mut StandardSimplifier::new()) {
+        Err(d) if d.code == "E0428" && intrinsic.get().lanes > 1 && !is_grid(&alone) => Ok(()),
+        Err(d) if REFUSALS.contains(&d.code) => Err(d),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// A loop and the serial loops inside it.
