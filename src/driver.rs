@@ -59,6 +59,9 @@ impl From<InterpError> for Failure {
             InterpError::TooLarge { .. } => Diagnostic::new("E0312", format!("the reference interpreter: {e}"))
                 .hint("check fewer rows with --check=N, or a smaller batch")
                 .into(),
+            InterpError::NoMemory { .. } => Diagnostic::new("E0313", format!("the reference interpreter: {e}"))
+                .hint("check fewer rows with --check=N, use a smaller batch, or give it more memory")
+                .into(),
             e => Self::Bug(format!("the reference interpreter: {e}")),
         }
     }
@@ -157,6 +160,8 @@ pub struct Form {
     pub keep_loads: bool,
     /// Tensors are addressed through the position arrays of sparse compilers.
     pub csf: bool,
+    /// Kernels build the prelude's tables.
+    pub device_prelude: bool,
 }
 
 /// Runs every pass up to code generation for a processor; `observe` sees the program after each.
@@ -196,12 +201,12 @@ pub fn lower_form(
     form: Form,
     observe: &mut dyn FnMut(&Report),
 ) -> Result<Lowered, Failure> {
-    let Form { padded, grid, keep_loads, csf } = form;
+    let Form { padded, grid, keep_loads, csf, device_prelude } = form;
     let mut simplifier = StandardSimplifier::new();
     let (mut times, mut loops, mut checked) = (Vec::new(), LoopModule::default(), Graph::default());
     let storage = pipeline::compile(
         &source.graph,
-        &pipeline::Options { schedule, padded, grid, keep_loads, csf },
+        &pipeline::Options { schedule, padded, grid, keep_loads, csf, device_prelude },
         &mut simplifier,
         &mut |r: &Report| {
             times.push((r.invocation.to_string(), r.time));

@@ -2,9 +2,10 @@
 
 use cora_ir::interp::Data;
 use cora_ir::types::round_float;
-use cora_ir::{Env, Role, ScalarType, TensorId};
+use cora_ir::{EntityId, Env, Role, ScalarType, TensorId};
+use cora_runtime::Result;
 use cora_runtime::abi::DType;
-use cora_runtime::array::{RaggedArray, Shape};
+use cora_runtime::array::{Element, RaggedArray, Shape};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -13,24 +14,36 @@ pub fn dtype(ty: ScalarType) -> DType {
     cora_codegen_llvm::describe::dtype(ty).unwrap_or(DType::I64)
 }
 
-/// `count` random elements for `tensor`: uniform in -1..1 for floats (weights are scaled so that
-/// sums over their longest dimension keep that size), in the declared range for integers.
-pub fn random(env: &Env, tensor: TensorId, count: usize, range: Option<(i64, i64)>, seed: u64) -> Data {
-    use cora_ir::EntityId;
-    let t = &env.tensors[tensor];
-    let mut rng = SmallRng::seed_from_u64(seed ^ (tensor.index() as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    if t.ty.is_float() {
-        let scale = weight_scale(env, tensor);
-        let ty = t.ty;
-        return Data::F64((0..count).map(|_| round_float(ty, rng.random_range(-1.0..1.0) * scale)).collect());
+/// Random elements of one tensor: uniform in -1..1 for floats (weights are scaled so that sums over their longest
+/// dimension keep that size), in the declared range for integers.
+struct Random {
+    rng: SmallRng,
+    ty: ScalarType,
+    scale: f64,
+    range: (i64, i64),
+}
+
+impl Random {
+    fn new(env: &Env, tensor: TensorId, range: Option<(i64, i64)>, seed: u64) -> Self {
+        let ty = env.tensors[tensor].ty;
+        let range = match (ty, range) {
+            (ScalarType::Bool, _) => (0, 2),
+            // The declared range may go beyond the type's where it depends on parameters.
+            (ty, Some((lo, hi))) => (lo.max(ty.int_min()), hi.min(ty.int_max().saturating_add(1))),
+            (ty, None) => (ty.int_min().max(-100), ty.int_max().min(100)),
+        };
+        let own = (tensor.index() as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Random { rng: SmallRng::seed_from_u64(seed ^ own), ty, scale: weight_scale(env, tensor), range }
     }
-    let (lo, hi) = match (t.ty, range) {
-        (ScalarType::Bool, _) => (0, 2),
-        // The declared range may go beyond the type's where it depends on parameters.
-        (ty, Some((lo, hi))) => (lo.max(ty.int_min()), hi.min(ty.int_max().saturating_add(1))),
-        (ty, None) => (ty.int_min().max(-100), ty.int_max().min(100)),
-    };
-    Data::I64((0..count).map(|_| if lo < hi { rng.random_range(lo..hi) } else { lo }).collect())
+
+    fn float(&mut self) -> f64 {
+        round_float(self.ty, self.rng.random_range(-1.0..1.0) * self.scale)
+    }
+
+    fn int(&mut self) -> i64 {
+        let (lo, hi) = self.range;
+        if lo < hi { self.rng.random_range(lo..hi) } else { lo }
+    }
 }
 
 fn weight_scale(env: &Env, tensor: TensorId) -> f64 {
@@ -42,67 +55,101 @@ fn weight_scale(env: &Env, tensor: TensorId) -> f64 {
     (3.0 / longest.max(1) as f64).sqrt()
 }
 
+/// `count` random elements for `tensor`, as the interpreter holds them.
+pub fn random(env: &Env, tensor: TensorId, count: usize, range: Option<(i64, i64)>, seed: u64) -> Data {
+    let mut random = Random::new(env, tensor, range, seed);
+    if random.ty.is_float() {
+        return Data::F64((0..count).map(|_| random.float()).collect());
+    }
+    Data::I64((0..count).map(|_| random.int()).collect())
+}
+
+/// The elements of [`random`], as the runtime holds them.
+///
+/// # Errors
+/// The runtime's, if there is too little memory.
+pub fn random_array(
+    env: &Env,
+    tensor: TensorId,
+    shape: Shape,
+    range: Option<(i64, i64)>,
+    seed: u64,
+) -> Result<RaggedArray> {
+    let mut random = Random::new(env, tensor, range, seed);
+    if random.ty.is_float() {
+        of_floats(random.ty, shape, |_| random.float())
+    } else {
+        of_integers(random.ty, shape, |_| random.int())
+    }
+}
+
 /// Elements as the runtime holds them.
 ///
 /// # Errors
-/// The runtime's, if `data` does not have as many elements as `shape`.
-pub fn to_array(ty: ScalarType, shape: Shape, data: &Data) -> cora_runtime::Result<RaggedArray> {
-    let d = dtype(ty);
-    let floats = |data: &Data| -> Vec<f64> { (0..data.len()).map(|i| data.get(i).unwrap_or(0.0)).collect() };
-    let ints = |data: &Data| -> Vec<i64> {
-        match data {
-            Data::I64(v) => v.clone(),
-            Data::F64(v) => v.iter().map(|&x| x as i64).collect(),
-        }
-    };
+/// The runtime's, if `data` does not have as many elements as `shape`, or there is too little memory.
+pub fn to_array(ty: ScalarType, shape: Shape, data: &Data) -> Result<RaggedArray> {
+    let (want, got) = (shape.elements().unwrap_or(u64::MAX), data.len() as u64);
+    if want != got {
+        return Err(cora_runtime::Error::Elements { what: "array".into(), want, got });
+    }
+    match data {
+        Data::F64(v) if ty.is_float() => of_floats(ty, shape, |i| v[i]),
+        Data::I64(v) if ty.is_float() => of_floats(ty, shape, |i| v[i] as f64),
+        Data::F64(v) => of_integers(ty, shape, |i| v[i] as i64),
+        Data::I64(v) => of_integers(ty, shape, |i| v[i]),
+    }
+}
+
+/// Makes each element of an array by its number.
+fn made<T: Element>(ty: ScalarType, shape: Shape, mut element: impl FnMut(usize) -> T) -> Result<RaggedArray> {
+    let mut array = RaggedArray::zeros(dtype(ty), shape)?;
+    array.as_mut_slice::<T>()?.iter_mut().enumerate().for_each(|(i, x)| *x = element(i));
+    Ok(array)
+}
+
+fn of_floats(ty: ScalarType, shape: Shape, mut at: impl FnMut(usize) -> f64) -> Result<RaggedArray> {
     match ty {
-        ScalarType::F32 => {
-            let v: Vec<f32> = floats(data).into_iter().map(|x| x as f32).collect();
-            RaggedArray::from_slice(d, shape, &v)
-        }
-        ScalarType::F64 => RaggedArray::from_slice(d, shape, &floats(data)),
-        ScalarType::F16 => {
-            let v: Vec<u16> = floats(data).into_iter().map(|x| half::f16::from_f64(x).to_bits()).collect();
-            RaggedArray::from_slice(d, shape, &v)
-        }
-        ScalarType::BF16 => {
-            let v: Vec<u16> = floats(data).into_iter().map(|x| half::bf16::from_f64(x).to_bits()).collect();
-            RaggedArray::from_slice(d, shape, &v)
-        }
-        ScalarType::Bool => {
-            let v: Vec<u8> = ints(data).into_iter().map(|x| u8::from(x != 0)).collect();
-            RaggedArray::from_slice(d, shape, &v)
-        }
-        ScalarType::I8 => {
-            let v: Vec<i8> = ints(data).into_iter().map(|x| x as i8).collect();
-            RaggedArray::from_slice(d, shape, &v)
-        }
-        ScalarType::I16 => {
-            let v: Vec<i16> = ints(data).into_iter().map(|x| x as i16).collect();
-            RaggedArray::from_slice(d, shape, &v)
-        }
-        ScalarType::I32 => {
-            let v: Vec<i32> = ints(data).into_iter().map(|x| x as i32).collect();
-            RaggedArray::from_slice(d, shape, &v)
-        }
-        ScalarType::I64 | ScalarType::Index => RaggedArray::from_slice(d, shape, &ints(data)),
+        ScalarType::F32 => made(ty, shape, |i| at(i) as f32),
+        ScalarType::F16 => made(ty, shape, |i| half::f16::from_f64(at(i)).to_bits()),
+        ScalarType::BF16 => made(ty, shape, |i| half::bf16::from_f64(at(i)).to_bits()),
+        _ => made(ty, shape, at),
+    }
+}
+
+fn of_integers(ty: ScalarType, shape: Shape, mut at: impl FnMut(usize) -> i64) -> Result<RaggedArray> {
+    match ty {
+        ScalarType::Bool => made(ty, shape, |i| u8::from(at(i) != 0)),
+        ScalarType::I8 => made(ty, shape, |i| at(i) as i8),
+        ScalarType::I16 => made(ty, shape, |i| at(i) as i16),
+        ScalarType::I32 => made(ty, shape, |i| at(i) as i32),
+        _ => made(ty, shape, at),
     }
 }
 
 /// Elements as the interpreter holds them.
 ///
 /// # Errors
-/// The runtime's, if the array's type is not the one that its description says.
-pub fn to_data(array: &RaggedArray) -> cora_runtime::Result<Data> {
+/// The runtime's, if the array's type is not the one that its description says, or there is too little memory.
+pub fn to_data(array: &RaggedArray) -> Result<Data> {
+    fn each<T: Element, U>(array: &RaggedArray, value: impl Fn(T) -> U) -> Result<Vec<U>> {
+        let elements = array.as_slice::<T>()?;
+        let mut out: Vec<U> = Vec::new();
+        out.try_reserve_exact(elements.len()).map_err(|_| cora_runtime::Error::Alloc {
+            at: "elements for the reference interpreter".into(),
+            bytes: (elements.len() as u64).saturating_mul(size_of::<U>() as u64),
+        })?;
+        out.extend(elements.iter().map(|&x| value(x)));
+        Ok(out)
+    }
     Ok(match array.dtype() {
-        DType::F32 => Data::F64(array.as_slice::<f32>()?.iter().map(|&x| x.into()).collect()),
-        DType::F64 => Data::F64(array.as_slice::<f64>()?.to_vec()),
-        DType::F16 => Data::F64(array.as_slice::<u16>()?.iter().map(|&x| half::f16::from_bits(x).to_f64()).collect()),
-        DType::BF16 => Data::F64(array.as_slice::<u16>()?.iter().map(|&x| half::bf16::from_bits(x).to_f64()).collect()),
-        DType::Bool => Data::I64(array.as_slice::<u8>()?.iter().map(|&x| x.into()).collect()),
-        DType::I8 => Data::I64(array.as_slice::<i8>()?.iter().map(|&x| x.into()).collect()),
-        DType::I16 => Data::I64(array.as_slice::<i16>()?.iter().map(|&x| x.into()).collect()),
-        DType::I32 => Data::I64(array.as_slice::<i32>()?.iter().map(|&x| x.into()).collect()),
-        DType::I64 => Data::I64(array.as_slice::<i64>()?.to_vec()),
+        DType::F32 => Data::F64(each(array, |x: f32| x.into())?),
+        DType::F64 => Data::F64(each(array, |x: f64| x)?),
+        DType::F16 => Data::F64(each(array, |x| half::f16::from_bits(x).to_f64())?),
+        DType::BF16 => Data::F64(each(array, |x| half::bf16::from_bits(x).to_f64())?),
+        DType::Bool => Data::I64(each(array, |x: u8| x.into())?),
+        DType::I8 => Data::I64(each(array, |x: i8| x.into())?),
+        DType::I16 => Data::I64(each(array, |x: i16| x.into())?),
+        DType::I32 => Data::I64(each(array, |x: i32| x.into())?),
+        DType::I64 => Data::I64(each(array, |x: i64| x)?),
     })
 }

@@ -123,7 +123,7 @@ fn check_intrinsics(module: &StorageModule, target: &GpuTarget) -> Result<(), Co
 pub fn compile(module: &StorageModule, target: &GpuTarget) -> Result<GridProgram, CompileError> {
     let (desc, blocks) = describe::grid_desc(module)?;
     check_intrinsics(module, target)?;
-    let (mlir, kernels) = mlir::emit_grid(module)?;
+    let (mlir, kernels) = mlir::emit_grid(module, &target.options())?;
     let mut launches = Vec::new();
     for (k, blocks) in kernels.iter().zip(blocks) {
         if k.shared > target.shared_memory() {
@@ -154,5 +154,19 @@ pub fn compile(module: &StorageModule, target: &GpuTarget) -> Result<GridProgram
     llvm.optimize("default<O3>")?;
     let ptx = llvm.emit_asm()?;
     let llvm = llvm.to_ir_string();
-    Ok(GridProgram { mlir, llvm, ptx, desc, grid: GridDesc { launches }, target: target.clone() })
+    Ok(GridProgram {
+        mlir,
+        llvm,
+        ptx,
+        desc,
+        grid: GridDesc { launches, builds: builds(module) },
+        target: target.clone(),
+    })
+}
+
+/// The tables that kernels write.
+fn builds(module: &StorageModule) -> Vec<u32> {
+    let writes = |t| module.kernels.iter().flat_map(|k| &k.body).any(|s| s.any(&mut |s| s.writes().contains(&t)));
+    let written = module.tables.iter().enumerate().filter(|(_, t)| writes(t.tensor));
+    written.map(|(n, _)| n as u32).collect()
 }

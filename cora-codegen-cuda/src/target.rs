@@ -1,6 +1,7 @@
 //! GPU architectures.
 
 use cora_codegen_llvm::llvm::TargetSpec;
+use cora_codegen_llvm::mlir::GridOptions;
 use std::fmt;
 
 /// Known architectures: name, PTX version (the least that has the architecture, so that old drivers take it), and
@@ -43,6 +44,12 @@ impl GpuTarget {
     /// Bytes of shared memory that a block can ask for.
     pub fn shared_memory(&self) -> u64 {
         self.shared
+    }
+
+    /// What kernels may use.
+    pub fn options(&self) -> GridOptions {
+        let digits: String = self.name.chars().filter(char::is_ascii_digit).collect();
+        GridOptions { async_copies: digits.parse::<u32>().is_ok_and(|n| n >= 80) }
     }
 
     /// What LLVM compiles for.

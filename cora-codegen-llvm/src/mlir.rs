@@ -33,6 +33,7 @@ mod access;
 mod arith;
 mod builder;
 mod convert;
+mod copies;
 mod expr;
 mod gemm;
 mod grid;
@@ -51,7 +52,7 @@ use cora_ir::storage::StorageModule;
 
 use crate::llvm::TargetSpec;
 pub(crate) use gemm::import;
-pub use grid::{GridArg, GridKernel};
+pub use grid::{GridArg, GridKernel, GridOptions};
 pub use slots::{Slot, Slots};
 
 /// How to emit.
@@ -113,9 +114,9 @@ pub enum EmitFault {
     /// A variable outside of its scope.
     #[error("variable `{0}` is not bound here")]
     Unbound(String),
-    /// A register buffer whose size is not a positive constant.
-    #[error("the size of register buffer `{0}` is not a positive constant")]
-    RegisterSize(String),
+    /// A buffer of a thread or a block whose size is not a positive constant.
+    #[error("the size of buffer `{0}`, which a thread or a block has for itself, is not a positive constant")]
+    BufferSize(String),
     /// A value of another type than the tensor's elements.
     #[error("tensor `{tensor}` of {elements} is accessed as {ty}")]
     ElementType {
@@ -163,12 +164,12 @@ pub fn emit(module: &StorageModule, options: &EmitOptions) -> Result<String, Emi
 /// # Errors
 ///
 /// [`EmitError`] for a module that breaks the requirement, or that uses what GPUs do not have.
-pub fn emit_grid(module: &StorageModule) -> Result<(String, Vec<GridKernel>), EmitError> {
+pub fn emit_grid(module: &StorageModule, options: &GridOptions) -> Result<(String, Vec<GridKernel>), EmitError> {
     let slots = Slots::grid(module);
     let mut library = library::Library::grid();
     let (mut kernels, mut launches) = (String::new(), Vec::new());
     for (kernel, symbol) in module.kernels.iter().zip(slots.symbols()) {
-        let (text, launch) = grid::emit(module, &slots, &mut library, kernel, symbol)
+        let (text, launch) = grid::emit(module, &slots, &mut library, kernel, (symbol, options))
             .map_err(|fault| EmitError { kernel: kernel.name.clone(), fault })?;
         kernels.push_str(&text);
         launches.push(launch);

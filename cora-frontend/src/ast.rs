@@ -60,7 +60,7 @@ pub enum ItemKind {
     Dim(Ident, Expr),
     /// `input A[batch, q] : f32`
     Input(Input),
-    /// `fn softmax(k)(x) = { ... }`
+    /// `fn scaled(k)(x) = { ... }`
     Fn(Rc<FnDef>),
     /// `combiner online(m = -inf, s = 0.0)(a, b) = (...)`
     Combiner(Rc<CombinerDef>),

@@ -84,6 +84,6 @@ mod tests {
         assert_eq!(suggest("bacth", ["q", "batch", "k"]), Some("batch"));
         assert_eq!(suggest("Batch", ["batch"]), Some("batch"));
         assert_eq!(suggest("x", ["y"]), None);
-        assert_eq!(suggest("softmx", ["softmax", "S"]), Some("softmax"));
+        assert_eq!(suggest("scaed", ["scaled", "S"]), Some("scaled"));
     }
 }

@@ -102,6 +102,13 @@ pub struct TensorDim {
     pub storage: ExprId,
 }
 
+impl TensorDim {
+    /// A dimension that stores what is valid.
+    pub fn new(name: impl Into<String>, extent: ExprId) -> TensorDim {
+        TensorDim { name: name.into(), extent, storage: extent }
+    }
+}
+
 /// What a tensor is to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -162,6 +169,14 @@ pub struct Tensor {
     pub range: Option<(ExprId, ExprId)>,
     /// How the dimensions are stored; nothing = as they are, row-major.
     pub layout: Vec<LayoutStep>,
+}
+
+impl Tensor {
+    /// A temporary in global memory, stored as its dimensions are.
+    pub fn temp(name: impl Into<String>, ty: ScalarType, dims: Vec<TensorDim>) -> Tensor {
+        let (role, scope) = (Role::Temp, Scope::Global);
+        Tensor { name: name.into(), ty, tuple: None, dims, role, scope, range: None, layout: Vec::new() }
+    }
 }
 
 /// Name and origin of an index variable.

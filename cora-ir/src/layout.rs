@@ -38,9 +38,9 @@ pub enum LayoutStep {
         /// From 0, less than `multiple`.
         offset: i64,
     },
-    /// The buffer, which lives in a loop, has two slots: the contents of an iteration are in the slot of its parity.
-    /// The dimensions stay.
-    Double,
+    /// The buffer, which lives in a loop, has so many slots, at least two: iteration `i` has its contents in slot
+    /// `i % slots`. The dimensions stay.
+    Slots(i64),
     /// The stored dimensions are these, outermost first: a permutation.
     Reorder {
         /// Positions before the step.
@@ -74,7 +74,7 @@ impl LayoutStep {
                 names.push(last);
                 (0..*multiple).contains(offset).then_some(names)
             }
-            Self::Double => Some(names),
+            Self::Slots(n) => (*n >= 2).then_some(names),
             Self::Reorder { order } => {
                 let mut sorted = order.clone();
                 sorted.sort_unstable();
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(stored_names(&steps, names(&["b", "i", "d"])), Some(names(&["t", "d", "ii"])));
         assert_eq!(stored_names(&[], names(&["b"])), Some(names(&["b"])));
         let align = LayoutStep::Align { dim: 0, multiple: 4, offset: 1 };
-        assert_eq!(stored_names(&[LayoutStep::Double, align], names(&["b", "i", "d"])), Some(names(&["b", "d"])));
+        assert_eq!(stored_names(&[LayoutStep::Slots(2), align], names(&["b", "i", "d"])), Some(names(&["b", "d"])));
     }
 
     #[test]

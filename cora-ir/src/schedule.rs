@@ -442,11 +442,13 @@ pub enum StepKind {
         /// From 0 (used once) to 3 (kept in all caches).
         locality: i64,
     },
-    /// `double_buffer Tl`: the buffer gets two slots, and the next iteration's contents are made before this one's are
-    /// used.
+    /// `double_buffer Tl 3`: the buffer gets so many slots, and the contents of later iterations are made before this
+    /// one's are used.
     DoubleBuffer {
         /// The stage that fills the buffer.
         stage: String,
+        /// How many iterations' contents there are at a time, at least 2.
+        slots: i64,
     },
     /// `storage_align T.i 16 offset 4`: neighbours in a stored dimension lie a multiple of elements and an offset apart.
     StorageAlign {
@@ -489,7 +491,7 @@ impl StepKind {
             | Self::Tile { stage, .. }
             | Self::ComputeInline { stage }
             | Self::SetScope { stage, .. }
-            | Self::DoubleBuffer { stage } => vec![stage],
+            | Self::DoubleBuffer { stage, .. } => vec![stage],
             Self::PadDim { tensor, .. }
             | Self::SplitDim { tensor, .. }
             | Self::FuseDims { tensor, .. }

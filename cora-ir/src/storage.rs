@@ -5,7 +5,9 @@ use crate::ids::{ExprId, TensorId, UfId, VarId};
 use crate::loops::LoopKind;
 
 mod gemm;
+mod stmt;
 pub use gemm::{Gemm, Matrix};
+pub use stmt::is_copy;
 
 mod tile;
 pub use tile::Tile;
@@ -107,6 +109,27 @@ pub enum Stmt {
         /// values are computed before anything is written.
         rest: Vec<(TensorId, ExprId)>,
     },
+    /// A store to shared memory that goes on while its thread does. The value is an element of a global buffer or a vector
+    /// of them; where its guard does not hold, zero. It has arrived for its thread once its group has been waited for,
+    /// and for the others at the next barrier; until then the element is neither read nor written.
+    Copy {
+        /// The shared buffer.
+        tensor: TensorId,
+        /// Flat offset.
+        index: ExprId,
+        /// What is copied.
+        value: ExprId,
+        /// Lanes (or the one element) to copy; nothing = all.
+        mask: Option<ExprId>,
+    },
+    /// The copies since the last one, or since the kernel began, become a group, perhaps an empty one. Stands outside
+    /// thread loops.
+    Commit,
+    /// Each thread waits until its copies of all groups but the last few have arrived. Stands outside thread loops.
+    Wait {
+        /// How many groups may still be on their way.
+        pending: u32,
+    },
     /// Asks the caches for an element that is read later; nothing is read, and nothing has to be there.
     Prefetch {
         /// The buffer.
@@ -137,48 +160,23 @@ pub enum Stmt {
     Barrier,
 }
 
-impl Stmt {
-    /// Visits this statement and all below it, outermost first.
-    pub fn walk<'a>(&'a self, f: &mut dyn FnMut(&'a Stmt)) {
-        f(self);
-        match self {
-            Stmt::For { body, .. } => body.iter().for_each(|s| s.walk(f)),
-            Stmt::If { then, other, .. } => then.iter().chain(other).for_each(|s| s.walk(f)),
-            Stmt::Let { .. }
-            | Stmt::Store { .. }
-            | Stmt::Prefetch { .. }
-            | Stmt::Gemm(_)
-            | Stmt::Tile(_)
-            | Stmt::Barrier
-            | Stmt::Shuffle { .. } => {}
-        }
-    }
-}
-
 /// Threads of a warp.
 pub const WARP: i64 = 32;
 
 impl Kernel {
     /// Whether lanes of a warp work together: they exchange registers, or execute an instruction.
     pub fn uses_warps(&self) -> bool {
-        let mut found = false;
-        for s in &self.body {
-            s.walk(&mut |s| match s {
-                Stmt::Shuffle { .. } => found = true,
-                Stmt::Tile(t) => found |= t.intrinsic.get().lanes == WARP,
-                _ => {}
-            });
-        }
-        found
+        let of_warp = |s: &Stmt| match s {
+            Stmt::Shuffle { .. } => true,
+            Stmt::Tile(t) => t.intrinsic.get().lanes == WARP,
+            _ => false,
+        };
+        self.body.iter().any(|s| s.any(&mut |s| of_warp(s)))
     }
 
     /// Whether a loop of it is bound to a grid.
     pub fn is_grid(&self) -> bool {
-        let mut found = false;
-        for s in &self.body {
-            s.walk(&mut |s| found |= matches!(s, Stmt::For { kind: LoopKind::Bound(_), .. }));
-        }
-        found
+        self.body.iter().any(|s| s.any(&mut |s| matches!(s, Stmt::For { kind: LoopKind::Bound(_), .. })))
     }
 
     /// Threads of a block along x, y and z: the greatest extents of thread loops, 1 where there is

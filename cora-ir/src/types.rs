@@ -371,6 +371,10 @@ impl Literal {
     pub fn float(ty: ScalarType, value: f64) -> Self {
         Self { ty, bits: round_float(ty, value).to_bits() }
     }
+    /// Whether all bits of the constant in memory are 0.
+    pub fn is_zero_bits(self) -> bool {
+        self.bits == 0
+    }
     /// An integer or truth-value constant.
     pub fn int(ty: ScalarType, value: i64) -> Self {
         Self { ty, bits: value as u64 }

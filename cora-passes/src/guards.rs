@@ -150,7 +150,20 @@ impl Walk<'_> {
                 self.facts.push_let(*var, *value);
                 self.define(*var, *value);
             }
-            Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Barrier | Stmt::Shuffle { .. } => {}
+            Stmt::Prefetch { .. }
+            | Stmt::Gemm(_)
+            | Stmt::Tile(_)
+            | Stmt::Barrier
+            | Stmt::Commit
+            | Stmt::Wait { .. }
+            | Stmt::Shuffle { .. } => {}
+            Stmt::Copy { index, value, mask, .. } => {
+                if let Some(m) = mask {
+                    self.guard("mask", *m);
+                }
+                self.reads(*index);
+                self.reads(*value);
+            }
             Stmt::Store { index, value, mask, rest, .. } => {
                 if let Some(m) = mask {
                     self.guard("mask", *m);
@@ -284,9 +297,5 @@ impl Walk<'_> {
 }
 
 fn contains_loop(body: &[Stmt]) -> bool {
-    let mut found = false;
-    for s in body {
-        s.walk(&mut |s| found |= matches!(s, Stmt::For { .. }));
-    }
-    found
+    body.iter().any(|s| s.any(&mut |s| matches!(s, Stmt::For { .. })))
 }

@@ -1,8 +1,8 @@
 //! The pass manager: named passes, pipelines as text, and an observer that sees every step.
 
 use crate::lower::{
-    Simplifier, carry_lanes, cut_tails, double_buffer, functions, hoist, legalize, place_barriers, shape_blocks,
-    threads_outward, to_loops, to_storage, vectorize, virtual_threads,
+    Simplifier, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, functions, hoist, legalize,
+    place_barriers, shape_blocks, threads_outward, to_loops, to_storage, vectorize, virtual_threads,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};
@@ -206,6 +206,30 @@ pub const PASSES: &[Pass] = &[
             p => Ok(p),
         },
     },
+    Pass {
+        name: "device-prelude",
+        summary: "kernels that build the tables of the prelude",
+        input: Stage::Storage,
+        run: |p, _, _| match p {
+            Program::Storage(mut m) => {
+                device_prelude::device_prelude(&mut m).map_err(|d| vec![d])?;
+                Ok(Program::Storage(m))
+            }
+            p => Ok(p),
+        },
+    },
+    Pass {
+        name: "copy-ahead",
+        summary: "copies into shared memory that go on beside the threads",
+        input: Stage::Storage,
+        run: |p, _, _| match p {
+            Program::Storage(mut m) => {
+                copy_ahead::copy_ahead(&mut m);
+                Ok(Program::Storage(m))
+            }
+            p => Ok(p),
+        },
+    },
 ];
 
 /// Whether a pass with one option is given it.
@@ -274,6 +298,7 @@ pub const BACK_END: &[&str] = &[
     "cut-tails",
     "legalize",
     "place-barriers",
+    "copy-ahead",
 ];
 
 /// Reads `a,b{args},c`.

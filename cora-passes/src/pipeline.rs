@@ -24,6 +24,8 @@ pub struct Options<'a> {
     pub keep_loads: bool,
     /// Tensors are addressed through the position arrays of sparse compilers.
     pub csf: bool,
+    /// Whether kernels build the prelude's tables.
+    pub device_prelude: bool,
 }
 
 fn invoke(pass: &str) -> Invocation {
@@ -72,7 +74,11 @@ pub fn compile(
         };
         Invocation { pass: (*pass).to_owned(), args: args.to_owned() }
     };
-    let back: Vec<Invocation> = BACK_END.iter().map(with_options).collect();
+    let mut back: Vec<Invocation> = BACK_END.iter().map(with_options).collect();
+    if options.device_prelude {
+        let at = BACK_END.iter().position(|&p| p == "threads-outward").unwrap_or(BACK_END.len());
+        back.insert(at, invoke("device-prelude"));
+    }
     let steps = options.schedule.map_or(&[][..], |s| &s.steps);
     let place = |ds: Vec<Diagnostic>| ds.into_iter().map(|d| at_step(d, steps)).collect::<Vec<_>>();
     match run_pipeline(program, &back, &mut cx, observe).map_err(place)? {

@@ -290,12 +290,7 @@ fn random_step(names: &[String], n: usize, rng: &mut SmallRng) -> StepKind {
 /// Applies random steps to a tensor of the shape; how many were legal.
 fn check_changed(parents: Vec<Vec<usize>>, rng: &mut SmallRng) -> usize {
     let mut s = Shape::new(parents.clone(), rng);
-    let dims: Vec<TensorDim> = s
-        .extents
-        .iter()
-        .enumerate()
-        .map(|(d, &e)| TensorDim { name: format!("d{d}"), extent: e, storage: e })
-        .collect();
+    let dims: Vec<TensorDim> = s.extents.iter().enumerate().map(|(d, &e)| TensorDim::new(format!("d{d}"), e)).collect();
     let own: Vec<String> = dims.iter().map(|d| d.name.clone()).collect();
     let mut m = LoopModule { env: std::mem::take(&mut s.env), ..LoopModule::default() };
     let (role, scope) = (Role::Temp, Scope::Global);

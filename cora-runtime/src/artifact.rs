@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The container's version.
-pub const ARTIFACT_VERSION: u32 = 2;
+pub const ARTIFACT_VERSION: u32 = 3;
 
 const MAGIC: &[u8; 8] = b"CORAART\0";
 const HEADER: usize = 8 + 4 + 4 + 32;

@@ -6,7 +6,11 @@
 //! Tables are built on the host into one pinned buffer and copied in one piece, when the batch's lengths change.
 //! Buffers of the device are kept from batch to batch and grow when they must; temporaries share one arena by
 //! liveness, as on a processor. Everything runs on one stream.
+//!
+//! Where kernels build the tables (`--device-prelude`), the batch that is bound says how long rows may be; shorter ones
+//! need their lengths only, and a run is one graph that the host waits for nowhere (`captured`).
 
+mod captured;
 mod driver;
 
 use crate::abi::{BufferDesc, BufferKind, GridArg, GridDesc, GridLaunch, KernelDesc, ProgramDesc, Role};
@@ -17,7 +21,7 @@ use crate::exec::Given;
 use crate::limits::Limits;
 use crate::plan::{Request, place};
 use crate::prelude::{Batch, Prelude, PreludeCache, Tables};
-use driver::{Block, Context, Function, Module, Pinned};
+use driver::{Block, Context, Function, Graph, Module, Pinned};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +57,8 @@ pub struct Device {
     sized: bool,
     bound: bool,
     ran: bool,
+    /// The kernels of a run, captured for the batch that is bound.
+    captured: Option<Graph>,
 }
 
 impl Device {
@@ -94,6 +100,7 @@ impl Device {
             sized: false,
             bound: false,
             ran: false,
+            captured: None,
             desc,
             grid,
         })
@@ -122,6 +129,8 @@ impl Device {
             return Ok(true);
         }
         self.ran = false;
+        // Memory may move.
+        self.captured = None;
         // Forget first: should sizing fail, nothing of the last batch may be taken for set.
         self.given.next_batch(&self.desc, batch);
         let tables = self.cache.tables().ok_or(Error::Unbound)?;
@@ -238,7 +247,7 @@ impl Device {
         names.zip(marks.windows(2)).map(|(n, w)| Ok((n, w[0].until(&w[1])?))).collect()
     }
 
-    fn launch(&mut self, kernel: &KernelDesc) -> Result<()> {
+    fn launch(&self, kernel: &KernelDesc) -> Result<()> {
         let missing = || Error::Kernel { symbol: kernel.symbol.clone() };
         let launch = self.grid.launch(&kernel.symbol).ok_or_else(missing)?;
         let function = self.functions.iter().find(|f| f.0 == kernel.symbol).ok_or_else(missing)?;

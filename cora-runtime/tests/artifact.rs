@@ -73,7 +73,7 @@ fn artifact() -> Artifact {
             machine: Machine::Cuda { arch: "sm_80".into() },
         },
         desc: program(),
-        grid: Some(GridDesc { launches: vec![launch] }),
+        grid: Some(GridDesc { launches: vec![launch], builds: vec![] }),
         code: b".version 7.0".to_vec(),
         sample: Some(Sample {
             params: vec![2],

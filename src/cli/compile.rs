@@ -77,6 +77,9 @@ pub struct Args {
     /// Address tensors through the position arrays that sparse compilers store for each of them.
     #[arg(long)]
     csf: bool,
+    /// For a cuda target: kernels build the tables of the prelude from the lengths.
+    #[arg(long)]
+    device_prelude: bool,
     /// What to print.
     #[arg(long, value_enum, default_value = "storage")]
     emit: Emit,
@@ -176,6 +179,13 @@ pub fn for_gpu(storage: &StorageModule, target: &GpuTarget) -> Result<GridProgra
 }
 
 /// Whether a schedule is for GPUs.
+/// Tables are built on the host where that computes the rest too.
+pub fn no_device_prelude(target: &str) -> Failure {
+    Diagnostic::new("E0613", format!("--device-prelude means nothing for target `{target}`"))
+        .hint("kernels of a GPU may build the tables: give --target cuda")
+        .into()
+}
+
 fn check_grid(storage: &StorageModule) -> Result<(), Failure> {
     if storage.kernels.iter().any(|k| k.body.iter().any(is_parallel)) {
         return Err(Diagnostic::new("E0610", "the schedule makes a loop parallel over CPU workers")
@@ -201,6 +211,9 @@ fn grid_failure(storage: &StorageModule, e: &cora_codegen_cuda::CompileError) ->
         CompileError::Emit(emit) if matches!(emit.fault, EmitFault::NoDeviceFunction(_)) => {
             Diagnostic::new("E0611", e.to_string()).hint("compute it in f32").into()
         }
+        CompileError::Emit(emit) if matches!(emit.fault, EmitFault::BufferSize(_)) => Diagnostic::new("E0611", e.to_string())
+            .hint("bind the loops around it to blocks and threads, for which buffers are sized by declared ranges, or keep it in global memory")
+            .into(),
         e => {
             if let CompileError::Describe(d) = e
                 && let Some(refusal) = too_large(d)
@@ -351,9 +364,9 @@ fn form(args: &Args, console: &mut dyn Console) -> Result<Vec<u8>, Failure> {
             Ok(text::print_storage(&prelude).into_bytes())
         }
         (_, Target::Cpu(target)) => for_processor(args, &lowered.storage, target, console),
-        (Emit::Mlir, Target::Gpu(_)) => {
+        (Emit::Mlir, Target::Gpu(target)) => {
             check_grid(&lowered.storage)?;
-            let (mlir, _) = cora_codegen_llvm::mlir::emit_grid(&lowered.storage)
+            let (mlir, _) = cora_codegen_llvm::mlir::emit_grid(&lowered.storage, &target.options())
                 .map_err(|e| grid_failure(&lowered.storage, &e.into()))?;
             Ok(mlir.into_bytes())
         }
@@ -408,6 +421,17 @@ fn lower(
         std::fs::create_dir_all(dir)
             .map_err(|e| Diagnostic::new("E0600", format!("cannot create `{}`: {e}", dir.display())).hint(PATHS))?;
     }
+    let grid = target.is_gpu();
+    if args.device_prelude && !grid {
+        return Err(no_device_prelude(&args.target));
+    }
+    let form = Form {
+        padded: args.padded,
+        grid,
+        keep_loads: args.no_hoist_loads,
+        csf: args.csf,
+        device_prelude: args.device_prelude,
+    };
     let (mut n, mut failed) = (0, None);
     let mut observe = |r: &Report| {
         let printed = (args.print_ir_after_all || args.dump_dir.is_some()).then(|| r.program.print());
@@ -422,7 +446,6 @@ fn lower(
             n += 1;
         }
     };
-    let form = Form { padded: args.padded, grid: target.is_gpu(), keep_loads: args.no_hoist_loads, csf: args.csf };
     let (lowered, verified) = if args.verify_each {
         let (lowered, batches) = lower_verified(source, schedule, form, &mut observe)?;
         (lowered, Some(batches))

@@ -4,7 +4,7 @@ use super::run::Args;
 use crate::batch::{self, BatchValues};
 use crate::driver::{Failure, Source, list};
 use crate::inputs;
-use cora_ir::interp::{self, Data};
+use cora_ir::interp;
 use cora_ir::{Diagnostic, Env, Graph, Role, TensorId, UfDef};
 use cora_runtime::Limits;
 use cora_runtime::abi::ProgramDesc;
@@ -17,12 +17,12 @@ use std::sync::Arc;
 
 /// A batch and its inputs, in the forms of the interpreter and of the runtime.
 pub struct Prepared {
-    /// For the reference interpreter.
-    pub interp: interp::Batch,
+    /// Parameters and lengths for the reference interpreter.
+    pub values: interp::Batch,
     /// For the runtime.
     pub runtime: Batch,
-    /// Inputs by their number in the program's description.
-    pub arrays: Vec<(usize, RaggedArray)>,
+    /// Inputs by their number in the program's description, and the graph's tensors that they are.
+    pub arrays: Vec<(usize, TensorId, RaggedArray)>,
     /// The form of each output.
     pub shapes: FxHashMap<TensorId, Shape>,
 }
@@ -30,7 +30,19 @@ pub struct Prepared {
 impl Prepared {
     /// Parameters by name.
     pub fn params(&self, graph: &Graph) -> Vec<(String, i64)> {
-        graph.env.params.iter().zip(&self.interp.params).map(|((_, p), &v)| (p.name.clone(), v)).collect()
+        graph.env.params.iter().zip(&self.values.params).map(|((_, p), &v)| (p.name.clone(), v)).collect()
+    }
+
+    /// The batch with its inputs for the reference interpreter, as elements of its own: for who needs them only.
+    ///
+    /// # Errors
+    /// `E0313` too little memory.
+    pub fn for_interpreter(&self) -> Result<interp::Batch, Failure> {
+        let mut batch = self.values.clone();
+        for (_, t, array) in &self.arrays {
+            batch.inputs.insert(*t, inputs::to_data(array)?);
+        }
+        Ok(batch)
     }
 }
 
@@ -57,20 +69,17 @@ pub fn prepare(
     let layouts: Vec<TensorLayout> = desc.tensors.iter().map(TensorLayout::new).collect();
     check_memory(desc, &layouts, &tables, &limits)?;
     let mut arrays = Vec::new();
-    let mut data: FxHashMap<TensorId, Data> = FxHashMap::default();
     let mut shapes: FxHashMap<TensorId, Shape> = FxHashMap::default();
     for (n, t) in desc.tensors.iter().enumerate() {
         let Some(id) = env.tensor_named(&t.name) else { continue };
-        let ty = env.tensors[id].ty;
         let shape = layouts[n].shape(tables.env(), &limits)?;
         if t.role == cora_runtime::abi::Role::Output {
             shapes.insert(id, shape);
             continue;
         }
         let array = match args.inputs.iter().rev().find(|(name, _)| *name == t.name) {
-            Some((_, path)) => npy::NpyArray::read(path)?.into_array(inputs::dtype(ty), shape)?,
+            Some((_, path)) => npy::NpyArray::read(path)?.into_array(t.dtype, shape)?,
             None => {
-                let count = usize::try_from(shape.elements().unwrap_or(0)).unwrap_or(0);
                 let range = match &t.value_range {
                     Some((lo, hi)) => {
                         let at = |ix| cora_runtime::eval::eval(ix, tables.env(), &[]).unwrap_or(0);
@@ -78,15 +87,14 @@ pub fn prepare(
                     }
                     None => None,
                 };
-                inputs::to_array(ty, shape, &inputs::random(env, id, count, range, args.seed))?
+                inputs::random_array(env, id, shape, range, args.seed)?
             }
         };
         layouts[n].check(tables.env(), array.bytes(), &limits)?;
-        data.insert(id, inputs::to_data(&array)?);
-        arrays.push((n, array));
+        arrays.push((n, id, array));
     }
-    let interp = interp::Batch { params: values.params, extents: values.extents, inputs: data };
-    Ok(Prepared { interp, runtime, arrays, shapes })
+    let values = interp::Batch { params: values.params, extents: values.extents, ..interp::Batch::default() };
+    Ok(Prepared { values, runtime, arrays, shapes })
 }
 
 /// Refuses a batch whose inputs and outputs need more memory than the limit, before any is made.

@@ -1,6 +1,6 @@
 //! `cora run`: compile, run on a batch, check, time.
 
-use super::compile::{Target, cpu_artifact, describe, for_gpu, gpu_artifact, native, not_loaded};
+use super::compile::{Target, cpu_artifact, describe, for_gpu, gpu_artifact, native, no_device_prelude, not_loaded};
 use super::prepare::{Prepared, prepare};
 use crate::check::{Comparison, allowed_differences, compare, reconsider, tolerances};
 use crate::console::Console;
@@ -35,6 +35,9 @@ pub struct Args {
     /// For a cuda target: run on the interpreter instead of a GPU; report races between threads, and bank conflicts.
     #[arg(long)]
     pub emulate: bool,
+    /// For a cuda target: kernels build the tables of the prelude from the lengths.
+    #[arg(long)]
+    pub device_prelude: bool,
     /// The processor to compile for.
     #[arg(long, default_value = "host")]
     pub target_cpu: String,
@@ -207,8 +210,9 @@ fn check(
     report: &mut RunReport,
 ) -> Result<Vec<String>, Failure> {
     let options = interp::Options { only_outer: slices, ..interp::Options::default() };
-    let want = interp::run_graph(&lowered.checked, &p.interp, &options)?;
-    let tolerance = tolerances(&source.graph, &p.interp);
+    let batch = p.for_interpreter()?;
+    let want = interp::run_graph(&lowered.checked, &batch, &options)?;
+    let tolerance = tolerances(&source.graph, &batch);
     let mut failed = Vec::new();
     for w in &want.outputs {
         let name = &source.graph.env.tensors[w.tensor].name;
@@ -216,7 +220,7 @@ fn check(
         let got = inputs::to_data(got)?;
         let mut c = compare(name, &got, w, tolerance.get(&w.tensor).copied().unwrap_or(0.0));
         if !c.passes() {
-            reconsider(&lowered.checked, &p.interp, &options, &mut c, &got, w)?;
+            reconsider(&lowered.checked, &batch, &options, &mut c, &got, w)?;
         }
         if !c.passes() {
             failed.push(mismatch(&c, &got, w));
@@ -270,9 +274,13 @@ impl Compiled {
         if let Some(Target::Cpu(target)) = &target {
             check_host(target)?;
         }
-        let form = Form { padded, grid, keep_loads: args.no_hoist_loads, csf: args.csf };
         let start = Instant::now();
         let schedule = source.schedule(args.schedule.as_deref(), target.as_ref().map_or("cpu", Target::schedule))?;
+        if args.device_prelude && !grid {
+            return Err(no_device_prelude(&args.target));
+        }
+        let (keep_loads, csf, device_prelude) = (args.no_hoist_loads, args.csf, args.device_prelude);
+        let form = Form { padded, grid, keep_loads, csf, device_prelude };
         let lowered = if args.verify_each {
             let (lowered, batches) = lower_verified(source, schedule, form, &mut |_| {})?;
             console.note(&format!("every pass keeps the results on {batches} batches"));
@@ -324,7 +332,7 @@ impl Compiled {
     fn bind(&mut self, p: &Prepared) -> Result<(), Failure> {
         if let Some(instance) = &mut self.instance {
             instance.bind(&p.runtime)?;
-            for (n, array) in &p.arrays {
+            for (n, _, array) in &p.arrays {
                 instance.set_input(*n, array)?;
             }
         }
@@ -366,7 +374,7 @@ impl Compiled {
         };
         report.threads = self.threads;
         report.total_ms = median(times.totals).as_secs_f64() * 1e3;
-        let flops = crate::work::kernel_flops(source, &self.lowered.loops, &p.interp);
+        let flops = crate::work::kernel_flops(source, &self.lowered.loops, &p.values);
         let names = self.lowered.storage.kernels.iter().map(|k| k.name.as_str());
         let flops: rustc_hash::FxHashMap<&str, (f64, f64)> = names.zip(flops).collect();
         for (k, d) in self.desc.kernels.iter().enumerate() {
@@ -452,14 +460,15 @@ fn write_artifact(
     };
     let env = &source.graph.env;
     let graph = &compiled.lowered.checked;
-    let results = interp::run_graph(graph, &p.interp, &interp::Options::default())?;
-    let mut allowed = allowed_differences(&source.graph, graph, &p.interp, &results.outputs)?;
+    let batch = p.for_interpreter()?;
+    let results = interp::run_graph(graph, &batch, &interp::Options::default())?;
+    let mut allowed = allowed_differences(&source.graph, graph, &batch, &results.outputs)?;
     let want = outputs_of(&graph.env, results, p)?;
     let mut sample =
         Sample { params: p.runtime.params.clone(), lengths: p.runtime.lengths.clone(), ..Sample::default() };
     for (n, t) in artifact.desc.tensors.iter().enumerate() {
         let id = env.tensor_named(&t.name);
-        let given = p.arrays.iter().find(|(k, _)| *k == n).map(|(_, a)| a);
+        let given = p.arrays.iter().find(|(k, ..)| *k == n).map(|(.., a)| a);
         let array = given.or_else(|| want.iter().find(|(t, _)| Some(*t) == id).map(|(_, a)| a));
         sample.tensors.push(array.map_or_else(Vec::new, |a| a.bytes().to_vec()));
         let allowed = id.and_then(|id| allowed.remove(&id)).unwrap_or_default();
@@ -478,7 +487,7 @@ fn on_device(
     mut report: RunReport,
 ) -> Result<(RunReport, Outputs), Failure> {
     device.bind(&p.runtime)?;
-    for (n, array) in &p.arrays {
+    for (n, _, array) in &p.arrays {
         device.set_input(*n, array)?;
     }
     let mut each: Vec<Vec<(String, Duration)>> = Vec::new();
@@ -517,11 +526,11 @@ fn collect(
 /// The grid on the interpreter: blocks and threads one after the other, every race an error.
 fn emulate(storage: &cora_ir::storage::StorageModule, p: &Prepared) -> Result<interp::Results, Failure> {
     let options = interp::Options { races: true, ..interp::Options::default() };
-    Ok(interp::run_storage(storage, &p.interp, &options)?)
+    Ok(interp::run_storage(storage, &p.for_interpreter()?, &options)?)
 }
 
 fn interpret(graph: &Graph, p: &Prepared) -> Result<Outputs, Failure> {
-    let r = interp::run_graph(graph, &p.interp, &interp::Options::default())?;
+    let r = interp::run_graph(graph, &p.for_interpreter()?, &interp::Options::default())?;
     outputs_of(&graph.env, r, p)
 }
 

@@ -57,18 +57,15 @@ fn one(input: &str) -> (String, Vec<String>) {
         Err(ds) => return (ds.iter().map(|d| format!("{d}\n")).collect(), wrong),
     };
     let text = after.print();
-    let form = if run.ends_with("legalize") || run.ends_with("place-barriers") {
-        StorageForm::Legal
-    } else {
-        StorageForm::Lowered
-    };
+    let finished = run.ends_with("place-barriers") || run.ends_with("copy-ahead");
+    let form = if run.ends_with("legalize") || finished { StorageForm::Legal } else { StorageForm::Lowered };
     wrong.extend(invariants(&after, form, "the result"));
     match Program::parse(&text) {
         Ok(again) if again.print() == text => {}
         Ok(_) => wrong.push("the result prints differently after parsing".to_owned()),
         Err(d) => wrong.push(format!("the result does not parse: {d}")),
     }
-    wrong.extend(meaning(&checked(before), &after, run.ends_with("place-barriers")));
+    wrong.extend(meaning(&checked(before), &after, finished));
     (text, wrong)
 }
 

@@ -299,3 +299,20 @@ fn wide_integers_round_once() {
         assert_eq!(read(&d).1.last().map(|x| x.to_bits()), Some(0x5e80_0001), "{target}");
     }
 }
+
+/// What the system does not give is a mistake of the user's like any other, wherever it is asked for.
+#[cfg(target_os = "linux")]
+#[test]
+fn too_little_memory_is_an_error() {
+    let text = "param M in 0..=2000000000\ndim b = M\ninput A[b] : f32\nB = A * 2.0\noutput B";
+    let program = file("too_little_memory.cora", text);
+    for (target, elements, kilobytes) in [("cpu", "1500000000", "4000000"), ("interp", "150000000", "1500000")] {
+        let limited = format!("ulimit -v {kilobytes}; exec \"$0\" \"$@\"");
+        let args = ["-c", &limited, env!("CARGO_BIN_EXE_cora"), "run", &program, "--target", target];
+        let out =
+            std::process::Command::new("sh").args(args).arg(format!("--param=M={elements}")).output().expect("sh");
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{target}: {stderr}");
+        assert!(stderr.contains("error[E0313]: ") && stderr.contains("help: "), "{target}: {stderr}");
+    }
+}

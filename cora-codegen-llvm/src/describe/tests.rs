@@ -27,18 +27,9 @@ struct Program {
 
 impl Program {
     fn tensor(&mut self, name: &str, ty: ScalarType, role: IrRole, scope: Scope, dims: &[ExprId]) -> TensorId {
-        let dim = |&extent| TensorDim { name: String::new(), extent, storage: extent };
+        let dim = |&extent| TensorDim::new(String::new(), extent);
         let dims = dims.iter().map(dim).collect();
-        self.m.env.tensors.push(Tensor {
-            name: name.into(),
-            ty,
-            tuple: None,
-            dims,
-            role,
-            scope,
-            range: None,
-            layout: vec![],
-        })
+        self.m.env.tensors.push(Tensor { role, scope, ..Tensor::temp(name, ty, dims) })
     }
 
     fn buffer(&mut self, tensor: TensorId, elems: ExprId, offset: Option<ExprId>) {

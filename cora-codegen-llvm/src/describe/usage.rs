@@ -25,30 +25,11 @@ pub(super) fn usage(module: &StorageModule, slots: &Slots, body: &[Stmt]) -> Usa
                 // Known to the runtime as the trip count.
                 Stmt::For { kind: LoopKind::Parallel, .. } => vec![],
                 Stmt::For { kind, .. } if kind.is_block() => vec![],
-                Stmt::For { extent, .. } => vec![*extent],
-                Stmt::If { cond, .. } => vec![*cond],
-                Stmt::Let { value, .. } => vec![*value],
-                Stmt::Barrier | Stmt::Shuffle { .. } => vec![],
-                Stmt::Prefetch { tensor, index, .. } => {
-                    used.reads.push(*tensor);
-                    vec![*index]
-                }
-                Stmt::Tile(t) => {
-                    used.reads.extend(t.reads());
-                    used.writes.push(t.c.tensor);
-                    t.exprs()
-                }
-                Stmt::Gemm(g) => {
-                    used.reads.extend(g.reads());
-                    used.writes.push(g.c.tensor);
-                    g.exprs()
-                }
-                Stmt::Store { tensor, index, value, mask, rest } => {
-                    used.writes.push(*tensor);
-                    used.writes.extend(rest.iter().map(|r| r.0));
-                    [*index, *value].into_iter().chain(*mask).chain(rest.iter().map(|r| r.1)).collect()
-                }
+                s => s.exprs(),
             };
+            used.reads.extend(s.named_reads());
+            used.writes.extend(s.writes());
+            used.tables |= s.writes().iter().any(|&t| matches!(slots.get(t), Some(Slot::Table(_))));
             for e in exprs {
                 module.env.pool.walk(e, &mut |_, e| match e {
                     Expr::Param(_) => used.params = true,

@@ -44,7 +44,7 @@ impl Emitter<'_> {
         }
         let t = &self.module.env.tensors[tensor];
         let size = self.module.buffer(tensor).and_then(|b| self.pool.as_int(b.elems)).filter(|&n| n > 0);
-        let size = size.ok_or_else(|| EmitFault::RegisterSize(t.name.clone()))?;
+        let size = size.ok_or_else(|| EmitFault::BufferSize(t.name.clone()))?;
         let v = self.b.value(Ty::scalar(Elem::Ptr), 0);
         let text = format!(
             "  {v} = llvm.alloca %one x !llvm.array<{size} x {}> {{alignment = 64 : i64}} : (i64) -> !llvm.ptr  // {}\n",
@@ -227,7 +227,7 @@ impl Emitter<'_> {
 
     /// The alignment of consecutive elements from `base`. A processor loads vectors from anywhere; a GPU splits those
     /// that are not known to be aligned.
-    fn alignment(&self, base: ExprId, ty: Ty) -> u64 {
+    pub(super) fn alignment(&self, base: ExprId, ty: Ty) -> u64 {
         let bytes = u64::from(ty.elem.bits() / 8);
         if self.threads.is_none() {
             return bytes;

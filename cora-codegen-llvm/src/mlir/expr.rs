@@ -58,6 +58,8 @@ pub(super) struct Emitter<'m> {
     pub(super) read: Vec<TensorId>,
     /// Whether there is a barrier.
     pub(super) barriers: bool,
+    /// Whether copies into shared memory may go on beside the threads.
+    pub(super) async_copies: bool,
     /// Numbers that divide the values of names.
     pub(super) divisors: HashMap<VarId, i64>,
     known: Vec<Known>,
@@ -93,6 +95,7 @@ impl<'m> Emitter<'m> {
             in_shared: Vec::new(),
             read: Vec::new(),
             barriers: false,
+            async_copies: false,
             divisors: HashMap::new(),
             known: vec![Known::default()],
             vars: HashMap::new(),

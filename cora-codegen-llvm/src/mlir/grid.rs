@@ -42,6 +42,13 @@ pub enum GridArg {
     Param(u32),
 }
 
+/// What a GPU has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GridOptions {
+    /// Copies from global to shared memory that go on beside the threads (`cp.async`).
+    pub async_copies: bool,
+}
+
 /// How a kernel is launched, as far as its text decides it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GridKernel {
@@ -63,7 +70,7 @@ pub(super) fn emit(
     slots: &Slots,
     library: &mut Library,
     kernel: &Kernel,
-    symbol: &str,
+    (symbol, options): (&str, &GridOptions),
 ) -> Result<(String, GridKernel), EmitFault> {
     check_functions(module, kernel)?;
     let threads = kernel.threads(&module.env).ok_or(EmitFault::NotLegal("a thread loop of variable extent"))?;
@@ -71,6 +78,7 @@ pub(super) fn emit(
     b.without_libm();
     let mut s = Emitter::new(module, slots, library, b, stored(&kernel.body));
     s.threads = Some(threads);
+    s.async_copies = options.async_copies;
     s.stmts(&kernel.body)?;
     Ok(function(s, kernel, symbol, threads))
 }
@@ -92,16 +100,7 @@ fn check_functions(module: &StorageModule, kernel: &Kernel) -> Result<(), EmitFa
         });
     };
     for s in &kernel.body {
-        s.walk(&mut |s| match s {
-            Stmt::If { cond, .. } => check(*cond),
-            Stmt::Store { index, value, mask, rest, .. } => {
-                let own = [Some(*index), Some(*value), *mask].into_iter().flatten();
-                own.chain(rest.iter().map(|r| r.1)).for_each(&mut check)
-            }
-            Stmt::For { extent, .. } => check(*extent),
-            Stmt::Let { value, .. } => check(*value),
-            Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Barrier | Stmt::Shuffle { .. } => {}
-        });
+        s.walk(&mut |s| s.exprs().into_iter().for_each(&mut check));
     }
     fault.map_or(Ok(()), Err)
 }
@@ -203,7 +202,7 @@ impl Emitter<'_> {
         }
         let t = &self.module.env.tensors[tensor];
         let size = self.module.buffer(tensor).and_then(|b| self.pool.as_int(b.elems)).filter(|&n| n > 0);
-        let size = size.ok_or_else(|| EmitFault::RegisterSize(t.name.clone()))?;
+        let size = size.ok_or_else(|| EmitFault::BufferSize(t.name.clone()))?;
         let bytes = u64::try_from(size).unwrap_or(u64::MAX).saturating_mul(u64::from(memory_elem(t.ty).bits() / 8));
         let v = self.b.value(Ty::scalar(Elem::Ptr), 0);
         self.in_shared.push((tensor, v, bytes));

@@ -42,16 +42,7 @@ pub(super) fn emit(
 pub(super) fn stored(body: &[Stmt]) -> Vec<TensorId> {
     let mut all = Vec::new();
     for s in body {
-        s.walk(&mut |s| match s {
-            Stmt::Store { tensor, rest, .. } => {
-                all.push(*tensor);
-                all.extend(rest.iter().map(|r| r.0));
-            }
-            Stmt::Shuffle { to, .. } => all.push(*to),
-            Stmt::Gemm(g) => all.push(g.c.tensor),
-            Stmt::Tile(t) => all.push(t.c.tensor),
-            _ => {}
-        });
+        s.walk(&mut |s| all.extend(s.writes()));
     }
     all.sort_unstable();
     all.dedup();
@@ -74,6 +65,9 @@ impl Emitter<'_> {
             Stmt::For { var, extent, kind: LoopKind::Bound(axis), body } => self.bound_loop(*axis, *var, *extent, body),
             Stmt::For { .. } => Err(EmitFault::NotLegal("a vector or unrolled loop")),
             Stmt::Barrier => self.barrier(),
+            Stmt::Commit => self.commit(),
+            Stmt::Wait { pending } => self.wait(*pending),
+            Stmt::Copy { tensor, index, value, mask } => self.copy(*tensor, *index, *value, *mask),
             Stmt::Shuffle { to, from, xor } => self.shuffle((*to, *from), *xor),
             Stmt::Gemm(g) => self.gemm(g),
             Stmt::Tile(t) => self.tile(t),
@@ -100,7 +94,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn guarded(
+    pub(super) fn guarded(
         &mut self,
         cond: ExprId,
         body: impl FnOnce(&mut Self) -> Result<(), EmitFault>,

@@ -359,10 +359,10 @@ impl<'a> ScheduleBuilder<'a> {
         self.step(StepKind::Prefetch { stage, tensor, at, inside, distance, locality })
     }
 
-    /// The buffer that a stage fills in a loop gets two slots; the next contents are made before these are used.
-    pub fn double_buffer(&mut self, stage: impl ToStage) -> &mut Self {
+    /// The buffer that a stage fills in a loop gets so many slots; later contents are made before these are used.
+    pub fn double_buffer(&mut self, stage: impl ToStage, slots: i64) -> &mut Self {
         let stage = self.stage(stage);
-        self.step(StepKind::DoubleBuffer { stage })
+        self.step(StepKind::DoubleBuffer { stage, slots })
     }
 
     /// Neighbours in a stored dimension lie a multiple of `multiple` elements and `offset` apart.

@@ -7,7 +7,7 @@ use super::{Elab, Entity, Local, State};
 use crate::ast::{Def, Expr, ExprKind, ReduceOp};
 use cora_ir::graph::Place;
 use cora_ir::schedule::Span;
-use cora_ir::{Combiner, Diagnostic, DimId, ExprId, Op, Reduction, Role, ScalarType, Scope, Tensor, TensorId};
+use cora_ir::{Combiner, Diagnostic, DimId, ExprId, Op, Reduction, ScalarType, Tensor, TensorId};
 use std::collections::BTreeSet;
 
 /// An operator in the making.
@@ -321,16 +321,7 @@ impl Elab<'_> {
             Some(Reduction::Tuple(c)) => Some(c),
             _ => None,
         };
-        self.graph.env.tensors.push(Tensor {
-            name,
-            ty,
-            tuple,
-            dims: Vec::new(),
-            role: Role::Temp,
-            scope: Scope::Global,
-            range: None,
-            layout: vec![],
-        })
+        self.graph.env.tensors.push(Tensor { tuple, ..Tensor::temp(name, ty, Vec::new()) })
     }
 
     /// The dimensions that `value` needs outside the reduction, in order of first appearance, each

@@ -293,7 +293,7 @@ fn step_call(step: &StepKind) -> String {
         StepKind::Prefetch { stage, tensor, at: r, inside: Some(l), distance, locality } => {
             format!("prefetch_in({stage:?}, {tensor:?}, ({}, {distance}), {}, {locality})", at(r), at(l))
         }
-        StepKind::DoubleBuffer { stage } => format!("double_buffer({stage:?})"),
+        StepKind::DoubleBuffer { stage, slots } => format!("double_buffer({stage:?}, {slots})"),
         StepKind::StorageAlign { tensor, dim, multiple, offset } => {
             format!("storage_align({tensor:?}, {dim:?}, {multiple}, {offset})")
         }

@@ -87,7 +87,8 @@ pub fn print_step(step: &StepKind) -> String {
             let inside = inside.as_ref().map(|l| format!(" in {}", at(l))).unwrap_or_default();
             format!("prefetch {stage}{dot}{tensor} at {} {distance}{inside}{locality}", at(r))
         }
-        StepKind::DoubleBuffer { stage } => format!("double_buffer {stage}"),
+        StepKind::DoubleBuffer { stage, slots: 2 } => format!("double_buffer {stage}"),
+        StepKind::DoubleBuffer { stage, slots } => format!("double_buffer {stage} {slots}"),
         StepKind::StorageAlign { tensor, dim, multiple, offset } => {
             let offset = if *offset == 0 { String::new() } else { format!(" offset {offset}") };
             format!("storage_align {tensor}.{dim} {multiple}{offset}")

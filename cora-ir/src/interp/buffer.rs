@@ -1,8 +1,8 @@
 //! Elements in memory, with one bit each for "was written".
 
 use crate::ids::{EntityId, TensorId};
-use crate::interp::Data;
 use crate::interp::levels::Levels;
+use crate::interp::{Data, InterpError};
 use crate::types::{ScalarType, round_float};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,14 +29,20 @@ pub(crate) struct Buffer<'a> {
 
 impl<'a> Buffer<'a> {
     /// `len` undefined elements.
-    pub fn undefined(ty: ScalarType, len: usize) -> Self {
-        Self { bits: vec![0; len.div_ceil(64)], undefined: len, ..Self::untracked(ty, len) }
+    ///
+    /// # Errors
+    /// There is not as much memory.
+    pub fn undefined(ty: ScalarType, len: usize) -> Result<Self, InterpError> {
+        Ok(Self { bits: zeros(len.div_ceil(64))?, undefined: len, ..Self::untracked(ty, len)? })
     }
 
     /// `len` elements that count as defined.
-    pub fn untracked(ty: ScalarType, len: usize) -> Self {
-        let cells = if ty.is_float() { Cells::F(vec![0.0; len].into()) } else { Cells::I(vec![0; len].into()) };
-        Self { cells, ty, bits: Vec::new(), undefined: 0, first: 0 }
+    ///
+    /// # Errors
+    /// There is not as much memory.
+    pub fn untracked(ty: ScalarType, len: usize) -> Result<Self, InterpError> {
+        let cells = if ty.is_float() { Cells::F(zeros(len)?.into()) } else { Cells::I(zeros(len)?.into()) };
+        Ok(Self { cells, ty, bits: Vec::new(), undefined: 0, first: 0 })
     }
 
     /// Defined elements, borrowed. Nothing if they are of the wrong kind.
@@ -163,6 +169,19 @@ impl<'a> Buffer<'a> {
             Cells::I(v) => Data::I64(v.into_owned()),
         }
     }
+}
+
+/// An empty list with room for `n`: the elements of programs may be more than there is memory for.
+pub(crate) fn room<T>(n: usize) -> Result<Vec<T>, InterpError> {
+    let mut v = Vec::new();
+    v.try_reserve_exact(n).map_err(|_| InterpError::NoMemory { bytes: n.saturating_mul(size_of::<T>()) })?;
+    Ok(v)
+}
+
+fn zeros<T: Clone + Default>(n: usize) -> Result<Vec<T>, InterpError> {
+    let mut v = room(n)?;
+    v.resize(n, T::default());
+    Ok(v)
 }
 
 fn word_mask(from: usize, n: usize) -> u64 {

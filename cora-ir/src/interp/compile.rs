@@ -117,6 +117,8 @@ impl Compiler<'_, '_> {
                 }
                 Node::Let { var, value } => self.let_var(*var, *value)?,
                 Node::Barrier => self.push(Step::Barrier),
+                Node::Commit => self.push(Step::Commit),
+                Node::Wait(pending) => self.push(Step::Wait(*pending)),
                 Node::Leaf(leaf) => {
                     self.leaf(leaf)?;
                     self.end_statement();
@@ -300,7 +302,7 @@ impl Compiler<'_, '_> {
             let access = Box::new(Access { tensor, index: index.clone().into() });
             self.push(Step::Do(match leaf.combine {
                 Some(combiner) => Instr::Update { float, access, combiner, value, w },
-                None => Instr::Store { float, access, value, mask, w },
+                None => Instr::Store { float, access, value, mask, copy: leaf.copy, w },
             }));
         }
         Ok(())

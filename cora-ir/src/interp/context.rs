@@ -210,7 +210,7 @@ impl<'a> Context<'a> {
     pub fn hold<'b>(&mut self, t: TensorId, levels: Levels) -> Result<Held<'b>, InterpError> {
         let len = usize::try_from(levels.total).unwrap_or(0);
         self.charge_levels(t, &levels)?;
-        Ok(Held { buf: Buffer::undefined(self.env.tensors[t].ty, len), levels: Arc::new(levels) })
+        Ok(Held { buf: Buffer::undefined(self.env.tensors[t].ty, len)?, levels: Arc::new(levels) })
     }
 
     /// Counts the memory of a tensor with these levels.

@@ -1,6 +1,6 @@
 //! Inputs into padded tensors and results out of them, as nests of their own.
 
-use crate::env::{Env, Role, Scope, Tensor};
+use crate::env::{Env, Tensor};
 use crate::ids::{ExprId, TensorId};
 use crate::interp::nest::{Leaf, Loop, Node};
 
@@ -9,16 +9,7 @@ pub(crate) fn logical_view(env: &mut Env, t: TensorId) -> TensorId {
     let mut dims = env.tensors[t].dims.clone();
     dims.iter_mut().for_each(|d| d.storage = d.extent);
     let Tensor { name, ty, range, .. } = env.tensors[t].clone();
-    env.tensors.push(Tensor {
-        name,
-        ty,
-        tuple: None,
-        dims,
-        role: Role::Temp,
-        scope: Scope::Global,
-        range,
-        layout: vec![],
-    })
+    env.tensors.push(Tensor { range, ..Tensor::temp(name, ty, dims) })
 }
 
 /// Whether `t` has no padding.

@@ -113,6 +113,12 @@ pub enum InterpError {
         /// The limit.
         limit: usize,
     },
+    /// The system gave less memory than the options allow.
+    #[error("{bytes} bytes could not be allocated")]
+    NoMemory {
+        /// How much was asked for.
+        bytes: usize,
+    },
     /// An access outside a tensor's storage.
     #[error("{stage} stage: {} outside the storage of `{tensor}` at {index:?}", if *write { "write" } else { "read" })]
     OutOfBounds {
@@ -160,6 +166,16 @@ pub enum InterpError {
         write: bool,
         /// Whose access it races with.
         other: &'static str,
+    },
+    /// An access to an element of shared memory to which a copy is on its way, which nobody has waited for.
+    #[error("storage stage: {} element {at} of `{tensor}` before a copy to it has been waited for", if *write { "write to" } else { "read of" })]
+    NotArrived {
+        /// The tensor.
+        tensor: String,
+        /// The flat offset.
+        at: i64,
+        /// Whether the access writes.
+        write: bool,
     },
     /// A construct that has no meaning at this stage.
     #[error("{stage} stage: {what}")]

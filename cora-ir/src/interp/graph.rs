@@ -4,7 +4,7 @@ use crate::env::Env;
 use crate::expr::Expr;
 use crate::graph::{Graph, Op};
 use crate::ids::{EntityId, ExprId, TensorId, VarId};
-use crate::interp::buffer::{Buffer, Cells, Held, Memory, Slot};
+use crate::interp::buffer::{Buffer, Cells, Held, Memory, Slot, room};
 use crate::interp::compile::compile;
 use crate::interp::context::{Context, Size, held_bytes};
 use crate::interp::error::{InterpError, Stage};
@@ -14,7 +14,6 @@ use crate::interp::machine::{Outer, execute};
 use crate::interp::nest::{Coefficients, Fold, Folding, Leaf, Loop, Node};
 use crate::interp::{Batch, Options, Output, Results};
 use crate::tuple::{Components, Reduction, split_tuples};
-use crate::types::ScalarType;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -361,17 +360,18 @@ fn evaluate<'a>(
         Some(pool) if chunks.len() > 1 => pool.install(|| chunks.par_iter().map(run).collect()),
         _ => chunks.iter().map(run).collect(),
     };
-    let mut parts = parts.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let parts = parts.into_iter().collect::<Result<Vec<_>, _>>()?;
     let one = parts.len() == 1;
-    let whole = |k: usize, parts: &mut Vec<Vec<Buffer<'static>>>| {
-        let mut parts = parts.iter_mut().map(|p| std::mem::replace(&mut p[k], Buffer::untracked(ScalarType::Bool, 0)));
-        match parts.next() {
-            Some(only) if one => only,
-            first => join(env.tensors[targets[k]].ty, levels.total as usize, first.into_iter().chain(parts)),
-        }
+    let mut of_target: Vec<Vec<Buffer<'static>>> = targets.iter().map(|_| Vec::new()).collect();
+    for part in parts {
+        part.into_iter().zip(&mut of_target).for_each(|(buf, all)| all.push(buf));
+    }
+    let whole = |(&t, mut parts): (&TensorId, Vec<Buffer<'static>>)| {
+        let only = if one { parts.pop() } else { None };
+        let joined = || join(env.tensors[t].ty, levels.total as usize, parts);
+        Ok(Held { levels: levels.clone(), buf: only.map_or_else(joined, Ok)? })
     };
-    let results = (0..targets.len()).map(|k| whole(k, &mut parts));
-    Ok(results.map(|buf| Held { levels: levels.clone(), buf }).collect())
+    targets.iter().zip(of_target).map(whole).collect()
 }
 
 /// Ranges of outermost ranks with about as many elements each.
@@ -404,7 +404,7 @@ fn evaluate_part(
     let slots = held.iter().map(|h| h.as_ref().map_or(Slot::Absent, Slot::Shared)).collect();
     let mut memory = Memory { slots };
     for &t in targets {
-        let mut buf = Buffer::untracked(context.env.tensors[t].ty, (hi - lo) as usize);
+        let mut buf = Buffer::untracked(context.env.tensors[t].ty, (hi - lo) as usize)?;
         buf.first = lo;
         memory.put(t, Held { levels: levels.clone(), buf });
     }
@@ -421,11 +421,11 @@ fn evaluate_part(
     Ok(out)
 }
 
-fn join(ty: crate::types::ScalarType, len: usize, parts: impl Iterator<Item = Buffer<'static>>) -> Buffer<'static> {
-    let mut all = Buffer::untracked(ty, 0);
+fn join(ty: crate::types::ScalarType, len: usize, parts: Vec<Buffer<'static>>) -> Result<Buffer<'static>, InterpError> {
+    let mut all = Buffer::untracked(ty, 0)?;
     match &mut all.cells {
-        Cells::F(v) => v.to_mut().reserve_exact(len),
-        Cells::I(v) => v.to_mut().reserve_exact(len),
+        Cells::F(v) => *v = room(len)?.into(),
+        Cells::I(v) => *v = room(len)?.into(),
     }
     for part in parts {
         match (&mut all.cells, part.cells) {
@@ -434,5 +434,5 @@ fn join(ty: crate::types::ScalarType, len: usize, parts: impl Iterator<Item = Bu
             _ => {}
         }
     }
-    all
+    Ok(all)
 }

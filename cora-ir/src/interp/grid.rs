@@ -5,6 +5,9 @@
 //! is one of two blocks in the same kernel. Barriers stand outside thread loops, so that the state of
 //! a thread at a barrier is its registers alone, which have an instance for each thread.
 //!
+//! A copy into shared memory arrives some time before its group has been waited for: its own thread may read the element
+//! from then on, other threads after the next barrier.
+//!
 //! Iterations of a parallel loop are held to the same as blocks: nothing orders them.
 
 use crate::ids::{EntityId, TensorId};
@@ -23,6 +26,36 @@ struct Who {
 
 /// No single block or thread.
 const MANY: u32 = u32::MAX;
+
+/// What an access does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum How {
+    Read,
+    Write,
+    /// A write that arrives later.
+    Copy,
+}
+
+/// Copies of the block that runs.
+#[derive(Debug, Default)]
+struct Copies {
+    /// The thread that copied an element, and the group.
+    elements: FxHashMap<(u32, i64), (u32, u32)>,
+    /// The group that copies join now.
+    group: u32,
+    /// Groups before this one have been waited for,
+    arrived: u32,
+    /// and those before this one are seen by all threads.
+    seen: u32,
+}
+
+impl Copies {
+    /// Whether an access now may come before a copy of the element arrives.
+    fn on_its_way(&self, element: (u32, i64), thread: u32) -> bool {
+        let late = |&(own, group): &(u32, u32)| group >= if own == thread { self.arrived } else { self.seen };
+        self.elements.get(&element).is_some_and(late)
+    }
+}
 
 /// The last accesses to one element in this kernel.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,6 +79,7 @@ pub(crate) struct Shadow {
     /// Thread loops around.
     inside: u32,
     banks: Banks,
+    copies: Copies,
     /// What the kernels before used.
     traffic: Vec<SharedTraffic>,
 }
@@ -90,6 +124,7 @@ impl Shadow {
         } else {
             self.now.block += 1;
             self.now.epoch += 1;
+            self.copies = Copies::default();
         }
     }
 
@@ -106,6 +141,18 @@ impl Shadow {
 
     pub fn barrier(&mut self) {
         self.now.epoch += 1;
+        self.copies.seen = self.copies.arrived;
+    }
+
+    /// Copies become a group.
+    pub fn commit(&mut self) {
+        self.copies.group += 1;
+    }
+
+    /// All groups but the last `pending` have arrived.
+    pub fn wait(&mut self, pending: u32) {
+        let arrived = self.copies.group.saturating_sub(pending);
+        self.copies.arrived = self.copies.arrived.max(arrived);
     }
 
     /// Records an access; gives the other thread's or block's that it races with.
@@ -148,9 +195,16 @@ impl Shadow {
         &mut self,
         tensor: TensorId,
         at: i64,
-        write: bool,
+        how: How,
         name: impl FnOnce() -> String,
     ) -> Result<(), InterpError> {
+        let (element, write) = ((tensor.index() as u32, at), how != How::Read);
+        if self.copies.on_its_way(element, self.now.thread) {
+            return Err(InterpError::NotArrived { tensor: name(), at, write });
+        }
+        if how == How::Copy {
+            self.copies.elements.insert(element, (self.now.thread, self.copies.group));
+        }
         match self.access(tensor, at, write) {
             None => Ok(()),
             Some(other) => Err(InterpError::Race { tensor: name(), at, write, other }),

@@ -57,8 +57,8 @@ pub(crate) enum Instr {
     Reduce { float: bool, ty: ScalarType, combiner: Combiner, dst: u32, a: Opd, w: Width },
     /// An element; where the guard's condition is false, its other value.
     Load { float: bool, dst: Opd, access: Box<Access>, guard: Option<(Opd, Opd)>, w: Width },
-    /// Writes an element.
-    Store { float: bool, access: Box<Access>, value: Opd, mask: Option<Opd>, w: Width },
+    /// Writes an element, which arrives later if it is a copy.
+    Store { float: bool, access: Box<Access>, value: Opd, mask: Option<Opd>, copy: bool, w: Width },
     /// Combines into an element, lane after lane.
     Update { float: bool, access: Box<Access>, combiner: Combiner, value: Opd, w: Width },
     /// Sets an accumulator: to a scalar in all lanes, or lane by lane.
@@ -84,6 +84,10 @@ pub(crate) enum Step {
     },
     /// All threads of a block meet.
     Barrier,
+    /// Copies become a group.
+    Commit,
+    /// All groups of copies but so many have arrived.
+    Wait(u32),
     /// Runs `body` on strips of lanes: lane 0 stands for `base`.
     Strip {
         base: u32,

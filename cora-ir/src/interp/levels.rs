@@ -59,7 +59,7 @@ impl Levels {
             };
             return Ok(Some(()));
         }
-        let mut starts = Vec::with_capacity(usize::try_from(self.total).unwrap_or(0) + 1);
+        let mut starts = super::buffer::room(usize::try_from(self.total).unwrap_or(0) + 1)?;
         let mut at = 0i64;
         let mut last: Option<(Vec<i64>, i64)> = None;
         let mut fits = true;

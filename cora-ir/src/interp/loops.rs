@@ -52,7 +52,7 @@ pub fn run_loops(module: &LoopModule, batch: &Batch, options: &Options) -> Resul
             memory.put(t, context.hold(t, levels)?);
         }
     }
-    run_between_views(&mut context, &mut memory, &views, &nests, &[])?;
+    run_between_views(&mut context, &mut memory, &views, &nests, &[], &[])?;
     results(&context, &mut memory, &views)
 }
 
@@ -107,12 +107,15 @@ pub(crate) fn put_input<'a>(
 pub(crate) type Grid = (String, [u32; 2]);
 
 /// Copies inputs in, runs the nests, of which `grids` may be the kernels, copies results out.
+///
+/// Of the tables `built` nothing is known when the kernels begin; they must come out as they were.
 pub(crate) fn run_between_views<'a>(
     context: &mut Context<'a>,
     memory: &mut Memory<'a>,
     views: &[View],
     nests: &[Vec<Node>],
     grids: &[Grid],
+    built: &[TensorId],
 ) -> Result<(), InterpError> {
     for v in views.iter().filter(|v| !v.out) {
         if memory.get(v.tensor).is_none() {
@@ -123,6 +126,7 @@ pub(crate) fn run_between_views<'a>(
         run_nest(context, memory, &v.nest)?;
         memory.take(v.view);
     }
+    let wanted = super::prelude::forget(memory, built);
     for (n, nest) in nests.iter().enumerate() {
         let grid = grids.get(n);
         run_on(context, memory, nest, grid.map_or([1, 1], |g| g.1))?;
@@ -130,6 +134,7 @@ pub(crate) fn run_between_views<'a>(
             s.lock().unwrap_or_else(PoisonError::into_inner).end(kernel.clone());
         }
     }
+    super::prelude::check_built(context, memory, &wanted)?;
     for v in views.iter().filter(|v| v.out) {
         context.prepare_tensor(v.view)?;
         let levels = context.levels(v.view, Size::Extent, &[], None, Some(memory))?;

@@ -9,7 +9,7 @@ use crate::interp::context::{Context, OUTSIDE, Size, held_bytes};
 use crate::interp::contract::Factor;
 use crate::interp::error::{InterpError, Use};
 use crate::interp::eval::{greatest_not_above, table_row};
-use crate::interp::grid::Shadow;
+use crate::interp::grid::{How, Shadow};
 use crate::interp::instr::{Access, Instr, LANES, Opd, Program, Step};
 use crate::interp::regs::{Fault, Regs, Src, Und};
 use rustc_hash::FxBuildHasher;
@@ -76,6 +76,8 @@ impl<'m> Machine<'m, '_> {
                     self.iteration = outside;
                 }
                 Step::Barrier => self.shadow(Shadow::barrier),
+                Step::Commit => self.shadow(Shadow::commit),
+                Step::Wait(pending) => self.shadow(|s| s.wait(*pending)),
                 Step::For { var, extent, at, outer, body, .. } => {
                     let n = self.trip(*extent, *at)?;
                     match self.outer {
@@ -111,19 +113,19 @@ impl<'m> Machine<'m, '_> {
     }
 
     /// Records the accesses of lanes `lo..lo + n` in a grid.
-    fn shadowed(&self, access: &Access, write: bool, lo: usize, n: usize) -> Result<(), InterpError> {
+    fn shadowed(&self, access: &Access, how: How, lo: usize, n: usize) -> Result<(), InterpError> {
         let (Some(shadow), Some(held)) = (&self.context.shadow, self.memory.get(access.tensor)) else { return Ok(()) };
         let mut shadow = shadow.lock().unwrap_or_else(PoisonError::into_inner);
         let mut elements = Vec::with_capacity(n);
         for lane in lo..lo + n {
             let index: Vec<i64> = access.index.iter().map(|&o| self.regs.int_at(o, lane)).collect();
             if let Some(at) = held.levels.position(&index) {
-                shadow.check(access.tensor, at, write, || self.context.tensor_name(access.tensor))?;
+                shadow.check(access.tensor, at, how, || self.context.tensor_name(access.tensor))?;
                 elements.push(at);
             }
         }
         let instruction = std::ptr::from_ref(access) as usize;
-        let site = Site { tensor: access.tensor, at: instruction, iteration: self.iteration, write };
+        let site = Site { tensor: access.tensor, at: instruction, iteration: self.iteration, write: how != How::Read };
         shadow.banks(site, &elements, held.buf.ty.bytes() as i64);
         Ok(())
     }
@@ -226,7 +228,7 @@ impl<'m> Machine<'m, '_> {
                 Some(held) if held.levels.total == levels.total => held.levels = levels.into(),
                 _ => {
                     let (ty, len) = (self.context.env.tensors[tensor].ty, levels.total as usize);
-                    let buf = crate::interp::buffer::Buffer::undefined(ty, len);
+                    let buf = crate::interp::buffer::Buffer::undefined(ty, len)?;
                     self.memory.put(tensor, Held { levels: levels.into(), buf });
                 }
             }
@@ -281,11 +283,14 @@ impl<'m> Machine<'m, '_> {
                 return self.search(*table, *dst, [*base, *len, *value], *w);
             }
             Instr::Load { float, dst, access, guard, w } => return self.load(*float, *dst, access, *guard, *w),
-            Instr::Store { float, access, value, mask, w } => return self.store(*float, access, *value, *mask, *w),
+            Instr::Store { float, access, value, mask, copy, w } => {
+                let how = if *copy { How::Copy } else { How::Write };
+                return self.store(*float, access, *value, *mask, (how, *w));
+            }
             Instr::Update { float, access, combiner, value, w } => {
                 let n = r.width(*w);
-                self.shadowed(access, false, 0, n)?;
-                self.shadowed(access, true, 0, n)?;
+                self.shadowed(access, How::Read, 0, n)?;
+                self.shadowed(access, How::Write, 0, n)?;
                 let r = &mut self.regs;
                 let Some(held) = self.memory.get_mut(access.tensor) else { return Err(self.absent(access.tensor)) };
                 let done = if *float {
@@ -359,7 +364,7 @@ impl<'m> Machine<'m, '_> {
     }
 
     fn load_lanes(&mut self, float: bool, dst: Opd, access: &Access, lo: usize, n: usize) -> Result<(), InterpError> {
-        self.shadowed(access, false, lo, n)?;
+        self.shadowed(access, How::Read, lo, n)?;
         let Some(held) = self.memory.get(access.tensor) else { return Err(self.absent(access.tensor)) };
         let loaded = if float {
             self.regs.load::<f64>(held, access, dst, lo, n)
@@ -384,14 +389,14 @@ impl<'m> Machine<'m, '_> {
         access: &Access,
         value: Opd,
         mask: Option<Opd>,
-        w: u32,
+        (how, w): (How, u32),
     ) -> Result<(), InterpError> {
         let n = self.regs.width(w);
-        let Some(mask) = mask else { return self.store_lanes(float, access, value, 0, n) };
+        let Some(mask) = mask else { return self.store_lanes(float, access, value, how, 0..n) };
         let lanes = self.condition(mask, access, n)?;
         let mut from = 0;
         while let Some((lo, hi)) = next_run(|l| lanes[l], from, n) {
-            self.store_lanes(float, access, value, lo, hi - lo)?;
+            self.store_lanes(float, access, value, how, lo..hi)?;
             from = hi;
         }
         Ok(())
@@ -402,10 +407,11 @@ impl<'m> Machine<'m, '_> {
         float: bool,
         access: &Access,
         value: Opd,
-        lo: usize,
-        n: usize,
+        how: How,
+        lanes: std::ops::Range<usize>,
     ) -> Result<(), InterpError> {
-        self.shadowed(access, true, lo, n)?;
+        let (lo, n) = (lanes.start, lanes.len());
+        self.shadowed(access, how, lo, n)?;
         let Some(held) = self.memory.get_mut(access.tensor) else { return Err(self.absent(access.tensor)) };
         let done = if float {
             self.regs.store::<f64>(held, access, value, lo, n)

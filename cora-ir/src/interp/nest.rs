@@ -23,6 +23,10 @@ pub(crate) enum Node {
     Leaf(Leaf),
     /// All threads of a block meet.
     Barrier,
+    /// Copies become a group.
+    Commit,
+    /// All groups of copies but so many have arrived.
+    Wait(u32),
 }
 
 /// `for var in 0..extent`.
@@ -67,6 +71,8 @@ pub(crate) struct Leaf {
     pub combine: Option<Combiner>,
     /// The element is the combination of `value` over these loops.
     pub fold: Option<Fold>,
+    /// Whether it goes on after the statement.
+    pub copy: bool,
 }
 
 /// How a fold combines.
@@ -90,7 +96,7 @@ pub(crate) struct Fold {
 impl Leaf {
     pub fn store(tensor: TensorId, index: Vec<ExprId>, value: ExprId) -> Self {
         let (binds, predicate, mask, combine, fold) = (Vec::new(), Vec::new(), None, None, None);
-        Self { binds, predicate, tensor, index, value, rest: Vec::new(), mask, combine, fold }
+        Self { binds, predicate, tensor, index, value, rest: Vec::new(), mask, combine, fold, copy: false }
     }
 
     /// The tensors written.
@@ -141,7 +147,7 @@ impl Reads {
                     here + self.count(env, then, t) + self.count(env, other, t)
                 }
                 Node::Let { value, .. } => usize::from(self.of(env, *value).contains(&t)),
-                Node::Barrier => 0,
+                Node::Barrier | Node::Commit | Node::Wait(_) => 0,
                 Node::Leaf(leaf) => {
                     usize::from(leaf.targets().any(|w| w == t) || leaf.exprs().any(|e| self.of(env, e).contains(&t)))
                 }
@@ -171,7 +177,7 @@ pub(crate) fn used_tensors(env: &Env, nests: &[Vec<Node>]) -> FxHashSet<TensorId
                     collect(env, other, reads, used);
                 }
                 Node::Let { value, .. } => used.extend(reads.of(env, *value)),
-                Node::Barrier => {}
+                Node::Barrier | Node::Commit | Node::Wait(_) => {}
                 Node::Leaf(leaf) => {
                     used.extend(leaf.targets());
                     leaf.exprs().for_each(|e| used.extend(reads.of(env, e)));
@@ -233,7 +239,7 @@ pub(crate) fn mark_strips(env: &Env, nodes: &mut [Node]) {
                 mark_strips(env, then);
                 mark_strips(env, other);
             }
-            Node::Let { .. } | Node::Leaf(_) | Node::Barrier => {}
+            Node::Let { .. } | Node::Leaf(_) | Node::Barrier | Node::Commit | Node::Wait(_) => {}
         }
     }
 }

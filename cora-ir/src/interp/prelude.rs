@@ -1,7 +1,7 @@
 //! The prelude of a storage module: builds its tables in memory.
 
 use crate::env::UfDef;
-use crate::ids::EntityId;
+use crate::ids::{EntityId, TensorId};
 use crate::interp::buffer::{Buffer, Cells, Held, Memory};
 use crate::interp::context::Context;
 use crate::interp::error::{InterpError, Use};
@@ -61,7 +61,7 @@ pub(crate) fn build_table(
     {
         return Err(broken(format!("entry {at} is {value}, too large for {ty}")));
     }
-    let mut buf = Buffer::undefined(ty, values.len());
+    let mut buf = Buffer::undefined(ty, values.len())?;
     if let Cells::I(cells) = &mut buf.cells {
         values.iter().zip(cells.to_mut()).for_each(|(v, c)| *c = v.unwrap_or(0));
     }
@@ -70,6 +70,36 @@ pub(crate) fn build_table(
     context.charge_levels(table.tensor, &held.levels)?;
     if table.tensor.index() < memory.slots.len() {
         memory.put(table.tensor, held);
+    }
+    Ok(())
+}
+
+/// Makes the tables unknown, which kernels are to build; what they must hold in the end.
+pub(crate) fn forget(memory: &mut Memory<'_>, built: &[TensorId]) -> Vec<(TensorId, Vec<i64>)> {
+    let mut wanted = Vec::new();
+    for &t in built {
+        if let Some(held) = memory.get_mut(t) {
+            wanted.push((t, (0..held.buf.len()).map(|i| held.buf.int_at(i)).collect()));
+            held.buf.poison();
+        }
+    }
+    wanted
+}
+
+/// That each table which kernels built holds what the host would have built.
+pub(crate) fn check_built(
+    context: &Context<'_>,
+    memory: &Memory<'_>,
+    wanted: &[(TensorId, Vec<i64>)],
+) -> Result<(), InterpError> {
+    for (t, values) in wanted {
+        let Some(held) = memory.get(*t) else { continue };
+        let wrong = (0..values.len()).find(|&i| !held.buf.defined(i) || held.buf.int_at(i) != values[i]);
+        if let Some(at) = wrong {
+            let found = if held.buf.defined(at) { held.buf.int_at(at).to_string() } else { "nothing".to_owned() };
+            let what = format!("kernels make entry {at} {found}, by its definition it is {}", values[at]);
+            return Err(InterpError::Table { table: context.tensor_name(*t), what });
+        }
     }
     Ok(())
 }

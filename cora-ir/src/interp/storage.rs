@@ -68,12 +68,19 @@ pub fn run_storage(module: &StorageModule, batch: &Batch, options: &Options) -> 
         memory.put(t, context.hold(t, Levels::flat(Factors::ELEMENTS))?);
     }
     let grids: Vec<Grid> = module.kernels.iter().map(|k| (k.name.clone(), rows(module, k))).collect();
-    run_between_views(&mut context, &mut memory, &views, &nests, &grids)?;
+    run_between_views(&mut context, &mut memory, &views, &nests, &grids, &built(module))?;
     let mut found = results(&context, &mut memory, &views)?;
     if let Some(shadow) = context.shadow.take() {
         found.shared = shadow.into_inner().unwrap_or_else(PoisonError::into_inner).traffic();
     }
     Ok(found)
+}
+
+/// The tables that kernels write.
+fn built(module: &StorageModule) -> Vec<TensorId> {
+    let writes =
+        |t: TensorId| module.kernels.iter().flat_map(|k| &k.body).any(|s| s.any(&mut |s| s.writes().contains(&t)));
+    module.tables.iter().map(|t| t.tensor).filter(|&t| writes(t)).collect()
 }
 
 /// The threads of a kernel's blocks along x and y.
@@ -151,39 +158,14 @@ fn plain(env: &mut Env, body: &[Stmt]) -> Vec<Stmt> {
 /// The private tensors that statements outside one single outermost thread loop use.
 fn spanning(env: &Env, private: &[&Buffer], body: &[Stmt]) -> (Vec<ExprId>, Vec<TensorId>) {
     let uses = |s: &Stmt, t: TensorId| {
-        let mut found = false;
-        s.walk(&mut |s| {
-            let exprs = match s {
-                Stmt::For { extent, .. } => vec![*extent],
-                Stmt::If { cond, .. } => vec![*cond],
-                Stmt::Let { value, .. } => vec![*value],
-                Stmt::Store { tensor, index, value, mask, rest } => {
-                    found |= *tensor == t || rest.iter().any(|r| r.0 == t);
-                    [*index, *value].into_iter().chain(*mask).chain(rest.iter().map(|r| r.1)).collect()
-                }
-                Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => vec![],
-                Stmt::Tile(tile) => {
-                    found |= tile.reads().contains(&t);
-                    tile.exprs()
-                }
-                Stmt::Shuffle { to, from, .. } => {
-                    found |= *to == t || *from == t;
-                    vec![]
-                }
-            };
-            found |=
-                exprs.iter().any(|&e| env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if *tensor == t)));
-        });
-        found
+        let loads = |e| env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if *tensor == t));
+        s.any(&mut |s| s.writes().contains(&t) || s.named_reads().contains(&t) || s.exprs().into_iter().any(loads))
     };
     fn regions<'s>(body: &'s [Stmt], out: &mut Vec<&'s Stmt>) {
         for s in body {
             match s {
-                Stmt::For { kind, body, .. } if !kind.is_thread() || body.iter().any(has_threads) => regions(body, out),
-                Stmt::If { then, other, .. } => {
-                    regions(then, out);
-                    regions(other, out);
-                }
+                Stmt::For { kind, body, .. } if kind.is_thread() && !body.iter().any(has_threads) => out.push(s),
+                Stmt::For { .. } | Stmt::If { .. } => s.bodies().for_each(|b| regions(b, out)),
                 s => out.push(s),
             }
         }
@@ -205,9 +187,7 @@ fn spanning(env: &Env, private: &[&Buffer], body: &[Stmt]) -> (Vec<ExprId>, Vec<
 }
 
 fn has_threads(s: &Stmt) -> bool {
-    let mut found = false;
-    s.walk(&mut |s| found |= matches!(s, Stmt::For { kind, .. } if kind.is_thread()));
-    found
+    s.any(&mut |s| matches!(s, Stmt::For { kind, .. } if kind.is_thread()))
 }
 
 /// An exchange between lanes as a loop over the lanes: `to` of each becomes `from` of another.
@@ -289,19 +269,6 @@ fn instances(
             body.iter_mut().for_each(|s| instances(env, s, (private, sizes), threads, at, factors));
             *at = outer;
         }
-        Stmt::If { cond, then, other } => {
-            *cond = redirect(env, at, *cond);
-            then.iter_mut().chain(other).for_each(|s| instances(env, s, (private, sizes), threads, at, factors));
-        }
-        Stmt::Let { value, .. } => *value = redirect(env, at, *value),
-        Stmt::Store { tensor, index, value, mask, rest } => {
-            // The components of a tuple have the same size and uses: they are all private or none is.
-            rest.iter_mut().for_each(|r| r.1 = redirect(env, at, r.1));
-            *value = redirect(env, at, *value);
-            *index = redirect(env, at, *index);
-            *index = moved(env, at, *tensor, *index);
-            *mask = mask.map(|m| redirect(env, at, m));
-        }
         Stmt::Shuffle { to, from, xor } => {
             // Registers of one element: an element a thread, the first lane's at this thread's number.
             let base = thread(env, at);
@@ -317,7 +284,14 @@ fn instances(
                 *s = tile::statements(env, &tile, (base, size), factors);
             }
         }
-        Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Barrier => {}
+        s => {
+            s.map_exprs(&mut |e| redirect(env, at, e));
+            // The components of a tuple have the same size and uses: they are all private or none is.
+            if let Stmt::Store { tensor, index, .. } = s {
+                *index = moved(env, at, *tensor, *index);
+            }
+            s.bodies_mut().flatten().for_each(|s| instances(env, s, (private, sizes), threads, at, factors));
+        }
     }
 }
 
@@ -344,6 +318,11 @@ fn node(env: &Env, s: &Stmt) -> Node {
         // One thread after the other: nothing to wait for. Products of matrices and exchanges between lanes are loops by
         // now, and prefetches gone.
         Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => Node::Barrier,
+        Stmt::Commit => Node::Commit,
+        Stmt::Wait { pending } => Node::Wait(*pending),
+        Stmt::Copy { tensor, index, value, mask } => {
+            Node::Leaf(Leaf { mask: *mask, copy: true, ..Leaf::store(*tensor, vec![*index], *value) })
+        }
         Stmt::Store { tensor, index, value, mask, rest } => {
             Node::Leaf(store(env, (*tensor, *value), *index, *mask, rest))
         }

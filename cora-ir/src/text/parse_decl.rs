@@ -199,9 +199,9 @@ impl Parser {
         Ok(id)
     }
 
-    /// `split 1 32 -> io ii`, `fuse 0 2 -> t`, `align 0 16 4`, `double` or `reorder 1 0 2`; whether it fits, the verifier says.
+    /// `split 1 32 -> io ii`, `fuse 0 2 -> t`, `align 0 16 4`, `slots 2` or `reorder 1 0 2`; whether it fits, the verifier says.
     fn layout_step(&mut self) -> Parse<LayoutStep> {
-        match self.choice("a layout step", &[("split", 0), ("fuse", 1), ("align", 2), ("double", 3), ("reorder", 4)])? {
+        match self.choice("a layout step", &[("split", 0), ("fuse", 1), ("align", 2), ("slots", 3), ("reorder", 4)])? {
             0 => {
                 let (dim, factor) = (self.position()?, self.signed()?);
                 self.punct("->")?;
@@ -215,7 +215,7 @@ impl Parser {
                 Ok(LayoutStep::Fuse { first, count, name: display(&self.bare_name("a dimension's name")?.0) })
             }
             2 => Ok(LayoutStep::Align { dim: self.position()?, multiple: self.signed()?, offset: self.signed()? }),
-            3 => Ok(LayoutStep::Double),
+            3 => Ok(LayoutStep::Slots(self.signed()?)),
             _ => {
                 let mut order = Vec::new();
                 while matches!(self.peek(), Tok::Int(_)) {

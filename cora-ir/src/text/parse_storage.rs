@@ -2,7 +2,7 @@
 
 use super::Stage;
 use super::lex::Tok;
-use super::parse::{Parse, Parser, display, twice};
+use super::parse::{Parse, Parser, display, out_of_range, twice};
 use crate::diag::Diagnostic;
 use crate::intrinsic::IntrinsicId;
 use crate::storage::{Buffer, Gemm, Kernel, Matrix, Stmt, StorageModule, Table, Tile};
@@ -108,6 +108,24 @@ impl Parser {
         if self.eat_word("barrier") {
             return Ok(Stmt::Barrier);
         }
+        if self.eat_word("copy") {
+            let tensor = self.tensor_ref()?;
+            self.punct("[")?;
+            let index = self.expr()?;
+            self.punct("]")?;
+            self.punct("=")?;
+            let value = self.expr()?;
+            let mask = if self.eat_word("mask") { Some(self.expr()?) } else { None };
+            return Ok(Stmt::Copy { tensor, index, value, mask });
+        }
+        if self.eat_word("commit") {
+            return Ok(Stmt::Commit);
+        }
+        if self.eat_word("wait") {
+            let span = self.span();
+            let pending = u32::try_from(self.signed()?).map_err(|_| out_of_range("a number of groups", span))?;
+            return Ok(Stmt::Wait { pending });
+        }
         if self.eat_word("prefetch") {
             let tensor = self.tensor_ref()?;
             self.punct("[")?;
@@ -123,9 +141,9 @@ impl Parser {
             return Ok(Stmt::Tile(Box::new(self.instruction()?)));
         }
         if !matches!(self.peek(), Tok::At(_)) {
-            return Err(
-                self.expected("`for`, `if`, `let`, `gemm`, `tile`, `prefetch`, `shuffle`, `barrier`, a store or `}`")
-            );
+            return Err(self.expected(
+                "`for`, `if`, `let`, `gemm`, `tile`, `prefetch`, `shuffle`, `barrier`, `copy`, `commit`, `wait`, a store or `}`",
+            ));
         }
         let tensor = self.tensor_ref()?;
         self.punct("[")?;

@@ -63,42 +63,10 @@ fn reach_module(m: &StorageModule) -> Reach<'_> {
 }
 
 fn reach_stmt(reach: &mut Reach<'_>, s: &Stmt) {
-    match s {
-        Stmt::For { extent, body, .. } => {
-            reach.expr(*extent);
-            body.iter().for_each(|s| reach_stmt(reach, s));
-        }
-        Stmt::If { cond, then, other } => {
-            reach.expr(*cond);
-            then.iter().chain(other).for_each(|s| reach_stmt(reach, s));
-        }
-        Stmt::Let { value, .. } => reach.expr(*value),
-        Stmt::Barrier => {}
-        Stmt::Shuffle { to, from, .. } => {
-            reach.tensor(*to);
-            reach.tensor(*from);
-        }
-        Stmt::Prefetch { tensor, index, .. } => {
-            reach.tensor(*tensor);
-            reach.expr(*index);
-        }
-        Stmt::Gemm(g) => {
-            [&g.c, &g.a, &g.b].iter().for_each(|m| reach.tensor(m.tensor));
-            g.exprs().into_iter().for_each(|e| reach.expr(e));
-        }
-        Stmt::Tile(t) => {
-            t.matrices().iter().for_each(|m| reach.tensor(m.tensor));
-            t.exprs().into_iter().for_each(|e| reach.expr(e));
-        }
-        Stmt::Store { tensor, index, value, mask, rest } => {
-            rest.iter().for_each(|&(t, e)| {
-                reach.tensor(t);
-                reach.expr(e);
-            });
-            reach.tensor(*tensor);
-            [Some(*index), Some(*value), *mask].into_iter().flatten().for_each(|e| reach.expr(e));
-        }
-    }
+    s.walk(&mut |s| {
+        s.writes().into_iter().chain(s.named_reads()).for_each(|t| reach.tensor(t));
+        s.exprs().into_iter().for_each(|e| reach.expr(e));
+    });
 }
 
 impl Printer<'_> {
@@ -181,6 +149,19 @@ impl Printer<'_> {
                     self.text(" accumulate");
                 }
                 self.end_line();
+            }
+            Stmt::Copy { tensor, index, value, mask } => {
+                self.text("copy ").tensor(*tensor).text("[").expr(*index).text("] = ").expr(*value);
+                if let Some(mask) = mask {
+                    self.text(" mask ").expr(*mask);
+                }
+                self.end_line();
+            }
+            Stmt::Commit => {
+                self.text("commit").end_line();
+            }
+            Stmt::Wait { pending } => {
+                self.text(&format!("wait {pending}")).end_line();
             }
             Stmt::Store { tensor, index, value, mask, rest } => {
                 self.tensor(*tensor).text("[").expr(*index).text("] = ").expr(*value);

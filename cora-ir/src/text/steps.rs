@@ -1,5 +1,6 @@
 //! Scheduling steps in the text of the op graph: printer and parser.
 
+use super::lex::Tok;
 use super::names::quote;
 use super::parse::{MAX_DEPTH, Parse, Parser, display, out_of_range, too_deep};
 use crate::diag::Diagnostic;
@@ -121,7 +122,8 @@ pub fn print_step(step: &StepKind) -> String {
             let inside = inside.as_ref().map(|l| format!(" in {}", loop_ref(l))).unwrap_or_default();
             format!("prefetch @{stage} @{tensor} at {} {distance}{inside} locality {locality}", loop_ref(at))
         }
-        StepKind::DoubleBuffer { stage } => format!("double_buffer @{}", quote(stage)),
+        StepKind::DoubleBuffer { stage, slots: 2 } => format!("double_buffer @{}", quote(stage)),
+        StepKind::DoubleBuffer { stage, slots } => format!("double_buffer @{} {slots}", quote(stage)),
         StepKind::StorageAlign { tensor, dim, multiple, offset } => {
             format!("storage_align @{}[{}] {multiple} offset {offset}", quote(tensor), quote(dim))
         }
@@ -207,7 +209,11 @@ impl Parser {
                 p.word("locality")?;
                 Ok(StepKind::Prefetch { stage, tensor, at, inside, distance, locality: p.signed()? })
             }),
-            ("double_buffer", |p| Ok(StepKind::DoubleBuffer { stage: p.stage_name()? })),
+            ("double_buffer", |p| {
+                let stage = p.stage_name()?;
+                let slots = if matches!(p.peek(), Tok::Int(_)) { p.signed()? } else { 2 };
+                Ok(StepKind::DoubleBuffer { stage, slots })
+            }),
             ("storage_align", |p| {
                 let LoopRef { stage: tensor, name: dim } = p.loop_ref()?;
                 let multiple = p.signed()?;

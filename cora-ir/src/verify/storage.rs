@@ -26,7 +26,7 @@ pub fn verify_storage(m: &StorageModule, form: StorageForm) -> Result<(), Vec<Ve
     c.distinct("kernel", m.kernels.iter().map(|k| k.name.as_str()));
     c.buffers(m, &tables, form);
     c.tables(m);
-    let mut k = KernelChecker { c, m, tables, form, written: FxHashSet::default(), lanes: false };
+    let mut k = KernelChecker { c, m, tables, form, written: FxHashSet::default(), lanes: false, grid: false };
     for kernel in &m.kernels {
         k.kernel(kernel);
     }
@@ -135,6 +135,8 @@ struct KernelChecker<'a> {
     written: FxHashSet<TensorId>,
     /// Whether a loop over `thread.x` is around.
     lanes: bool,
+    /// Whether the kernel runs on a grid.
+    grid: bool,
 }
 
 type Vars = FxHashSet<VarId>;
@@ -142,6 +144,7 @@ type Vars = FxHashSet<VarId>;
 impl KernelChecker<'_> {
     fn kernel(&mut self, k: &Kernel) {
         self.c.place.push(format!("kernel @{}", k.name));
+        self.grid = k.is_grid();
         let parallel = |s: &Stmt| matches!(s, Stmt::For { kind: LoopKind::Parallel, .. });
         let last = k.body.len().saturating_sub(1);
         for (i, s) in k.body.iter().enumerate() {
@@ -223,10 +226,19 @@ impl KernelChecker<'_> {
                 self.written.insert(*to);
                 self.shuffle((*to, *from), *xor);
             }
-            Stmt::Barrier => {
+            Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } => {
                 if threads {
                     self.c.error("barrier", "a barrier inside a thread loop, which not all threads may reach");
                 }
+            }
+            Stmt::Copy { tensor, index, value, mask } => {
+                self.c.place.push(format!("copy {}", self.c.tensor_name(*tensor)));
+                self.store(*tensor, [Some(*index), Some(*value), *mask], scope);
+                if !crate::storage::is_copy(self.c.env, *tensor, *value) {
+                    self.c
+                        .error("copy", "not elements of a global buffer of the same type, or zeros, for a shared one");
+                }
+                self.c.place.pop();
             }
             Stmt::Prefetch { tensor, index, .. } => {
                 self.scalar(*index, ScalarType::Index, "the index", scope);
@@ -255,6 +267,12 @@ impl KernelChecker<'_> {
                 }
             }
         }
+    }
+
+    /// Whether a kernel may write a table: on a grid one whose values do not come with the batch.
+    fn may_build(&self, table: TensorId) -> bool {
+        let given = |t: &Table| matches!(self.c.env.ufs.get(t.uf).map(|u| &u.def), None | Some(UfDef::Extent { .. }));
+        self.grid && self.m.tables.iter().any(|t| t.tensor == table && !given(t))
     }
 
     fn bind(&mut self, v: VarId, scope: &mut Vars) {
@@ -393,7 +411,9 @@ impl KernelChecker<'_> {
             return;
         }
         let t = &env.tensors[tensor];
-        if matches!(t.role, Role::Input | Role::ConstInput) || self.tables.contains(&tensor) {
+        if matches!(t.role, Role::Input | Role::ConstInput)
+            || (self.tables.contains(&tensor) && !self.may_build(tensor))
+        {
             self.c.error("store-target", "it is not to be written");
         }
         self.access(tensor, index);

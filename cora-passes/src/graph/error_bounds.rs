@@ -16,7 +16,7 @@
 use cora_ir::graph::Op;
 use cora_ir::tuple::Part;
 use cora_ir::{
-    BinOp, Combiner, CombinerId, DimId, Env, Expr, ExprId, Graph, Literal, Reduction, Role, ScalarType, Scope, Tensor,
+    BinOp, Combiner, CombinerId, DimId, Env, Expr, ExprId, Graph, Literal, Reduction, Role, ScalarType, Tensor,
     TensorDim, TensorId, TupleCombiner, UnOp,
 };
 use rustc_hash::FxHashMap;
@@ -225,16 +225,7 @@ impl Bounds<'_> {
         let of = &self.env.tensors[op.tensor];
         let dims: Vec<TensorDim> = of.dims.iter().map(|d| TensorDim { storage: d.extent, ..d.clone() }).collect();
         let name = self.env.fresh_tensor_name(&format!("{}.{what}", of.name));
-        let tensor = self.env.tensors.push(Tensor {
-            name,
-            ty: ScalarType::F64,
-            tuple: None,
-            dims,
-            role: Role::Temp,
-            scope: Scope::Global,
-            range: None,
-            layout: Vec::new(),
-        });
+        let tensor = self.env.tensors.push(Tensor::temp(name, ScalarType::F64, dims));
         let reduce: Vec<DimId> = if combiner.is_some() { op.reduce.clone() } else { Vec::new() };
         let combiner = combiner.map(Reduction::Op);
         self.ops.push(Op { tensor, spatial: op.spatial.clone(), reduce, combiner, value });

@@ -16,7 +16,7 @@
 
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Buffer, Stmt, StorageModule};
-use cora_ir::{Combiner, Env, Expr, ExprId, Role, Scope, Tensor, TensorDim, TensorId, VarId};
+use cora_ir::{Combiner, Env, Expr, ExprId, Scope, Tensor, TensorDim, TensorId, VarId};
 
 /// Rewrites such loops in every kernel.
 pub fn carry_lanes(m: &mut StorageModule) {
@@ -122,22 +122,11 @@ fn carried(m: &mut StorageModule, sums: &[Sum], around: impl FnOnce(Vec<Stmt>) -
 /// A register buffer of one vector for partial results of `of`.
 fn register(m: &mut StorageModule, of: TensorId, lanes: u32) -> TensorId {
     let base = format!("{}.lanes", m.env.tensors[of].name);
-    let taken = |n: &str| m.env.tensor_named(n).is_some();
-    let name =
-        if taken(&base) { (1..).map(|i| format!("{base}.{i}")).find(|n| !taken(n)).unwrap_or_default() } else { base };
+    let name = m.env.fresh_tensor_name(&base);
     let size = m.env.pool.int(i64::from(lanes));
-    let dims = vec![TensorDim { name: "lane".to_owned(), extent: size, storage: size }];
+    let dims = vec![TensorDim::new("lane", size)];
     let ty = m.env.tensors[of].ty;
-    let tensor = m.env.tensors.push(Tensor {
-        name,
-        ty,
-        tuple: None,
-        dims,
-        role: Role::Temp,
-        scope: Scope::Reg,
-        range: None,
-        layout: Vec::new(),
-    });
+    let tensor = m.env.tensors.push(Tensor { scope: Scope::Reg, ..Tensor::temp(name, ty, dims) });
     m.buffers.push(Buffer { tensor, elems: size, offset: None });
     tensor
 }

@@ -234,7 +234,7 @@ impl Cut<'_> {
                     rest.iter().for_each(|r| guards(self.env, r.1, &mut found));
                 }
                 Stmt::Prefetch { index, .. } => guards(self.env, *index, &mut found),
-                Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => {}
+                _ => {}
             });
         }
         found
@@ -289,13 +289,15 @@ fn add_end(ends: &mut Vec<End>, new: End) {
     ends.push(new);
 }
 
+/// Whether a statement is of the kinds that are copied below.
+fn is_plain(s: &Stmt) -> bool {
+    matches!(s, Stmt::If { .. } | Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. })
+}
+
 fn is_innermost(body: &[Stmt]) -> bool {
     let mut inner = true;
     for s in body {
-        s.walk(&mut |s| {
-            inner &=
-                !matches!(s, Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier)
-        });
+        s.walk(&mut |s| inner &= is_plain(s));
     }
     inner
 }
@@ -406,9 +408,7 @@ fn without(env: &mut Env, body: &[Stmt], hold: &FxHashSet<ExprId>) -> Vec<Stmt> 
                 let index = unguarded(env, *index, hold);
                 out.push(Stmt::Prefetch { tensor: *tensor, index, locality: *locality });
             }
-            Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => {
-                out.push(s.clone())
-            }
+            s => out.push(s.clone()),
         }
     }
     out
@@ -488,7 +488,7 @@ fn copy(env: &mut Env, body: &[Stmt], map: &FxHashMap<VarId, ExprId>) -> Vec<Stm
             Stmt::Prefetch { tensor, index, locality } => {
                 Stmt::Prefetch { tensor: *tensor, index: sub(env, *index, &map), locality: *locality }
             }
-            Stmt::For { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => s.clone(),
+            s => s.clone(),
         });
     }
     out

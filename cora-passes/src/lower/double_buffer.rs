@@ -1,4 +1,4 @@
-//! Buffers of two slots: the next iteration's contents are made before this iteration's are used.
+//! Buffers of several slots: the contents of later iterations are made before this iteration's are used.
 //!
 //! ```text
 //! for %k in 0..K { @L[%i] = @A[%k * 8 + %i]  .. @L[%i] .. }
@@ -6,44 +6,57 @@
 //!       for %k in 0..K { if %k + 1 < K { @L[(%k + 1) % 2 * 8 + %i] = @A[(%k + 1) * 8 + %i] }  .. @L[%k % 2 * 8 + %i] .. }
 //! ```
 //!
-//! Requires: storage of marked tensors, each used in one loop, right after lowering. Ensures: their buffers have twice the
-//! elements, and every use is in a slot. Runs before functions are lowered, so that reads in the copy ahead are guarded
-//! as any others.
+//! What fills a shared buffer of a grid may go on beside the threads (`copy`): the contents of one iteration are a group,
+//! and an iteration begins by waiting for its own. The barrier that threads need between iterations anyway then stands
+//! between that and the uses, and before what fills the slot that was used last.
+//!
+//! Requires: storage of marked tensors, each used in one loop, right after lowering. Ensures: their buffers have as many
+//! times the elements, and every use is in a slot. Runs before functions are lowered, so that reads in the copy ahead are
+//! guarded as any others.
 
 use super::vectorize::substitute;
 use cora_ir::layout::LayoutStep;
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
-use cora_ir::{Diagnostic, Env, Expr, ExprId, TensorId, VarId};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
-/// The code of a buffer that cannot have two slots.
+/// The code of a buffer that cannot have several slots.
 pub const REFUSAL: &str = "E0459";
 
-/// Gives every marked buffer two slots.
+/// Gives every marked buffer its slots.
 ///
 /// # Errors
 /// `E0459` a buffer whose next contents cannot be made ahead.
 pub fn double_buffer(m: &mut StorageModule) -> Result<(), Diagnostic> {
-    let marked: Vec<TensorId> =
-        m.env.tensors.iter().filter(|(_, t)| t.layout.contains(&LayoutStep::Double)).map(|(id, _)| id).collect();
+    let marked: Vec<(TensorId, i64)> =
+        m.env.tensors.iter().filter_map(|(id, t)| Some((id, slots_of(&t.layout)?))).collect();
     let mut done = Vec::new();
-    for t in marked {
+    for (t, slots) in marked {
         let tensors = stored_together(m.kernels.iter().flat_map(|k| &k.body), t);
         let own: Vec<usize> = (0..m.buffers.len()).filter(|&b| tensors.contains(&m.buffers[b].tensor)).collect();
         let Some(elems) = own.first().map(|&b| m.buffers[b].elems).filter(|_| !done.contains(&t)) else { continue };
         for k in &mut m.kernels {
             if accesses(&m.env, &k.body, &tensors) > 0 {
-                Slots { env: &mut m.env, tensors: &tensors, elems }.in_body(&mut k.body, false)?;
+                let beside = k.is_grid() && m.env.tensors[t].scope == Scope::Shared;
+                Slots { env: &mut m.env, tensors: &tensors, elems, slots, beside }.in_body(&mut k.body, false)?;
             }
         }
-        let two = m.env.pool.int(2);
+        let slots = m.env.pool.int(slots);
         for b in own {
-            m.buffers[b].elems = m.env.pool.mul(elems, two);
+            m.buffers[b].elems = m.env.pool.mul(elems, slots);
         }
         done.extend(tensors);
     }
     Ok(())
+}
+
+/// How many slots the buffer of a tensor has, if it has several.
+pub fn slots_of(layout: &[LayoutStep]) -> Option<i64> {
+    layout.iter().find_map(|s| match s {
+        LayoutStep::Slots(n) => Some(*n),
+        _ => None,
+    })
 }
 
 /// `t` and the tensors that statements store at the same index: the components of a tensor of tuples.
@@ -51,7 +64,7 @@ pub(super) fn stored_together<'a>(body: impl Iterator<Item = &'a Stmt>, t: Tenso
     let mut all = vec![t];
     for s in body {
         s.walk(&mut |s| {
-            let own = writes_itself(s);
+            let own = s.writes();
             if own.contains(&t) {
                 all.extend(own);
             }
@@ -67,32 +80,17 @@ pub(super) fn accesses(env: &Env, body: &[Stmt], ts: &[TensorId]) -> usize {
     let mut n = 0;
     for s in body {
         s.walk(&mut |s| {
-            n += usize::from(writes_itself(s).iter().any(|t| ts.contains(t)) || reads_itself(env, s, ts));
+            n += usize::from(s.writes().iter().any(|t| ts.contains(t)) || reads_itself(env, s, ts));
         });
     }
     n
 }
 
-fn writes_itself(s: &Stmt) -> Vec<TensorId> {
-    match s {
-        Stmt::Store { tensor, rest, .. } => std::iter::once(*tensor).chain(rest.iter().map(|r| r.0)).collect(),
-        Stmt::Gemm(g) => vec![g.c.tensor],
-        Stmt::Tile(t) => vec![t.c.tensor],
-        Stmt::Shuffle { to, .. } => vec![*to],
-        _ => vec![],
-    }
-}
-
 fn reads_itself(env: &Env, s: &Stmt, ts: &[TensorId]) -> bool {
-    let named = match s {
-        Stmt::Gemm(g) => g.reads().any(|r| ts.contains(&r)),
-        Stmt::Tile(t) => t.reads().iter().any(|r| ts.contains(r)),
-        Stmt::Prefetch { tensor, .. } | Stmt::Shuffle { from: tensor, .. } => ts.contains(tensor),
-        _ => false,
-    };
+    let named = s.named_reads().iter().any(|r| ts.contains(r));
     let is_read =
         |n: &Expr| matches!(n, Expr::Load { tensor, .. } | Expr::Search { table: tensor, .. } if ts.contains(tensor));
-    named || exprs(s).into_iter().any(|e| env.pool.any(e, &mut |n| is_read(n)))
+    named || s.exprs().into_iter().any(|e| env.pool.any(e, &mut |n| is_read(n)))
 }
 
 fn writes(s: &Stmt, ts: &[TensorId]) -> bool {
@@ -102,30 +100,12 @@ fn writes(s: &Stmt, ts: &[TensorId]) -> bool {
 /// The tensors that a statement and those below it write.
 fn written(s: &Stmt) -> Vec<TensorId> {
     let mut out = Vec::new();
-    s.walk(&mut |s| out.extend(writes_itself(s)));
+    s.walk(&mut |s| out.extend(s.writes()));
     out
 }
 
 fn reads(env: &Env, s: &Stmt, ts: &[TensorId]) -> bool {
-    let mut found = false;
-    s.walk(&mut |s| found |= reads_itself(env, s, ts));
-    found
-}
-
-/// The expressions of a statement itself.
-fn exprs(s: &Stmt) -> Vec<ExprId> {
-    match s {
-        Stmt::For { extent, .. } => vec![*extent],
-        Stmt::If { cond, .. } => vec![*cond],
-        Stmt::Let { value, .. } => vec![*value],
-        Stmt::Store { index, value, mask, rest, .. } => {
-            [*index, *value].into_iter().chain(*mask).chain(rest.iter().map(|r| r.1)).collect()
-        }
-        Stmt::Gemm(g) => g.exprs(),
-        Stmt::Tile(t) => t.exprs(),
-        Stmt::Prefetch { index, .. } => vec![*index],
-        Stmt::Shuffle { .. } | Stmt::Barrier => vec![],
-    }
+    s.any(&mut |s| reads_itself(env, s, ts))
 }
 
 struct Slots<'a> {
@@ -134,12 +114,15 @@ struct Slots<'a> {
     tensors: &'a [TensorId],
     /// Elements of one slot.
     elems: ExprId,
+    slots: i64,
+    /// Whether copies into it may go on beside the threads.
+    beside: bool,
 }
 
 impl Slots<'_> {
     fn refuse(&self, fact: &str) -> Diagnostic {
         let name = &self.env.tensors[self.tensors[0]].name;
-        Diagnostic::new(REFUSAL, format!("`{name}` cannot have two slots: {fact}"))
+        Diagnostic::new(REFUSAL, format!("`{name}` cannot have several slots: {fact}"))
             .hint("it must be filled first in each iteration of a serial loop, from what the loop does not write")
     }
 
@@ -161,29 +144,81 @@ impl Slots<'_> {
                 }
                 let (var, extent, kind) = (*var, *extent, *kind);
                 let first = self.rotate(var, extent, kind, inner)?;
-                body.insert(at, first);
+                self.before(body, at, first);
                 Ok(())
             }
             _ => Err(self.refuse("no loop is around all its uses")),
         }
     }
 
-    /// Rewrites a loop's body; what comes before the loop.
-    fn rotate(&mut self, var: VarId, extent: ExprId, kind: LoopKind, body: &mut Vec<Stmt>) -> Result<Stmt, Diagnostic> {
+    /// Rewrites a loop's body; what comes before the loop, by slot.
+    fn rotate(
+        &mut self,
+        var: VarId,
+        extent: ExprId,
+        kind: LoopKind,
+        body: &mut Vec<Stmt>,
+    ) -> Result<Vec<Stmt>, Diagnostic> {
         if !matches!(kind, LoopKind::Serial | LoopKind::Unroll) {
             return Err(self.refuse(&format!("the loop around its uses is {}", kind.name())));
         }
         let fill = self.fill(body)?;
-        let (v, zero, one) = (self.env.pool.var(var), self.env.pool.int(0), self.env.pool.int(1));
-        let next = self.env.pool.add(v, one);
-        let first = self.at(&fill, var, zero);
-        let ahead = self.at(&fill, var, next);
+        let mut first = Vec::new();
+        for i in 0..self.slots - 1 {
+            let i = self.env.pool.int(i);
+            let then = self.at(&fill, var, i);
+            first.push(Stmt::If { cond: self.env.pool.lt(i, extent), then, other: Vec::new() });
+        }
+        let (v, distance) = (self.env.pool.var(var), self.env.pool.int(self.slots - 1));
+        let later = self.env.pool.add(v, distance);
+        let ahead = self.at(&fill, var, later);
+        let more = self.env.pool.lt(later, extent);
         let slot = self.slot(v);
-        let rest: Vec<Stmt> = body.iter().filter(|s| !fill.contains(s)).map(|s| self.moved(s, slot)).collect();
-        let (any, more) = (self.env.pool.lt(zero, extent), self.env.pool.lt(next, extent));
-        let guarded = |cond, then| Stmt::If { cond, then, other: Vec::new() };
-        *body = std::iter::once(guarded(more, ahead)).chain(rest).collect();
-        Ok(guarded(any, first))
+        let mut rest: Vec<Stmt> = body.iter().filter(|s| !fill.contains(s)).map(|s| self.moved(s, slot)).collect();
+        // Buffers of one loop with equally many slots are filled together.
+        let wait = Stmt::Wait { pending: (self.slots - 2) as u32 };
+        let together = usize::from(self.beside && rest.first() == Some(&wait));
+        match rest.get_mut(together) {
+            Some(Stmt::If { cond, then, other })
+                if *cond == more && other.is_empty() && (!self.beside || together > 0) =>
+            {
+                then.splice(0..0, ahead);
+            }
+            _ => {
+                let ahead = Stmt::If { cond: more, then: ahead, other: Vec::new() };
+                let new = if self.beside { vec![wait, ahead, Stmt::Commit] } else { vec![ahead] };
+                rest.splice(0..0, new);
+            }
+        }
+        *body = rest;
+        Ok(first)
+    }
+
+    /// Puts what comes before the loop at `at` there: the contents of one slot after those of another, a group each.
+    fn before(&self, body: &mut Vec<Stmt>, at: usize, first: Vec<Stmt>) {
+        let each = if self.beside { 2 } else { 1 };
+        let there = at.checked_sub(each * first.len());
+        let same = |there: usize| {
+            first.iter().enumerate().all(|(n, s)| match (s, &body[there + each * n]) {
+                (Stmt::If { cond: x, .. }, Stmt::If { cond: y, other, .. }) => {
+                    x == y && other.is_empty() && (each == 1 || body[there + each * n + 1] == Stmt::Commit)
+                }
+                _ => false,
+            })
+        };
+        match there.filter(|&t| same(t)) {
+            Some(there) => {
+                for (n, s) in first.into_iter().enumerate() {
+                    if let (Stmt::If { then, .. }, Stmt::If { then: more, .. }) = (&mut body[there + each * n], s) {
+                        then.extend(more);
+                    }
+                }
+            }
+            None => {
+                let new: Vec<Stmt> = first.into_iter().flat_map(|s| [s, Stmt::Commit].into_iter().take(each)).collect();
+                body.splice(at..at, new);
+            }
+        }
     }
 
     /// The statements that fill the buffer, which nothing in the loop stands against running ahead.
@@ -217,9 +252,9 @@ impl Slots<'_> {
 
     /// Where the slot of iteration `i` begins.
     fn slot(&mut self, i: ExprId) -> ExprId {
-        let two = self.env.pool.int(2);
-        let parity = self.env.pool.modulo(i, two);
-        let at = self.env.pool.mul(parity, self.elems);
+        let slots = self.env.pool.int(self.slots);
+        let number = self.env.pool.modulo(i, slots);
+        let at = self.env.pool.mul(number, self.elems);
         cora_ir::affine::normalize(&mut self.env.pool, at)
     }
 
@@ -248,44 +283,21 @@ pub(super) fn shifted(env: &mut Env, s: &Stmt, tensors: &[TensorId], by: ExprId)
     };
     let own =
         |env: &mut Env, t: TensorId, at: ExprId| if tensors.contains(&t) { further(&mut env.pool, at) } else { at };
-    match s {
-        Stmt::For { var, extent, kind, body } => {
-            let extent = expr(env, *extent);
-            let body = body.iter().map(|s| shifted(env, s, tensors, by)).collect();
-            Stmt::For { var: *var, extent, kind: *kind, body }
-        }
-        Stmt::If { cond, then, other } => Stmt::If {
-            cond: expr(env, *cond),
-            then: then.iter().map(|s| shifted(env, s, tensors, by)).collect(),
-            other: other.iter().map(|s| shifted(env, s, tensors, by)).collect(),
-        },
-        Stmt::Let { var, value } => Stmt::Let { var: *var, value: expr(env, *value) },
-        Stmt::Store { tensor: t, index, value, mask, rest } => {
-            let index = expr(env, *index);
-            let (value, mask) = (expr(env, *value), mask.map(|m| expr(env, m)));
-            let rest = rest.iter().map(|r| (r.0, expr(env, r.1))).collect();
-            Stmt::Store { tensor: *t, index: own(env, *t, index), value, mask, rest }
-        }
+    let mut s = s.clone();
+    s.map_exprs(&mut |e| expr(env, e));
+    match &mut s {
+        Stmt::Store { tensor: t, index, .. } | Stmt::Prefetch { tensor: t, index, .. } => *index = own(env, *t, *index),
         Stmt::Gemm(g) => {
-            let mut g = g.clone();
-            g.map(&mut |e| expr(env, e));
             for m in [&mut g.c, &mut g.a, &mut g.b] {
                 m.offset = own(env, m.tensor, m.offset);
             }
-            Stmt::Gemm(g)
         }
         Stmt::Tile(t) => {
-            let mut t = t.clone();
-            t.map(&mut |e| expr(env, e));
             for m in [&mut t.c, &mut t.a, &mut t.b] {
                 m.offset = own(env, m.tensor, m.offset);
             }
-            Stmt::Tile(t)
         }
-        Stmt::Prefetch { tensor: t, index, locality } => {
-            let index = expr(env, *index);
-            Stmt::Prefetch { tensor: *t, index: own(env, *t, index), locality: *locality }
-        }
-        Stmt::Shuffle { .. } | Stmt::Barrier => s.clone(),
+        s => s.bodies_mut().flatten().for_each(|s| *s = shifted(env, s, tensors, by)),
     }
+    s
 }

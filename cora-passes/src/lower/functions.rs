@@ -18,7 +18,7 @@ use super::shifted::{self, Shifted};
 use super::sign::{inside, never_negative};
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule, Table};
-use cora_ir::{Env, Expr, ExprId, Literal, Role, ScalarType, Scope, Tensor, TensorDim, TensorId, UfDef, UfId, VarId};
+use cora_ir::{Env, Expr, ExprId, Literal, Role, ScalarType, Tensor, TensorDim, TensorId, UfDef, UfId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Replaces every call in `m` by a table read, and makes the tables; `share`: where a sum is a stretch of another one, it
@@ -110,21 +110,9 @@ impl Functions<'_> {
                     self.stmts(body);
                     self.loops.pop();
                 }
-                Stmt::If { cond, then, other } => {
-                    *cond = self.lower(*cond);
-                    self.stmts(then);
-                    self.stmts(other);
-                }
-                Stmt::Let { value, .. } => *value = self.lower(*value),
-                Stmt::Barrier | Stmt::Shuffle { .. } => {}
-                Stmt::Prefetch { index, .. } => *index = self.lower(*index),
-                Stmt::Gemm(g) => g.map(&mut |e| self.lower(e)),
-                Stmt::Tile(t) => t.map(&mut |e| self.lower(e)),
-                Stmt::Store { index, value, mask, rest, .. } => {
-                    rest.iter_mut().for_each(|r| r.1 = self.lower(r.1));
-                    *index = self.lower(*index);
-                    *value = self.lower(*value);
-                    *mask = mask.map(|e| self.lower(e));
+                s => {
+                    s.map_exprs(&mut |e| self.lower(e));
+                    s.bodies_mut().for_each(|b| self.stmts(b));
                 }
             }
         }
@@ -415,17 +403,8 @@ impl Functions<'_> {
         let body = uf.def.body().map(|b| self.lower_over(&uf.domain, b));
         let ty = if fits_i32(&self.env, f) { ScalarType::I32 } else { ScalarType::I64 };
         let name = self.env.fresh_tensor_name(&uf.name);
-        let dims = vec![TensorDim { name: "entry".to_owned(), extent: entries, storage: entries }];
-        let tensor = self.env.tensors.push(Tensor {
-            name,
-            ty,
-            tuple: None,
-            dims,
-            role: Role::Temp,
-            scope: Scope::Global,
-            range: None,
-            layout: vec![],
-        });
+        let dims = vec![TensorDim::new("entry", entries)];
+        let tensor = self.env.tensors.push(Tensor::temp(name, ty, dims));
         self.tables.push(Table { uf: f, tensor, entries, domain, body });
         tensor
     }

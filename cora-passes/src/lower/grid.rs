@@ -151,9 +151,7 @@ pub(super) fn distribute(env: &mut Env, body: &mut [Stmt], threads: [i64; 3]) {
 }
 
 fn has_threads(s: &Stmt) -> bool {
-    let mut found = false;
-    s.walk(&mut |s| found |= matches!(s, Stmt::For { kind, .. } if kind.axis().is_some()));
-    found
+    s.any(&mut |s| matches!(s, Stmt::For { kind, .. } if kind.axis().is_some()))
 }
 
 /// Whether the lanes of a warp execute a statement together.
@@ -179,7 +177,8 @@ fn within(env: &mut Env, body: &mut [Stmt], missing: &[(Axis, i64)]) {
             let lanes = of_warp(s);
             let missing: Vec<(Axis, i64)> =
                 missing.iter().copied().filter(|a| !(lanes && a.0 == Axis::ThreadX)).collect();
-            if !missing.is_empty() && !matches!(s, Stmt::Let { .. } | Stmt::Barrier) {
+            if !missing.is_empty() && !matches!(s, Stmt::Let { .. } | Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. })
+            {
                 let shares = stores_shared(env, s);
                 let mut wrapped = std::mem::replace(s, Stmt::Barrier);
                 for &(axis, n) in missing.iter().rev() {
@@ -191,23 +190,12 @@ fn within(env: &mut Env, body: &mut [Stmt], missing: &[(Axis, i64)]) {
             }
             continue;
         }
-        match s {
-            Stmt::For { kind, body, .. } => {
-                let left: Vec<(Axis, i64)> = missing.iter().filter(|a| kind.axis() != Some(a.0)).copied().collect();
-                within(env, body, &left);
-            }
-            Stmt::If { then, other, .. } => {
-                within(env, then, missing);
-                within(env, other, missing);
-            }
-            Stmt::Let { .. }
-            | Stmt::Store { .. }
-            | Stmt::Prefetch { .. }
-            | Stmt::Gemm(_)
-            | Stmt::Tile(_)
-            | Stmt::Barrier
-            | Stmt::Shuffle { .. } => {}
-        }
+        let axis = match s {
+            Stmt::For { kind, .. } => kind.axis(),
+            _ => None,
+        };
+        let left: Vec<(Axis, i64)> = missing.iter().filter(|a| axis != Some(a.0)).copied().collect();
+        s.bodies_mut().for_each(|b| within(env, b, &left));
     }
 }
 
@@ -225,9 +213,7 @@ fn written(s: &Stmt) -> Option<TensorId> {
 }
 
 fn stores_shared(env: &Env, s: &Stmt) -> bool {
-    let mut found = false;
-    s.walk(&mut |s| found |= written(s).is_some_and(|t| is_shared(env, t)));
-    found
+    s.any(&mut |s| written(s).is_some_and(|t| is_shared(env, t)))
 }
 
 /// Whether `s` stores both to what threads share and to what is private to each.

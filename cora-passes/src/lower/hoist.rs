@@ -126,7 +126,8 @@ impl Hoist<'_> {
                 }
             }
             Stmt::Let { value, .. } => self.reads(*value, out),
-            Stmt::Barrier | Stmt::Shuffle { .. } => {}
+            Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Shuffle { .. } => {}
+            Stmt::Copy { .. } => s.exprs().into_iter().for_each(|e| self.reads(e, out)),
             Stmt::Prefetch { index, .. } => self.reads(*index, out),
             Stmt::Gemm(g) => g.exprs().into_iter().for_each(|e| self.reads(e, out)),
             Stmt::Tile(t) => t.exprs().into_iter().for_each(|e| self.reads(e, out)),
@@ -210,36 +211,8 @@ impl Hoist<'_> {
 }
 
 fn replace(env: &mut Env, s: &mut Stmt, map: &FxHashMap<ExprId, ExprId>, memo: &mut FxHashMap<ExprId, ExprId>) {
-    let mut on = |env: &mut Env, e: &mut ExprId| *e = replace_expr(env, *e, map, memo);
-    match s {
-        Stmt::For { extent, body, .. } => {
-            on(env, extent);
-            body.iter_mut().for_each(|s| replace(env, s, map, memo));
-        }
-        Stmt::If { cond, then, other } => {
-            on(env, cond);
-            then.iter_mut().chain(other).for_each(|s| replace(env, s, map, memo));
-        }
-        Stmt::Let { value, .. } => on(env, value),
-        Stmt::Prefetch { index, .. } => on(env, index),
-        Stmt::Barrier | Stmt::Shuffle { .. } => {}
-        Stmt::Gemm(g) => g.map(&mut |mut e| {
-            on(env, &mut e);
-            e
-        }),
-        Stmt::Tile(t) => t.map(&mut |mut e| {
-            on(env, &mut e);
-            e
-        }),
-        Stmt::Store { index, value, mask, rest, .. } => {
-            rest.iter_mut().for_each(|r| on(env, &mut r.1));
-            on(env, index);
-            on(env, value);
-            if let Some(m) = mask {
-                on(env, m);
-            }
-        }
-    }
+    s.map_exprs(&mut |e| replace_expr(env, e, map, memo));
+    s.bodies_mut().flatten().for_each(|s| replace(env, s, map, memo));
 }
 
 /// Replaces top-down, since the keys are whole subexpressions.

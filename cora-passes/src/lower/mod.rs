@@ -1,9 +1,11 @@
 //! Lowering between stages.
 
 pub mod carry_lanes;
+pub mod copy_ahead;
 mod csf;
 pub mod cut_tails;
 pub mod declared;
+pub mod device_prelude;
 pub mod double_buffer;
 pub mod functions;
 pub mod grid;

@@ -7,13 +7,13 @@
 //!
 //! Between two accesses of one element by different threads, one of them writing, there must be a
 //! barrier. Accesses are told apart by tensor, and by index where both sides have one that is the
-//! same function of the thread; of a buffer of two slots, by slot. A barrier is reached by all threads of a block, so it stands outside
+//! same function of the thread; of a buffer of several slots, by slot. A barrier is reached by all threads of a block, so it stands outside
 //! thread loops: where one is needed inside, the loop is cut in two.
 //!
 //! Requires: legal storage, thread loops of constant extent. Ensures: no race between threads of a
 //! block. Runs last.
 
-use cora_ir::layout::LayoutStep;
+use super::double_buffer::slots_of;
 use cora_ir::loops::{Axis, LoopKind};
 use cora_ir::storage::{Stmt, StorageModule, WARP};
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
@@ -59,8 +59,8 @@ struct Access {
     tensor: TensorId,
     write: bool,
     own: Option<Own>,
-    /// For a buffer of two slots: the access is in slot `slot % 2`.
-    slot: Option<ExprId>,
+    /// For a buffer of `n` slots: the access is in slot `slot % n`.
+    slot: Option<(ExprId, i64)>,
 }
 
 /// An index that is an affine function of the thread and tells threads apart.
@@ -99,10 +99,10 @@ fn meet(env: &mut Env, updated: &[TensorId], a: &Access, b: &Access) -> bool {
     if a.tensor != b.tensor || !(a.write || b.write) || (a.write && b.write && !updated.contains(&a.tensor)) {
         return false;
     }
-    if let (Some(x), Some(y)) = (a.slot, b.slot) {
+    if let (Some((x, n)), Some((y, _))) = (a.slot, b.slot) {
         let distance = env.pool.sub(x, y);
         let distance = cora_ir::affine::normalize(&mut env.pool, distance);
-        if env.pool.as_int(distance).is_some_and(|d| d % 2 != 0) {
+        if env.pool.as_int(distance).is_some_and(|d| d % n != 0) {
             return false;
         }
     }
@@ -304,7 +304,13 @@ impl Placement<'_> {
                     self.access(m.tensor, m.offset, write, map, inner, &[], out);
                 }
             }
-            Stmt::Prefetch { .. } | Stmt::Barrier | Stmt::Shuffle { .. } => {}
+            Stmt::Copy { tensor, index, value, mask } => {
+                for e in [Some(*index), Some(*value), *mask].into_iter().flatten() {
+                    self.reads(e, map, inner, threads, out);
+                }
+                self.access(*tensor, *index, true, map, inner, threads, out);
+            }
+            Stmt::Prefetch { .. } | Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Shuffle { .. } => {}
         }
     }
 
@@ -356,17 +362,15 @@ impl Placement<'_> {
         }
     }
 
-    /// Of which iteration of the loop that a buffer of two slots lives in an index is, if it says so.
+    /// Of which iteration of the loop that a buffer of several slots lives in an index is, if it says so.
     fn slot(
         &mut self,
         tensor: TensorId,
         index: ExprId,
         map: &FxHashMap<VarId, ExprId>,
         inner: &[VarId],
-    ) -> Option<ExprId> {
-        if !self.env.tensors[tensor].layout.contains(&LayoutStep::Double) {
-            return None;
-        }
+    ) -> Option<(ExprId, i64)> {
+        let slots = slots_of(&self.env.tensors[tensor].layout)?;
         let base = match *self.env.pool.get(index) {
             Expr::Ramp { base, .. } => base,
             _ => index,
@@ -375,12 +379,13 @@ impl Placement<'_> {
         let mut found = None;
         for (atoms, c) in cora_ir::affine::poly(&mut self.env.pool, at).terms {
             for &a in &atoms {
-                if let Expr::Bin(BinOp::Mod, x, two) = *self.env.pool.get(a)
-                    && self.env.pool.as_int(two) == Some(2)
+                if let Expr::Bin(BinOp::Mod, x, n) = *self.env.pool.get(a)
+                    && self.env.pool.as_int(n) == Some(slots)
                 {
-                    // The slot is the one parity in the index, times the elements of a slot.
-                    let whole = atoms.len() == 1 && 2 * c == self.elems(tensor)? && found.is_none();
-                    found = Some(x).filter(|_| whole && !inner.iter().any(|&v| self.env.pool.uses_var(x, v)));
+                    // The slot is the one remainder in the index, times the elements of a slot.
+                    let whole = atoms.len() == 1 && slots * c == self.elems(tensor)? && found.is_none();
+                    let known = whole && !inner.iter().any(|&v| self.env.pool.uses_var(x, v));
+                    found = known.then_some((x, slots));
                     found?;
                 }
             }
@@ -450,6 +455,13 @@ impl Placement<'_> {
                 }
                 Stmt::If { cond, then, other } => {
                     let cond = *cond;
+                    // Before the condition one barrier is enough for it and for what follows.
+                    let whole = Stmt::If { cond, then: then.clone(), other: other.clone() };
+                    let accesses = self.accesses(&whole, &FxHashMap::default(), &[]);
+                    if pending.conflicts(self.env, &self.updated, &accesses) {
+                        out.push(Stmt::Barrier);
+                        *pending = Pending::default();
+                    }
                     self.wait_for_reads(cond, pending, &mut out);
                     let mut second = pending.clone();
                     self.place(then, pending);
@@ -473,7 +485,7 @@ impl Placement<'_> {
     /// An index that changes from one iteration to the next is not the same function of the thread.
     fn one_iteration_on(&self, a: Access, changing: &[VarId]) -> Access {
         let same = |e: ExprId| !changing.iter().any(|&v| self.env.pool.uses_var(e, v));
-        Access { own: a.own.filter(|o| same(o.index)), slot: a.slot.filter(|&s| same(s)), ..a }
+        Access { own: a.own.filter(|o| same(o.index)), slot: a.slot.filter(|s| same(s.0)), ..a }
     }
 
     fn wait_for_reads(&mut self, e: ExprId, pending: &mut Pending, out: &mut Vec<Stmt>) {
@@ -521,11 +533,9 @@ fn bound_below(body: &[Stmt], var: VarId) -> Vec<VarId> {
 }
 
 fn has_threads(s: &Stmt) -> bool {
-    let mut found = false;
-    s.walk(&mut |s| match s {
-        Stmt::For { kind, .. } => found |= kind.is_thread(),
-        Stmt::Tile(t) => found |= t.intrinsic.get().lanes == WARP,
-        _ => {}
-    });
-    found
+    s.any(&mut |s| match s {
+        Stmt::For { kind, .. } => kind.is_thread(),
+        Stmt::Tile(t) => t.intrinsic.get().lanes == WARP,
+        _ => false,
+    })
 }

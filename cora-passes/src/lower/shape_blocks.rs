@@ -43,31 +43,17 @@ fn check_threads(env: &Env, k: &Kernel) -> Result<(), Diagnostic> {
 /// `for t in 0..min(c, e)` becomes `for t in 0..c { if t < e { .. } }`.
 fn constant_threads(env: &mut Env, body: &mut [Stmt]) {
     for s in body {
-        match s {
-            Stmt::For { var, extent, kind, body } => {
-                constant_threads(env, body);
-                if kind.is_thread()
-                    && env.pool.as_int(*extent).is_none()
-                    && let Some(n) = env.pool.constant_bound(*extent)
-                {
-                    let v = env.pool.var(*var);
-                    let cond = env.pool.lt(v, *extent);
-                    *extent = env.pool.int(n);
-                    let then = std::mem::take(body);
-                    *body = vec![Stmt::If { cond, then, other: Vec::new() }];
-                }
-            }
-            Stmt::If { then, other, .. } => {
-                constant_threads(env, then);
-                constant_threads(env, other);
-            }
-            Stmt::Let { .. }
-            | Stmt::Store { .. }
-            | Stmt::Prefetch { .. }
-            | Stmt::Gemm(_)
-            | Stmt::Tile(_)
-            | Stmt::Barrier
-            | Stmt::Shuffle { .. } => {}
+        s.bodies_mut().for_each(|b| constant_threads(env, b));
+        if let Stmt::For { var, extent, kind, body } = s
+            && kind.is_thread()
+            && env.pool.as_int(*extent).is_none()
+            && let Some(n) = env.pool.constant_bound(*extent)
+        {
+            let v = env.pool.var(*var);
+            let cond = env.pool.lt(v, *extent);
+            *extent = env.pool.int(n);
+            let then = std::mem::take(body);
+            *body = vec![Stmt::If { cond, then, other: Vec::new() }];
         }
     }
 }

@@ -10,7 +10,7 @@
 use super::Simplifier;
 use super::layout::sizes;
 use cora_ir::affine::normalize;
-use cora_ir::storage::{Stmt, StorageModule};
+use cora_ir::storage::StorageModule;
 use cora_ir::{Env, Expr, ExprId, UfDef, UfId, VarId};
 use rustc_hash::FxHashMap;
 
@@ -48,33 +48,8 @@ pub(super) fn find(m: &mut StorageModule, simplifier: &mut dyn Simplifier) -> Fx
 fn needed(m: &StorageModule) -> Vec<UfId> {
     let mut roots: Vec<ExprId> = m.buffers.iter().flat_map(|b| [Some(b.elems), b.offset]).flatten().collect();
     roots.extend(m.env.tensors.iter().flat_map(|(_, t)| &t.dims).flat_map(|d| [d.extent, d.storage]));
-    m.kernels.iter().for_each(|k| k.body.iter().for_each(|s| exprs(s, &mut roots)));
+    m.kernels.iter().flat_map(|k| &k.body).for_each(|s| s.walk(&mut |s| roots.extend(s.exprs())));
     closure(&m.env, roots.iter().flat_map(|&e| called(&m.env, e)).collect())
-}
-
-fn exprs(s: &Stmt, out: &mut Vec<ExprId>) {
-    match s {
-        Stmt::For { extent, body, .. } => {
-            out.push(*extent);
-            body.iter().for_each(|s| exprs(s, out));
-        }
-        Stmt::If { cond, then, other } => {
-            out.push(*cond);
-            then.iter().chain(other).for_each(|s| exprs(s, out));
-        }
-        Stmt::Let { value, .. } => out.push(*value),
-        Stmt::Prefetch { index, .. } => out.push(*index),
-        Stmt::Store { index, value, mask, .. } => out.extend([*index, *value].into_iter().chain(*mask)),
-        Stmt::Gemm(g) => {
-            g.clone().map(&mut |e| {
-                out.push(e);
-                e
-            });
-        }
-        Stmt::Tile(t) => out.extend(t.exprs()),
-        // A shuffle moves registers.
-        Stmt::Barrier | Stmt::Shuffle { .. } => {}
-    }
 }
 
 fn called(env: &Env, e: ExprId) -> Vec<UfId> {

@@ -33,7 +33,7 @@ impl Stored {
                 LayoutStep::Fuse { first, count, .. } => out.fuse(env, name, *first, *count),
                 LayoutStep::Align { dim, multiple, offset } => out.align(env, name, *dim, (*multiple, *offset)),
                 // Slots are a matter of the loop that the buffer lives in.
-                LayoutStep::Double => {}
+                LayoutStep::Slots(_) => {}
                 LayoutStep::Reorder { order } => out.reorder(env, order),
             }
         }

@@ -138,22 +138,12 @@ fn decide(env: &mut Env, body: &mut [Stmt], around: &mut Around<'_>) {
     let mut memo = FxHashMap::default();
     for s in body {
         match s {
-            Stmt::For { body, .. } => decide(env, body, around),
-            Stmt::If { then, other, .. } => {
-                decide(env, then, around);
-                decide(env, other, around);
-            }
             Stmt::Store { index, value, .. } => {
                 for e in [index, value] {
                     *e = decided(env, *e, around, &mut memo);
                 }
             }
-            Stmt::Let { .. }
-            | Stmt::Prefetch { .. }
-            | Stmt::Gemm(_)
-            | Stmt::Tile(_)
-            | Stmt::Barrier
-            | Stmt::Shuffle { .. } => {}
+            s => s.bodies_mut().for_each(|b| decide(env, b, around)),
         }
     }
 }
@@ -196,33 +186,12 @@ pub(super) fn substitute(env: &mut Env, s: &Stmt, map: &FxHashMap<VarId, ExprId>
             let (fresh, map) = renamed(env, *var, map);
             Stmt::For { var: fresh, extent, kind: *kind, body: body.iter().map(|s| substitute(env, s, &map)).collect() }
         }
-        Stmt::If { cond, then, other } => Stmt::If {
-            cond: sub(env, *cond),
-            then: then.iter().map(|s| substitute(env, s, map)).collect(),
-            other: other.iter().map(|s| substitute(env, s, map)).collect(),
-        },
-        Stmt::Let { var, value } => Stmt::Let { var: *var, value: sub(env, *value) },
-        Stmt::Barrier | Stmt::Shuffle { .. } => s.clone(),
-        Stmt::Prefetch { tensor, index, locality } => {
-            Stmt::Prefetch { tensor: *tensor, index: sub(env, *index), locality: *locality }
+        s => {
+            let mut s = s.clone();
+            s.map_exprs(&mut |e| sub(env, e));
+            s.bodies_mut().flatten().for_each(|s| *s = substitute(env, s, map));
+            s
         }
-        Stmt::Gemm(g) => {
-            let mut g = g.clone();
-            g.map(&mut |e| sub(env, e));
-            Stmt::Gemm(g)
-        }
-        Stmt::Tile(t) => {
-            let mut t = t.clone();
-            t.map(&mut |e| sub(env, e));
-            Stmt::Tile(t)
-        }
-        Stmt::Store { tensor, index, value, mask, rest } => Stmt::Store {
-            tensor: *tensor,
-            index: sub(env, *index),
-            value: sub(env, *value),
-            mask: mask.map(|e| sub(env, e)),
-            rest: rest.iter().map(|&(t, e)| (t, sub(env, e))).collect(),
-        },
     }
 }
 
@@ -382,7 +351,15 @@ fn vector_stmt(
             }
             out.push(Stmt::Let { var: *var, value: *value });
         }
-        Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => return None,
+        Stmt::Gemm(_)
+        | Stmt::Tile(_)
+        | Stmt::Copy { .. }
+        | Stmt::Shuffle { .. }
+        | Stmt::Barrier
+        | Stmt::Commit
+        | Stmt::Wait { .. } => {
+            return None;
+        }
         // The line of the first lane.
         Stmt::Prefetch { .. } => {
             let zero = env.pool.int(0);

@@ -15,7 +15,7 @@
 use crate::schedule::bind::warp_reduction;
 use cora_ir::loops::{Block, BlockRole, For, IterKind, Stmt as LoopStmt};
 use cora_ir::storage::{Kernel, Stmt, WARP};
-use cora_ir::{Combiner, Diagnostic, Env, ExprId, Role, Scope, Tensor, TensorDim, TensorId};
+use cora_ir::{Combiner, Diagnostic, Env, ExprId, Scope, Tensor, TensorDim, TensorId};
 
 /// What the lanes of a loop over `thread.x` have in common.
 pub(super) enum Lanes<'a> {
@@ -87,20 +87,8 @@ pub(super) fn registers(env: &mut Env, tensor: TensorId) -> (TensorId, TensorId)
     let one = env.pool.int(1);
     let (ty, base) = (env.tensors[tensor].ty, env.tensors[tensor].name.clone());
     let mut register = |what: &str| {
-        let free = |n: &String| env.tensor_named(n).is_none();
-        let name = format!("{base}.{what}");
-        let name =
-            if free(&name) { name } else { (1..).map(|i| format!("{base}.{what}.{i}")).find(free).unwrap_or(name) };
-        env.tensors.push(Tensor {
-            name,
-            ty,
-            tuple: None,
-            dims: vec![TensorDim { name: "one".to_owned(), extent: one, storage: one }],
-            role: Role::Temp,
-            scope: Scope::Reg,
-            range: None,
-            layout: vec![],
-        })
+        let name = env.fresh_tensor_name(&format!("{base}.{what}"));
+        env.tensors.push(Tensor { scope: Scope::Reg, ..Tensor::temp(name, ty, vec![TensorDim::new("one", one)]) })
     };
     (register("lane"), register("other"))
 }

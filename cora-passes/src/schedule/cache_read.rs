@@ -315,10 +315,10 @@ fn copy_dims(
         let whole = env.pool.instantiate(ends[l.dim], &positions);
         let name = dims[l.dim].name.clone();
         out.push(match l.part {
-            Part::Whole => TensorDim { name, extent: whole, storage: whole },
+            Part::Whole => TensorDim::new(name, whole),
             Part::Div(c) => {
                 let extent = env.pool.ceil_div(whole, c);
-                TensorDim { name: format!("{name}_o"), extent, storage: extent }
+                TensorDim::new(format!("{name}_o"), extent)
             }
             Part::Mod(c) => {
                 let size = env.pool.int(c);
@@ -366,16 +366,7 @@ fn copy_stage(
 ) -> (TensorId, Stmt) {
     let dims = copy_dims(env, (source, ends), layout, fixed);
     let ty = env.tensors[source].ty;
-    let new = env.tensors.push(Tensor {
-        name: name.to_owned(),
-        ty,
-        tuple: env.tensors[source].tuple,
-        dims: dims.clone(),
-        role: Role::Temp,
-        scope: Scope::Global,
-        range: None,
-        layout: vec![],
-    });
+    let new = env.tensors.push(Tensor { tuple: env.tensors[source].tuple, ..Tensor::temp(name, ty, dims.clone()) });
     let mut loops: Vec<(VarId, ExprId)> = Vec::new();
     let mut iters: Vec<Iter> = Vec::new();
     let (mut outer, mut inner): (Vec<ExprId>, Vec<ExprId>) = (Vec::new(), Vec::new());

@@ -25,7 +25,7 @@ use super::tree::{
 use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Diagnostic, ExprId, Role, Scope, Tensor, TensorDim, TensorId, VarId};
+use cora_ir::{Diagnostic, ExprId, Scope, Tensor, TensorDim, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Makes `stage` compute into the new stage `name` of scope `scope` in each iteration of `at`.
@@ -89,7 +89,7 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
             return Err(Diagnostic::new("E0462", format!("loop `{stage}.{lname}` has no bound to size `{name}` by"))
                 .hint("split it by a constant, or cache at an inner loop"));
         };
-        dims.push(TensorDim { name: m.env.vars[l.var].name.clone(), extent: bound, storage: bound });
+        dims.push(TensorDim::new(m.env.vars[l.var].name.clone(), bound));
     }
     let Some(parts) = part_numbers(m, &block, &all[..path.len()]) else {
         m.body = saved;
@@ -98,16 +98,7 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
     };
     // The tensor that is written: a part of a stage is a tensor of another type.
     let (ty, tuple) = (m.env.tensors[block.tensor].ty, m.env.tensors[block.tensor].tuple);
-    let new = m.env.tensors.push(Tensor {
-        name: name.to_owned(),
-        ty,
-        tuple,
-        dims,
-        role: Role::Temp,
-        scope,
-        range: None,
-        layout: vec![],
-    });
+    let new = m.env.tensors.push(Tensor { tuple, scope, ..Tensor::temp(name, ty, dims) });
     let copy = copy_nest(m, &block, &all[path.len()..], &spatial, new, partial.is_some());
     let mut compute = block.clone();
     compute.stage = new;

@@ -331,7 +331,7 @@ fn wrap(env: &mut Env, stage: TensorId, block: Block, loops: &[(VarId, ExprId)])
     })
 }
 
-/// The reader, if there is one that reads one element an iteration at its own iterators.
+/// The reader, if there is one that reads one element an iteration at its own iterators, or at constants.
 fn pointwise(m: &LoopModule, tensor: TensorId, readers: &[Reader]) -> Option<Reader> {
     let [r] = readers else { return None };
     let [Access { raw, .. }] = r.accesses.as_slice() else { return None };
@@ -339,8 +339,9 @@ fn pointwise(m: &LoopModule, tensor: TensorId, readers: &[Reader]) -> Option<Rea
     if !m.env.tensors[tensor].layout.is_empty() {
         return None;
     }
-    let plain = raw.iter().all(|&e| m.env.pool.as_var(e).is_some());
-    let distinct = (1..raw.len()).all(|i| !raw[..i].contains(&raw[i]));
+    let (at_iterators, others): (Vec<ExprId>, Vec<ExprId>) = raw.iter().partition(|&&e| m.env.pool.as_var(e).is_some());
+    let plain = others.iter().all(|&e| m.env.pool.as_int(e).is_some());
+    let distinct = (1..at_iterators.len()).all(|i| !at_iterators[..i].contains(&at_iterators[i]));
     (plain && distinct && m.env.tensors[tensor].dims.len() == raw.len()).then(|| r.clone())
 }
 
@@ -391,7 +392,7 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader
     for &(v, extent) in &mirrored {
         let name = env.vars[v].name.clone();
         let bound = bound_above(env, extent, &r.loops)?;
-        dims.push(TensorDim { name: name.clone(), extent: bound, storage: bound });
+        dims.push(TensorDim::new(name.clone(), bound));
         let extent = env.pool.substitute(extent, &map);
         let copy = env.new_var(name);
         let e = env.pool.var(copy);

@@ -140,7 +140,7 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
         StepKind::Prefetch { stage, tensor, at, inside, distance, locality } => {
             prefetch::prefetch(m, stage, tensor, (at, inside.as_ref()), (*distance, *locality))
         }
-        StepKind::DoubleBuffer { stage } => double_buffer::double_buffer(m, stage),
+        StepKind::DoubleBuffer { stage, slots } => double_buffer::double_buffer(m, stage, *slots),
         StepKind::StorageAlign { tensor, dim, multiple, offset } => {
             storage_align::storage_align(m, tensor, dim, *multiple, *offset)
         }

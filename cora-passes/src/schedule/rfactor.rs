@@ -22,7 +22,7 @@ use super::tree::{
 use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Diagnostic, Env, ExprId, ExprPool, Role, Scope, Tensor, TensorDim, TensorId, VarId};
+use cora_ir::{Diagnostic, Env, ExprId, ExprPool, Tensor, TensorDim, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Makes the new stage `name` compute the partial results of `target`'s stage for each of its iterations.
@@ -63,16 +63,7 @@ pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), D
     let dims = dims(m, &nest, at, &shown)?;
     let mut partial = partial_block(m, &nest, var).ok_or_else(|| not_of_element(&shown))?;
     let (ty, tuple) = (m.env.tensors[nest.block.tensor].ty, m.env.tensors[nest.block.tensor].tuple);
-    let new = m.env.tensors.push(Tensor {
-        name: name.to_owned(),
-        ty,
-        tuple,
-        dims,
-        role: Role::Temp,
-        scope: Scope::Global,
-        range: None,
-        layout: Vec::new(),
-    });
+    let new = m.env.tensors.push(Tensor { tuple, ..Tensor::temp(name, ty, dims) });
     (partial.stage, partial.tensor) = (new, new);
     let header = |l: &For| For { stage: new, ..l.clone() };
     let partial =
@@ -150,7 +141,7 @@ fn dims(m: &mut LoopModule, nest: &Nest, at: usize, shown: &str) -> Result<Vec<T
         dim.storage = dim.extent;
     }
     let name = m.env.vars[nest.loops[at].var].name.clone();
-    dims.push(TensorDim { name, extent: over_element, storage: over_element });
+    dims.push(TensorDim::new(name, over_element));
     Ok(dims)
 }
 

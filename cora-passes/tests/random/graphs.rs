@@ -4,8 +4,8 @@ use super::shapes::Shapes;
 use super::values::Val;
 use cora_ir::graph::Op;
 use cora_ir::{
-    BinOp, Combiner, Dim, DimId, Env, Expr, ExprId, Graph, Literal, Reduction, Role, ScalarType, Scope, Tensor,
-    TensorDim, TensorId, VarId,
+    BinOp, Combiner, Dim, DimId, Env, Expr, ExprId, Graph, Literal, Reduction, Role, ScalarType, Tensor, TensorDim,
+    TensorId, VarId,
 };
 use rand::prelude::*;
 use rustc_hash::FxHashMap;
@@ -112,16 +112,7 @@ impl Gen<'_> {
     ) -> TensorId {
         let name = format!("I{}", self.g.env.tensors.len());
         let dims = named_dims(extents);
-        let id = self.g.env.tensors.push(Tensor {
-            name,
-            ty,
-            tuple: None,
-            dims,
-            role,
-            scope: Scope::Global,
-            range,
-            layout: vec![],
-        });
+        let id = self.g.env.tensors.push(Tensor { role, range, ..Tensor::temp(name, ty, dims) });
         if range.is_none() {
             self.known.push(Known { id, bound: 4.0, exact: true });
         }
@@ -296,16 +287,7 @@ impl Gen<'_> {
         for (t, d) in dims.iter_mut().zip(&outer) {
             t.name.clone_from(&self.g.env.dims[d.dim].name);
         }
-        let id = self.g.env.tensors.push(Tensor {
-            name,
-            ty,
-            tuple: None,
-            dims,
-            role: Role::Temp,
-            scope: Scope::Global,
-            range: None,
-            layout: vec![],
-        });
+        let id = self.g.env.tensors.push(Tensor::temp(name, ty, dims));
         let dim_ids = |dims: &[OpDim]| dims.iter().map(|d| d.dim).collect();
         self.g.ops.push(Op { tensor: id, spatial: dim_ids(&outer), reduce: dim_ids(&inner), combiner, value });
         id
@@ -414,9 +396,5 @@ impl Gen<'_> {
 
 fn named_dims(extents: &[ExprId]) -> Vec<TensorDim> {
     let names = ["b", "i", "j", "k", "l", "m"];
-    extents
-        .iter()
-        .zip(names)
-        .map(|(&extent, name)| TensorDim { name: name.to_owned(), extent, storage: extent })
-        .collect()
+    extents.iter().zip(names).map(|(&extent, name)| TensorDim::new(name, extent)).collect()
 }

@@ -328,7 +328,7 @@ impl<'r> Proposer<'r> {
     fn double_buffer(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
         let local: Vec<TensorId> = stages.iter().copied().filter(|&t| m.env.tensors[t].scope == Scope::Local).collect();
         let stage = *local.choose(self.rng).or(stages.choose(self.rng))?;
-        Some(StepKind::DoubleBuffer { stage: name(m, stage) })
+        Some(StepKind::DoubleBuffer { stage: name(m, stage), slots: self.rng.random_range(2..4) })
     }
 
     /// A loop around a sum of products, mostly.

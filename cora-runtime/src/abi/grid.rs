@@ -40,6 +40,8 @@ pub struct GridLaunch {
 pub struct GridDesc {
     /// One for each kernel.
     pub launches: Vec<GridLaunch>,
+    /// The tables that kernels write, ascending.
+    pub builds: Vec<u32>,
 }
 
 impl GridDesc {
@@ -54,6 +56,9 @@ impl GridDesc {
     /// [`Error::Decode`] that says what is wrong.
     pub fn validate(&self, desc: &ProgramDesc) -> Result<()> {
         let fail = |what: String| Err(Error::Decode(what));
+        if let Some(t) = self.builds.iter().find(|&&t| t as usize >= desc.tables.len()) {
+            return fail(format!("there is no table {t} for kernels to build"));
+        }
         if self.launches.len() > MAX_ITEMS {
             return fail(format!("{} launches", self.launches.len()));
         }

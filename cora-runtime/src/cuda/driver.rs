@@ -118,6 +118,19 @@ impl Context {
         self.synchronize()
     }
 
+    /// Copies to a part of a block.
+    pub(super) fn upload_at(&self, block: &Block, offset: u64, bytes: &[u8]) -> Result<()> {
+        let end = offset.checked_add(bytes.len() as u64);
+        assert!(end.is_some_and(|e| e <= block.bytes), "a buffer is reserved before it is filled");
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the part is inside the block, and the source lives until the stream has been waited for.
+        unsafe { result::memcpy_htod_async(block.address + offset, bytes, self.stream) }
+            .map_err(failed("copying to the device"))?;
+        self.synchronize()
+    }
+
     pub(super) fn download(&self, block: &Block, bytes: &mut [u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -148,6 +161,30 @@ impl Context {
     pub(super) fn synchronize(&self) -> Result<()> {
         // SAFETY: the stream is live.
         unsafe { result::stream::synchronize(self.stream) }.map_err(failed("running on the device"))
+    }
+
+    /// What `work` puts on the stream, as a graph that is launched as a whole; nothing runs yet.
+    pub(super) fn capture(&self, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is live.
+        unsafe { result::stream::begin_capture(self.stream, mode) }.map_err(failed("capturing a graph"))?;
+        let worked = work();
+        // SAFETY: the capture that has begun is ended, whatever came of the work.
+        let graph = unsafe { result::stream::end_capture(self.stream) }.map_err(failed("capturing a graph"));
+        worked?;
+        let graph = graph?;
+        // SAFETY: the graph was captured just now; what can be launched of it is a copy.
+        let made = unsafe {
+            let made = result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0));
+            let _ = result::graph::destroy(graph);
+            made
+        };
+        made.map(Graph).map_err(failed("making a graph"))
+    }
+
+    pub(super) fn launch_graph(&self, graph: &Graph) -> Result<()> {
+        // SAFETY: graph and stream are live; what its kernels use is kept by who captured it.
+        unsafe { result::graph::launch(graph.0, self.stream) }.map_err(failed("launching a graph"))
     }
 
     /// The present point of the stream.
@@ -241,6 +278,16 @@ impl Drop for Pinned {
             // SAFETY: allocated by `pin`, freed once. An error cannot be answered here.
             let _ = unsafe { result::free_host(self.at.cast()) };
         }
+    }
+}
+
+/// Work that is launched as a whole.
+pub(super) struct Graph(sys::CUgraphExec);
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: made once, destroyed once. An error cannot be answered here.
+        let _ = unsafe { result::graph::exec_destroy(self.0) };
     }
 }
 

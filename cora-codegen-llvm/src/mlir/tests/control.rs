@@ -194,5 +194,5 @@ fn what_is_not_legal_is_refused() {
         let value = k.m.env.identity(cora_ir::Combiner::Sum, F32);
         vec![store(r, at, value)]
     });
-    assert_eq!(size, EmitFault::RegisterSize("R".into()));
+    assert_eq!(size, EmitFault::BufferSize("R".into()));
 }

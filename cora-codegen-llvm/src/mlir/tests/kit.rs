@@ -20,16 +20,7 @@ impl Kit {
     }
 
     fn push(&mut self, name: &str, ty: ScalarType, elems: i64, role: Role, scope: Scope) -> TensorId {
-        let tensor = self.m.env.tensors.push(Tensor {
-            name: name.into(),
-            ty,
-            tuple: None,
-            dims: vec![],
-            role,
-            scope,
-            range: None,
-            layout: vec![],
-        });
+        let tensor = self.m.env.tensors.push(Tensor { role, scope, ..Tensor::temp(name, ty, vec![]) });
         let elems = self.int(elems);
         self.m.buffers.push(Buffer { tensor, elems, offset: None });
         tensor
@@ -46,16 +37,7 @@ impl Kit {
     /// A table of an extent function of one argument.
     pub(super) fn table(&mut self, name: &str, ty: ScalarType) -> TensorId {
         let dims = vec![];
-        let tensor = self.m.env.tensors.push(Tensor {
-            name: name.into(),
-            ty,
-            tuple: None,
-            dims,
-            role: Role::Temp,
-            scope: Scope::Global,
-            range: None,
-            layout: vec![],
-        });
+        let tensor = self.m.env.tensors.push(Tensor::temp(name, ty, dims));
         let (entries, lo, hi) = (self.int(8), self.int(0), self.int(1 << 20));
         let uf = self.m.env.ufs.push(Uf { name: name.into(), domain: vec![entries], def: UfDef::Extent { lo, hi } });
         self.m.tables.push(Table { uf, tensor, entries, domain: vec![entries], body: None });

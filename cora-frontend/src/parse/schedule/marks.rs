@@ -60,7 +60,9 @@ pub(super) fn prefetch(p: &mut Parser) -> Parsed<StepKind> {
     Ok(StepKind::Prefetch { stage, tensor, at, inside, distance, locality })
 }
 
-/// `double_buffer Al Bl`.
+/// `double_buffer Al Bl 3`.
 pub(super) fn double_buffer(p: &mut Parser) -> Parsed<Vec<StepKind>> {
-    Ok(names(p, "a stage")?.into_iter().map(|stage| StepKind::DoubleBuffer { stage }).collect())
+    let stages = names(p, "a stage")?;
+    let slots = if p.peek().kind == TokenKind::Int { positive(p)? } else { 2 };
+    Ok(stages.into_iter().map(|stage| StepKind::DoubleBuffer { stage, slots }).collect())
 }

@@ -189,7 +189,7 @@ fn gathers_borders_casts_and_integer_widths() {
 }
 
 #[test]
-fn softmax_in_low_precision_and_logic() {
+fn functions_in_low_precision_and_logic() {
     let mut g = Graph::default();
     let e = &mut g.env;
     let (_, m) = param(e, "M");

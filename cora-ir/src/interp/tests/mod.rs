@@ -1,6 +1,7 @@
 //! Tests of the interpreters, on programs built by hand.
 
-mod attention;
+mod contractions;
+mod copies;
 mod graph;
 mod loops;
 mod oracle;
@@ -36,17 +37,8 @@ fn dim(env: &mut Env, name: &str, extent: ExprId) -> (DimId, ExprId) {
 
 /// A tensor without padding whose dimension sizes are over `Arg`s.
 fn tensor(env: &mut Env, name: &str, ty: ScalarType, role: Role, sizes: &[ExprId]) -> TensorId {
-    let dims = sizes.iter().map(|&e| TensorDim { name: "d".into(), extent: e, storage: e }).collect();
-    env.tensors.push(Tensor {
-        name: name.into(),
-        ty,
-        tuple: None,
-        dims,
-        role,
-        scope: Scope::Global,
-        range: None,
-        layout: vec![],
-    })
+    let dims = sizes.iter().map(|&e| TensorDim::new("d", e)).collect();
+    env.tensors.push(Tensor { role, ..Tensor::temp(name, ty, dims) })
 }
 
 fn op(g: &mut Graph, t: TensorId, spatial: &[DimId], reduce: &[DimId], combiner: Option<Combiner>, value: ExprId) {

@@ -123,7 +123,7 @@ impl Gen {
             0 => LayoutStep::Split { dim: 0, factor: 4, outer: self.name(), inner: self.name() },
             1 => LayoutStep::Fuse { first: 1, count: 2, name: self.name() },
             _ if self.rng.chance(30) => LayoutStep::Align { dim: 0, multiple: 16, offset: self.rng.pick(&[0, 4]) },
-            _ if self.rng.chance(30) => LayoutStep::Double,
+            _ if self.rng.chance(30) => LayoutStep::Slots(2 + self.rng.below(3) as i64),
             _ => LayoutStep::Reorder { order: vec![1, 0, 2] },
         });
         steps.collect()
@@ -310,6 +310,9 @@ impl Gen {
                 let mask = if self.rng.chance(40) { Some(self.expr(2, true)) } else { None };
                 let more = self.rng.below(3);
                 let rest = (0..more).map(|_| (self.rng.pick(&self.tensors), self.expr(3, true))).collect();
+                if self.rng.chance(20) {
+                    return storage::Stmt::Copy { tensor, index, value, mask };
+                }
                 storage::Stmt::Store { tensor, index, value, mask, rest }
             }
             2 => {
@@ -320,6 +323,13 @@ impl Gen {
                     row: self.expr(2, true),
                     column: self.expr(1, true),
                 });
+                if self.rng.chance(20) {
+                    return if self.rng.chance(50) {
+                        storage::Stmt::Commit
+                    } else {
+                        storage::Stmt::Wait { pending: 2 }
+                    };
+                }
                 if self.rng.chance(30) {
                     return storage::Stmt::Prefetch { tensor: c.tensor, index: c.offset, locality: 2 };
                 }
@@ -451,7 +461,7 @@ impl Gen {
                 let locality = self.rng.pick(&[0, 3]);
                 StepKind::Prefetch { stage, tensor: name, at, inside: None, distance: multiple, locality }
             }
-            27 => StepKind::DoubleBuffer { stage },
+            27 => StepKind::DoubleBuffer { stage, slots: 2 + self.rng.below(3) as i64 },
             28 => StepKind::HoistLoads { target: at, on: self.rng.below(2) == 0 },
             29 => {
                 let tiles = vec![PackDim { dim: 1, size: None }, PackDim { dim: 0, size: Some(multiple) }];

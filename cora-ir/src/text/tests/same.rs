@@ -177,6 +177,13 @@ fn storage_bodies(s: &mut Same<'_>, a: &[storage::Stmt], b: &[storage::Stmt]) {
                 s.var(*v, *var);
                 s.expr(*e, *value);
             }
+            (Stmt::Commit, Stmt::Commit) => {}
+            (Stmt::Wait { pending: n }, Stmt::Wait { pending }) => assert_eq!(n, pending),
+            (Stmt::Copy { tensor: t, index: i, value: v, mask: m }, Stmt::Copy { tensor, index, value, mask }) => {
+                s.tensor(*t, *tensor);
+                s.exprs(&[*i, *v], &[*index, *value]);
+                s.option(*m, *mask);
+            }
             (Stmt::Prefetch { tensor: t, index: i, locality: l }, Stmt::Prefetch { tensor, index, locality }) => {
                 assert_eq!(l, locality);
                 s.tensor(*t, *tensor);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-struct Attention {
+struct Contractions {
     g: Graph,
     lens: UfId,
     inputs: [TensorId; 3],
@@ -11,7 +11,7 @@ struct Attention {
 
 /// `S[b, h, q, k] = sum(d) Q K; O[b, q, h, d] = sum(k) S V; T = sum over everything of O`, where
 /// Q is f16 and is widened.
-fn attention() -> Attention {
+fn contractions() -> Contractions {
     let mut g = Graph::default();
     let e = &mut g.env;
     let (_, m) = param(e, "M");
@@ -32,22 +32,22 @@ fn attention() -> Attention {
     let qv = e.load(q, [vb, vq, vh, vd]);
     let qv = e.pool.cast(ScalarType::F32, qv);
     let kv = e.load(k, [vb, vk, vh, vd]);
-    let score = e.pool.mul(qv, kv);
+    let product = e.pool.mul(qv, kv);
     let sv = e.load(s, [vb, vh, vq, vk]);
     let vv = e.load(v, [vb, vk, vh, vd]);
     let vv = e.pool.cast(ScalarType::F64, vv);
     let mixed = e.pool.mul(sv, vv);
     let ov = e.load(o, [vb, vq, vh, vd]);
-    op(&mut g, s, &[db, dh, dq, dk], &[dd], Some(Combiner::Sum), score);
+    op(&mut g, s, &[db, dh, dq, dk], &[dd], Some(Combiner::Sum), product);
     op(&mut g, o, &[db, dq, dh, dd], &[dk], Some(Combiner::Sum), mixed);
     op(&mut g, t, &[], &[db, dq, dh, dd], Some(Combiner::Sum), ov);
     g.outputs = vec![s, o, t];
-    Attention { g, lens, inputs: [q, k, v], outputs: [s, o, t] }
+    Contractions { g, lens, inputs: [q, k, v], outputs: [s, o, t] }
 }
 
 #[test]
-fn attention_agrees_with_plain_loops() {
-    let Attention { g, lens, inputs, outputs } = attention();
+fn contractions_agree_with_plain_loops() {
+    let Contractions { g, lens, inputs, outputs } = contractions();
     let lengths = [0usize, 3, 270, 0, 1, 31];
     let total: usize = lengths.iter().sum();
     let data: Vec<Vec<f64>> =

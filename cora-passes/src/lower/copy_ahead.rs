@@ -1,0 +1,48 @@
+//! Lets stores that only copy into shared memory go on beside the threads.
+//!
+//! ```text
+//! wait 0  barrier  if %k + 1 < K { for %t thread.x { @L[(%k + 1) % 2 * 32 + %t] = @A[..] } }  commit  .. @L[%k % 2 * 32 + ..] ..
+//!   =>  .. { copy @L[(%k + 1) % 2 * 32 + %t] = @A[..] } ..
+//! ```
+//!
+//! Of a buffer of several slots the contents of later iterations are made ahead, in groups that each iteration waits for
+//! (`double-buffer`). A store of elements of a global buffer, or of zeros where there are none, becomes a `copy`: it needs
+//! no register and no instruction of the thread when the element arrives. Where a kernel copies nothing, its groups and
+//! waits are dropped.
+//!
+//! Requires: legal storage. Ensures: the same values. Runs last, after barriers were placed by what the stores access.
+
+use super::double_buffer::slots_of;
+use cora_ir::Env;
+use cora_ir::storage::{Stmt, StorageModule, is_copy};
+
+/// Turns stores into copies in every kernel that runs on a grid.
+pub fn copy_ahead(m: &mut StorageModule) {
+    for k in &mut m.kernels {
+        if k.is_grid() && copies(&m.env, &mut k.body) == 0 {
+            drop_groups(&mut k.body);
+        }
+    }
+}
+
+/// Turns stores below into copies; how many.
+fn copies(env: &Env, body: &mut [Stmt]) -> usize {
+    let mut n = 0;
+    for s in body {
+        n += s.bodies_mut().map(|b| copies(env, b)).sum::<usize>();
+        if let Stmt::Store { tensor, index, value, mask, rest } = s
+            && rest.is_empty()
+            && slots_of(&env.tensors[*tensor].layout).is_some()
+            && is_copy(env, *tensor, *value)
+        {
+            *s = Stmt::Copy { tensor: *tensor, index: *index, value: *value, mask: *mask };
+            n += 1;
+        }
+    }
+    n
+}
+
+fn drop_groups(body: &mut Vec<Stmt>) {
+    body.retain(|s| !matches!(s, Stmt::Commit | Stmt::Wait { .. }));
+    body.iter_mut().flat_map(Stmt::bodies_mut).for_each(drop_groups);
+}

@@ -1,0 +1,352 @@
+//! Builds the prelude's tables on the device, so that new lengths need no word from the host.
+//!
+//! ```text
+//! table @row.t = @row entries = M + 1 domain = [M] body = index(@lens.t[$0])
+//!   =>  kernel @row.table { for %t in 0..256 thread.x { .. } for %t in 0..256 thread.x { .. @row.t[..] = .. } }
+//!       kernel @S { for %f in 0..(index(@row.t[M]) + 63) // 64 block.x { if %f < (index(@row.t[M]) + 63) // 64 { .. } } }
+//! ```
+//!
+//! Each table but those that a batch gives has a kernel, in the order in which the host would build them, before all other
+//! kernels: a prefix sum in one block, each thread a stretch; a greatest value likewise; the entries of a map one by one;
+//! of a permutation each index by how many go before it. What the host computes from its own tables, sizes of buffers and
+//! numbers of blocks, is then for the longest rows that may come: blocks beyond the present ones do nothing.
+//!
+//! Requires: tables made, block loops shaped. Ensures: on any lengths of which none is above those that sizes were computed
+//! for, the same results. Runs after `shape-blocks` where it is asked for.
+
+use super::layout::sizes;
+use cora_ir::loops::{Axis, LoopKind};
+use cora_ir::storage::{Buffer, Kernel, Stmt, StorageModule, Table};
+use cora_ir::types::Combiner;
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ScalarType, Scope, Tensor, TensorDim, TensorId, UfDef};
+
+/// Threads of a block that builds a table.
+const THREADS: i64 = 256;
+
+/// Adds the kernels that build the tables.
+///
+/// # Errors
+/// `E0614` a kernel that runs on no grid, a table of several arguments, or a size that may shrink as rows grow.
+pub fn device_prelude(m: &mut StorageModule) -> Result<(), Diagnostic> {
+    if let Some(k) = m.kernels.iter().find(|k| !k.is_grid()) {
+        return Err(refusal(format!("kernel `{}` runs on no grid", k.name), "bind its loops to blocks and threads"));
+    }
+    check_sizes(m)?;
+    let built: Vec<Table> = m.tables.iter().filter(|t| !given(&m.env, t)).cloned().collect();
+    let mut kernels = Vec::new();
+    for t in &built {
+        let mut b = Build::new(m, t);
+        let body = b.table(t)?;
+        let name = format!("{}.table", m.env.ufs[t.uf].name);
+        kernels.push(Kernel { name, body });
+    }
+    let tables: Vec<TensorId> = m.tables.iter().map(|t| t.tensor).collect();
+    for k in &mut m.kernels {
+        guard_blocks(&mut m.env, &tables, &mut k.body);
+    }
+    m.kernels.splice(0..0, kernels);
+    Ok(())
+}
+
+fn refusal(what: String, hint: &str) -> Diagnostic {
+    Diagnostic::new("E0614", format!("the prelude cannot be built on the device: {what}")).hint(hint)
+}
+
+/// Whether the values of a table come with the batch.
+fn given(env: &Env, t: &Table) -> bool {
+    matches!(env.ufs[t.uf].def, UfDef::Extent { .. })
+}
+
+/// Blocks that the present lengths have no use for do nothing.
+fn guard_blocks(env: &mut Env, tables: &[TensorId], body: &mut [Stmt]) {
+    for s in body {
+        s.bodies_mut().for_each(|b| guard_blocks(env, tables, b));
+        if let Stmt::For { var, extent, kind, body } = s
+            && kind.is_block()
+            && env.pool.any(*extent, &mut |n| matches!(n, Expr::Load { tensor, .. } if tables.contains(tensor)))
+        {
+            let v = env.pool.var(*var);
+            let cond = env.pool.lt(v, *extent);
+            let then = std::mem::take(body);
+            *body = vec![Stmt::If { cond, then, other: Vec::new() }];
+        }
+    }
+}
+
+/// What the host computes for the longest rows must be enough for shorter ones.
+fn check_sizes(m: &StorageModule) -> Result<(), Diagnostic> {
+    let hint = "build the prelude on the host, or give the size in a form that grows with every length";
+    for b in &m.buffers {
+        if !grows(m, b.elems) {
+            let name = &m.env.tensors[b.tensor].name;
+            return Err(refusal(format!("the size of `{name}` may shrink as rows grow"), hint));
+        }
+    }
+    for k in &m.kernels {
+        let mut shrinks = false;
+        for s in &k.body {
+            s.walk(&mut |s| match s {
+                Stmt::For { extent, kind, .. } if kind.is_block() => shrinks |= !grows(m, *extent),
+                _ => {}
+            });
+        }
+        if shrinks {
+            let what = format!("the number of blocks of kernel `{}` may shrink as rows grow", k.name);
+            return Err(refusal(what, hint));
+        }
+    }
+    Ok(())
+}
+
+/// Whether an expression is at least as great where lengths are: by its form, with what reads no table constant.
+fn grows(m: &StorageModule, e: ExprId) -> bool {
+    let pool = &m.env.pool;
+    let constant = |e: ExprId| !pool.any(e, &mut |n| matches!(n, Expr::Load { .. } | Expr::Search { .. }));
+    if constant(e) {
+        return true;
+    }
+    match pool.get(e) {
+        Expr::Cast(_, a) => grows(m, *a),
+        Expr::Bin(BinOp::Add | BinOp::Min | BinOp::Max, a, b) => grows(m, *a) && grows(m, *b),
+        Expr::Bin(BinOp::Mul, a, b) => grows(m, *a) && grows(m, *b) && nonnegative(m, *a) && nonnegative(m, *b),
+        Expr::Bin(BinOp::Sub, a, b) => grows(m, *a) && constant(*b),
+        Expr::Bin(BinOp::FloorDiv, a, b) => grows(m, *a) && pool.as_int(*b).is_some_and(|n| n > 0),
+        Expr::Load { tensor, index, guard: None, .. } => {
+            let Some(t) = m.tables.iter().find(|t| t.tensor == *tensor) else { return false };
+            let own = match &m.env.ufs[t.uf].def {
+                UfDef::Extent { .. } => true,
+                UfDef::PrefixSum { .. } | UfDef::Max { .. } | UfDef::Map { .. } => t.body.is_some_and(|b| grows(m, b)),
+                UfDef::SortDesc { .. } | UfDef::Search { .. } => false,
+            };
+            own && index.iter().all(|&i| constant(i)) && t.domain.iter().all(|&d| grows(m, d))
+        }
+        _ => false,
+    }
+}
+
+/// Whether an expression is never negative, by its form and the declared ranges.
+fn nonnegative(m: &StorageModule, e: ExprId) -> bool {
+    let pool = &m.env.pool;
+    match pool.get(e) {
+        Expr::Int(n) => *n >= 0,
+        Expr::Param(p) => m.env.params[*p].lo >= 0,
+        Expr::Cast(_, a) => nonnegative(m, *a),
+        Expr::Bin(BinOp::Add | BinOp::Mul | BinOp::FloorDiv | BinOp::Min, a, b) => {
+            nonnegative(m, *a) && nonnegative(m, *b)
+        }
+        Expr::Bin(BinOp::Max, a, b) => nonnegative(m, *a) || nonnegative(m, *b),
+        Expr::Load { tensor, guard: None, .. } => {
+            let Some(t) = m.tables.iter().find(|t| t.tensor == *tensor) else { return false };
+            match &m.env.ufs[t.uf].def {
+                UfDef::Extent { lo, .. } => nonnegative(m, *lo),
+                UfDef::Map { .. } => t.body.is_some_and(|b| nonnegative(m, b)),
+                _ => true,
+            }
+        }
+        _ => false,
+    }
+}
+
+/// The kernel of one table under way.
+struct Build<'a> {
+    env: &'a mut Env,
+    buffers: &'a mut Vec<Buffer>,
+    /// A thread's sum so far, and one of each thread.
+    own: TensorId,
+    each: TensorId,
+}
+
+impl<'a> Build<'a> {
+    fn new(m: &'a mut StorageModule, t: &Table) -> Self {
+        let env = &mut m.env;
+        let name = env.ufs[t.uf].name.clone();
+        let mut buffer = |what: &str, scope: Scope, elems: i64| {
+            let elems = env.pool.int(elems);
+            let name = env.fresh_tensor_name(&format!("{name}.{what}"));
+            let dims = vec![TensorDim::new("entry", elems)];
+            let tensor = env.tensors.push(Tensor { scope, ..Tensor::temp(name, ScalarType::I64, dims) });
+            m.buffers.push(Buffer { tensor, elems, offset: None });
+            tensor
+        };
+        let (own, each) = (buffer("own", Scope::Reg, 1), buffer("each", Scope::Shared, THREADS));
+        Self { env, buffers: &mut m.buffers, own, each }
+    }
+
+    fn table(&mut self, t: &Table) -> Result<Vec<Stmt>, Diagnostic> {
+        let name = self.env.ufs[t.uf].name.clone();
+        let domain = sizes(self.env, &t.domain);
+        let body = t.body.unwrap_or_else(|| self.env.pool.int(0));
+        let def = self.env.ufs[t.uf].def.clone();
+        let stmts = match (def, domain.as_slice()) {
+            (UfDef::Max { .. }, _) => self.greatest(t.tensor, &domain, body),
+            (UfDef::PrefixSum { .. }, &[n]) => self.sums(t.tensor, n, body),
+            (UfDef::Map { .. }, &[n]) => self.entries(n, |b, x| {
+                let value = b.env.pool.instantiate(body, &[x]);
+                vec![b.put(t.tensor, x, value)]
+            }),
+            (UfDef::SortDesc { .. }, &[n]) => self.entries(n, |b, x| b.ranked(t.tensor, n, body, x)),
+            _ => {
+                let what = format!("table `{name}` has {} arguments", domain.len());
+                return Err(refusal(what, "build the prelude on the host"));
+            }
+        };
+        // What no statement uses any more is no buffer.
+        let used = |b: TensorId| stmts.iter().any(|s| s.any(&mut |s| s.writes().contains(&b)));
+        let (own, each) = (self.own, self.each);
+        self.buffers.retain(|b| (b.tensor != own && b.tensor != each) || used(b.tensor));
+        Ok(stmts)
+    }
+
+    fn for_loop(
+        &mut self,
+        name: &str,
+        extent: ExprId,
+        kind: LoopKind,
+        body: impl FnOnce(&mut Self, ExprId) -> Vec<Stmt>,
+    ) -> Stmt {
+        let var = self.env.new_var(name);
+        let v = self.env.pool.var(var);
+        Stmt::For { var, extent, kind, body: body(self, v) }
+    }
+
+    fn threads(&mut self, body: impl FnOnce(&mut Self, ExprId) -> Vec<Stmt>) -> Stmt {
+        let n = self.env.pool.int(THREADS);
+        self.for_loop("t", n, LoopKind::Bound(Axis::ThreadX), body)
+    }
+
+    /// `own = own op value`, or `own = value`.
+    fn collect(&mut self, op: Option<Combiner>, value: ExprId) -> Stmt {
+        let index = self.env.pool.int(0);
+        let value = self.env.pool.cast(ScalarType::I64, value);
+        let old = self.env.load(self.own, [index]);
+        let value = op.map_or(value, |c| self.env.pool.bin(c.op(), old, value));
+        Stmt::Store { tensor: self.own, index, value, mask: None, rest: vec![] }
+    }
+
+    fn own(&mut self) -> ExprId {
+        let zero = self.env.pool.int(0);
+        let own = self.env.load(self.own, [zero]);
+        self.env.pool.cast(ScalarType::Index, own)
+    }
+
+    fn put(&mut self, tensor: TensorId, index: ExprId, value: ExprId) -> Stmt {
+        let value = self.env.pool.cast(self.env.tensors[tensor].ty, value);
+        Stmt::Store { tensor, index, value, mask: None, rest: vec![] }
+    }
+
+    /// The positions below `n` of a thread's stretch, one after the other.
+    fn stretch(&mut self, t: ExprId, n: ExprId, body: impl FnOnce(&mut Self, ExprId) -> Vec<Stmt>) -> Stmt {
+        let (more, threads) = (self.env.pool.int(THREADS - 1), self.env.pool.int(THREADS));
+        let up = self.env.pool.add(n, more);
+        let each = self.env.pool.floor_div(up, threads);
+        self.for_loop("j", each, LoopKind::Serial, |b, j| {
+            let first = b.env.pool.mul(t, each);
+            let x = b.env.pool.add(first, j);
+            let cond = b.env.pool.lt(x, n);
+            vec![Stmt::If { cond, then: body(b, x), other: Vec::new() }]
+        })
+    }
+
+    /// Each thread combines its stretch of `0..n`, and leaves the result to all.
+    fn partial(&mut self, n: ExprId, term: impl FnOnce(&mut Self, ExprId) -> Vec<Stmt>) -> Stmt {
+        self.threads(|b, t| {
+            let zero = b.env.pool.int(0);
+            let begin = b.collect(None, zero);
+            let terms = b.stretch(t, n, term);
+            let own = b.own();
+            vec![begin, terms, b.put(b.each, t, own)]
+        })
+    }
+
+    /// `own` combined with what threads before `end` left.
+    fn others(&mut self, op: Combiner, end: ExprId) -> Stmt {
+        self.for_loop("u", end, LoopKind::Serial, |b, u| {
+            let theirs = b.env.load(b.each, [u]);
+            vec![b.collect(Some(op), theirs)]
+        })
+    }
+
+    fn sums(&mut self, table: TensorId, n: ExprId, body: ExprId) -> Vec<Stmt> {
+        let one = self.env.pool.int(1);
+        let entries = self.env.pool.add(n, one);
+        let add = |b: &mut Self, x: ExprId| {
+            let value = b.env.pool.instantiate(body, &[x]);
+            let cond = b.env.pool.lt(x, n);
+            Stmt::If { cond, then: vec![b.collect(Some(Combiner::Sum), value)], other: Vec::new() }
+        };
+        let first = self.partial(entries, |b, x| vec![add(b, x)]);
+        let second = self.threads(|b, t| {
+            let zero = b.env.pool.int(0);
+            let begin = b.collect(None, zero);
+            let before = b.others(Combiner::Sum, t);
+            let rest = b.stretch(t, entries, |b, x| {
+                let own = b.own();
+                vec![b.put(table, x, own), add(b, x)]
+            });
+            vec![begin, before, rest]
+        });
+        vec![first, second]
+    }
+
+    fn greatest(&mut self, table: TensorId, domain: &[ExprId], body: ExprId) -> Vec<Stmt> {
+        let n = domain.first().copied().unwrap_or_else(|| self.env.pool.int(1));
+        let inner = domain.get(1..).unwrap_or_default().to_vec();
+        let first = self.partial(n, |b, x| b.over(&inner, vec![x], body));
+        let second = self.threads(|b, t| {
+            let (zero, one, all) = (b.env.pool.int(0), b.env.pool.int(1), b.env.pool.int(THREADS));
+            let begin = b.collect(None, zero);
+            let before = b.others(Combiner::Max, all);
+            let own = b.own();
+            let cond = b.env.pool.lt(t, one);
+            let then = vec![begin, before, b.put(table, zero, own)];
+            vec![Stmt::If { cond, then, other: Vec::new() }]
+        });
+        vec![first, second]
+    }
+
+    /// The greatest of `own` and `body` over the dimensions that are left, whose extents are over `args`.
+    fn over(&mut self, inner: &[ExprId], args: Vec<ExprId>, body: ExprId) -> Vec<Stmt> {
+        let Some((&extent, rest)) = inner.split_first() else {
+            let value = self.env.pool.instantiate(body, &args);
+            return vec![self.collect(Some(Combiner::Max), value)];
+        };
+        let extent = self.env.pool.instantiate(extent, &args);
+        vec![
+            self.for_loop("i", extent, LoopKind::Serial, |b, i| {
+                b.over(rest, args.into_iter().chain([i]).collect(), body)
+            }),
+        ]
+    }
+
+    /// A thread for each of `n` entries.
+    fn entries(&mut self, n: ExprId, entry: impl FnOnce(&mut Self, ExprId) -> Vec<Stmt>) -> Vec<Stmt> {
+        let (more, threads) = (self.env.pool.int(THREADS - 1), self.env.pool.int(THREADS));
+        let up = self.env.pool.add(n, more);
+        let blocks = self.env.pool.floor_div(up, threads);
+        vec![self.for_loop("b", blocks, LoopKind::Bound(Axis::BlockX), |b, block| {
+            vec![b.threads(|b, t| {
+                let first = b.env.pool.mul(block, threads);
+                let x = b.env.pool.add(first, t);
+                let cond = b.env.pool.lt(x, n);
+                vec![Stmt::If { cond, then: entry(b, x), other: Vec::new() }]
+            })]
+        })]
+    }
+
+    /// Index `x` at its place: after all with a greater key, and those before it with the same.
+    fn ranked(&mut self, table: TensorId, n: ExprId, key: ExprId, x: ExprId) -> Vec<Stmt> {
+        let zero = self.env.pool.int(0);
+        let begin = self.collect(None, zero);
+        let count = self.for_loop("j", n, LoopKind::Serial, |b, j| {
+            let p = &mut b.env.pool;
+            let (own, other) = (p.instantiate(key, &[x]), p.instantiate(key, &[j]));
+            let (greater, same, earlier) = (p.lt(own, other), p.bin(BinOp::Eq, own, other), p.lt(j, x));
+            let tie = p.and(same, earlier);
+            let cond = p.bin(BinOp::Or, greater, tie);
+            let one = p.int(1);
+            vec![Stmt::If { cond, then: vec![b.collect(Some(Combiner::Sum), one)], other: Vec::new() }]
+        });
+        let at = self.own();
+        vec![begin, count, self.put(table, at, x)]
+    }
+}

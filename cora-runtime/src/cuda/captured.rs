@@ -1,0 +1,76 @@
+//! Runs as one graph, with tables that kernels build from the lengths.
+//!
+//! ```text
+//! bind(the longest rows) -> set_input(..)* -> capture() -> { set_lengths(..) -> replay() }* -> output(..)
+//! ```
+
+use super::Device;
+use crate::abi::{GridArg, TableKind, TableWidth};
+use crate::error::{Error, Result};
+
+impl Device {
+    /// Whether kernels build every table that a batch does not give.
+    pub fn builds_tables(&self) -> bool {
+        let built = |t: usize| {
+            let takes = |a: &GridArg| matches!(*a, GridArg::Table(i) if i as usize == t);
+            self.grid.builds.contains(&(t as u32)) && self.grid.launches.iter().any(|l| l.args.iter().any(takes))
+        };
+        let given = |t: usize| matches!(self.desc.tables[t].kind, TableKind::Input);
+        (0..self.desc.tables.len()).all(|t| given(t) || built(t))
+    }
+
+    /// Gives the lengths of the next runs, none above that of the batch that is bound.
+    ///
+    /// # Errors
+    /// [`Error::Unbound`], [`Error::Unknown`] function, [`Error::LengthCount`], [`Error::LengthRange`] a length below the
+    /// declared range or above the bound one; [`Error::Cuda`] where the host builds the tables.
+    pub fn set_lengths(&mut self, function: &str, lengths: &[i64]) -> Result<()> {
+        if !self.builds_tables() {
+            return Err(Error::Cuda("the host builds the tables of this program: bind each batch".to_owned()));
+        }
+        let bound = self.cache.tables().filter(|_| self.bound).ok_or(Error::Unbound)?;
+        let unknown = || Error::Unknown { what: "extent function", name: function.to_owned() };
+        let f = self.desc.extents.iter().find(|f| f.name == function).ok_or_else(unknown)?;
+        let table = &bound.data()[f.table as usize];
+        let width = self.desc.tables[f.table as usize].width;
+        let size = if width == TableWidth::I32 { 4 } else { 8 };
+        let most: Vec<i64> = (0..table.bytes() / size).filter_map(|i| table.get(i)).collect();
+        if most.len() != lengths.len() {
+            let (want, got) = (most.len() as u64, lengths.len() as u64);
+            return Err(Error::LengthCount { function: function.to_owned(), want, got });
+        }
+        let lo = crate::eval::eval(&f.lo, bound.env(), &[]).unwrap_or(0);
+        let mut bytes = Vec::with_capacity(table.bytes());
+        for (i, (&value, &hi)) in lengths.iter().zip(&most).enumerate() {
+            if !(lo..=hi).contains(&value) {
+                return Err(Error::LengthRange { function: function.to_owned(), index: vec![i as i64], value, lo, hi });
+            }
+            bytes.extend_from_slice(&value.to_le_bytes()[..size]);
+        }
+        let offset = self.table_offsets[f.table as usize];
+        self.context.upload_at(&self.tables, offset, &bytes)
+    }
+
+    /// Captures a run of the kernels for [`Device::replay`]; setup runs first, by itself.
+    ///
+    /// # Errors
+    /// As [`Device::run`].
+    pub fn capture(&mut self) -> Result<()> {
+        // Setup, and that the code runs at all.
+        self.run()?;
+        let desc = self.desc.clone();
+        self.captured = Some(self.context.capture(|| desc.kernels.iter().try_for_each(|k| self.launch(k)))?);
+        Ok(())
+    }
+
+    /// Puts the captured run on the stream, without waiting for anything.
+    ///
+    /// # Errors
+    /// [`Error::Unbound`] where nothing was captured for this batch, [`Error::Cuda`].
+    pub fn replay(&mut self) -> Result<()> {
+        let graph = self.captured.as_ref().ok_or(Error::Unbound)?;
+        self.context.launch_graph(graph)?;
+        self.ran = true;
+        Ok(())
+    }
+}
