@@ -14,9 +14,9 @@ use std::sync::Mutex;
 const SIZES: &[(&str, &[(&str, i64)])] = &[
     ("attnv", &[("H", 1)]),
     ("cross_attention", &[("H", 1)]),
-    ("encoder_layer", &[("H", 1), ("DM", 64), ("FF", 64)]),
+    ("encoder_layer", &[("H", 2), ("DM", 64), ("FF", 64)]),
     ("masked_sdpa", &[("H", 1)]),
-    ("mha", &[("H", 1), ("DM", 64)]),
+    ("mha", &[("H", 2), ("DM", 64)]),
     ("moe", &[("DM", 64), ("FF", 64)]),
     ("projection_bf16", &[("DI", 64), ("DO", 64)]),
     ("qkt", &[("H", 1)]),

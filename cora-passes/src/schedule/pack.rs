@@ -125,6 +125,12 @@ fn align(m: &mut LoopModule, p: &Pack, layout: &[LayoutDim], elements: i64) -> R
     if outside == 0 || elements % multiple == 0 {
         return Ok(());
     }
-    let dim = m.env.tensors[copy].dims[outside - 1].name.clone();
+    let dims = &m.env.tensors[copy].dims;
+    if dims.len() != layout.len() {
+        // Attached inside a fused loop a copy has the dimensions of its reader's loops.
+        return Err(Diagnostic::new("E0469", format!("no whole tiles of `{}` are read in that loop", p.tensor))
+            .hint("pack it at a loop further out, or copy it with `cache_read`"));
+    }
+    let dim = dims[outside - 1].name.clone();
     storage_align(m, p.name, &dim, multiple, 0)
 }
