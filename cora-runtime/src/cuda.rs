@@ -8,7 +8,7 @@
 //! liveness, as on a processor. Everything runs on one stream.
 //!
 //! Where kernels build the tables (`--device-prelude`), the batch that is bound says how long rows may be; shorter ones
-//! need their lengths only, and a run is one graph that the host waits for nowhere (`captured`).
+//! need their lengths only, and a run is one graph within which the host never waits (`captured`).
 
 mod captured;
 mod driver;

@@ -4,6 +4,7 @@ use super::Stage;
 use super::lex::Tok;
 use super::parse::{Parse, Parser, display, out_of_range, twice};
 use crate::diag::Diagnostic;
+use crate::ids::{ExprId, TensorId};
 use crate::intrinsic::IntrinsicId;
 use crate::storage::{Buffer, Gemm, Kernel, Matrix, Stmt, StorageModule, Table, Tile};
 use rustc_hash::FxHashSet;
@@ -109,10 +110,7 @@ impl Parser {
             return Ok(Stmt::Barrier);
         }
         if self.eat_word("copy") {
-            let tensor = self.tensor_ref()?;
-            self.punct("[")?;
-            let index = self.expr()?;
-            self.punct("]")?;
+            let (tensor, index) = self.element()?;
             self.punct("=")?;
             let value = self.expr()?;
             let mask = if self.eat_word("mask") { Some(self.expr()?) } else { None };
@@ -127,10 +125,7 @@ impl Parser {
             return Ok(Stmt::Wait { pending });
         }
         if self.eat_word("prefetch") {
-            let tensor = self.tensor_ref()?;
-            self.punct("[")?;
-            let index = self.expr()?;
-            self.punct("]")?;
+            let (tensor, index) = self.element()?;
             self.word("locality")?;
             return Ok(Stmt::Prefetch { tensor, index, locality: self.signed()? });
         }
@@ -145,10 +140,7 @@ impl Parser {
                 "`for`, `if`, `let`, `gemm`, `tile`, `prefetch`, `shuffle`, `barrier`, `copy`, `commit`, `wait`, a store or `}`",
             ));
         }
-        let tensor = self.tensor_ref()?;
-        self.punct("[")?;
-        let index = self.expr()?;
-        self.punct("]")?;
+        let (tensor, index) = self.element()?;
         self.punct("=")?;
         let value = self.expr()?;
         let mut rest = Vec::new();
@@ -159,6 +151,15 @@ impl Parser {
         }
         let mask = if self.eat_word("mask") { Some(self.expr()?) } else { None };
         Ok(Stmt::Store { tensor, index, value, mask, rest })
+    }
+
+    /// `@T[index]`.
+    fn element(&mut self) -> Parse<(TensorId, ExprId)> {
+        let tensor = self.tensor_ref()?;
+        self.punct("[")?;
+        let index = self.expr()?;
+        self.punct("]")?;
+        Ok((tensor, index))
     }
 
     /// `@C[o, r, c] = @A[o, r, c] * @B[o, r, c] over m, n, k accumulate`.

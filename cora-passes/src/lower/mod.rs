@@ -20,6 +20,7 @@ mod shifted;
 pub mod sign;
 mod spread;
 pub mod stored;
+mod sum_of_products;
 pub mod tensorize;
 pub mod threads_outward;
 pub mod to_loops;

@@ -10,22 +10,13 @@
 //! flat offset of each matrix must be affine in the loops, one of its two strides 1, and its rows apart. A condition on
 //! one loop makes that loop shorter; one on none of them stands around the product.
 
+use super::sum_of_products::{Nest, name, nest, product};
 use super::to_storage::Lowering;
 use cora_ir::affine::{Poly, build, normalize, poly};
-use cora_ir::loops::{Block, BlockRole, For, LoopKind, Stmt as LoopStmt};
+use cora_ir::loops::{Block, For, LoopKind};
 use cora_ir::storage::{Gemm, Matrix, Stmt};
-use cora_ir::{
-    BinOp, Combiner, Diagnostic, Env, Expr, ExprId, ExprPool, Reduction, ScalarType, Scope, TensorId, VarId,
-};
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, ScalarType, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
-
-/// A loop nest around one update.
-struct Tile<'a> {
-    loops: Vec<&'a For>,
-    block: &'a Block,
-    /// Whether the result begins at 0 inside the tile.
-    init: bool,
-}
 
 /// A loop of the tile: its variable, its extent, and its stride in the result and both factors.
 struct Axis {
@@ -59,60 +50,10 @@ pub(super) fn in_grid(env: &Env, l: &For) -> Diagnostic {
         .hint("offload in CPU schedules only")
 }
 
-pub(super) fn name(env: &Env, l: &For) -> String {
-    format!("{}.{}", env.tensors[l.stage].name, env.vars[l.var].name)
-}
-
-/// The single update inside `l` and the loops around it.
-fn tile<'a>(env: &Env, l: &'a For) -> Result<Tile<'a>, String> {
-    let (mut loops, mut init) = (vec![l], None);
-    loop {
-        let here: &'a For = loops[loops.len() - 1];
-        let mut main = None;
-        for s in &here.body {
-            match init_stage(s) {
-                Some(stage) => init = Some(stage),
-                None if main.is_none() => main = Some(s),
-                None => return Err(format!("several statements stand in loop `{}`", name(env, here))),
-            }
-        }
-        match main {
-            None => return Err("it combines nothing".to_owned()),
-            Some(LoopStmt::For(inner)) if inner.kind == LoopKind::Serial => loops.push(inner),
-            Some(LoopStmt::For(inner)) => {
-                return Err(format!("loop `{}` inside is {}", name(env, inner), inner.kind.name()));
-            }
-            Some(LoopStmt::Block(block)) => {
-                if init.is_some_and(|s| s != block.stage) {
-                    return Err("another stage is set up inside".to_owned());
-                }
-                return Ok(Tile { loops, block, init: init.is_some() });
-            }
-        }
-    }
-}
-
-/// The stage, if all blocks below set up its reduction.
-pub(super) fn init_stage(s: &LoopStmt) -> Option<TensorId> {
-    let (mut stage, mut all) = (None, true);
-    s.walk(&mut |s| {
-        if let LoopStmt::Block(b) = s {
-            all &= b.role == BlockRole::Init && stage.is_none_or(|t| t == b.stage);
-            stage = Some(b.stage);
-        }
-    });
-    stage.filter(|_| all)
-}
-
 /// The two elements whose product the block adds.
 fn factors(env: &Env, b: &Block) -> Result<[(TensorId, Vec<ExprId>); 2], String> {
     let of = &env.tensors[b.tensor].name;
-    if b.role != BlockRole::Update(Reduction::Op(Combiner::Sum)) {
-        return Err(format!("`{of}` is not a sum there"));
-    }
-    let Expr::Bin(BinOp::Mul, x, y) = *env.pool.get(b.value) else {
-        return Err(format!("what is added to `{of}` is no product"));
-    };
+    let [x, y] = product(env, b)?;
     let element = |e: ExprId| match env.pool.get(e) {
         Expr::Load { tensor, index, guard: None, .. } => Ok((*tensor, index.to_vec())),
         Expr::Load { tensor, .. } => Err(format!("`{}` is read under a condition", env.tensors[*tensor].name)),
@@ -146,7 +87,7 @@ pub(super) fn strides(pool: &mut ExprPool, e: ExprId, vars: &[VarId]) -> Option<
 impl Lowering<'_> {
     /// Lowers a loop of kind `offload`.
     pub(super) fn offload(&mut self, l: &For, out: &mut Vec<Stmt>) -> Result<(), Diagnostic> {
-        let tile = tile(&self.env, l).map_err(|fact| not_a_product(&self.env, l, &fact))?;
+        let tile = nest(&self.env, l, &LoopKind::Serial).map_err(|fact| not_a_product(&self.env, l, &fact))?;
         let read = factors(&self.env, tile.block).map_err(|fact| not_a_product(&self.env, l, &fact))?;
         let b = tile.block;
         let tensors = [b.tensor, read[0].0, read[1].0];
@@ -192,7 +133,7 @@ impl Lowering<'_> {
     fn product(
         &mut self,
         l: &For,
-        tile: &Tile,
+        tile: &Nest<'_>,
         read: &[(TensorId, Vec<ExprId>); 2],
         tensors: [TensorId; 3],
         vars: &[VarId],

@@ -16,17 +16,16 @@
 //! in the order of the map, or the program is refused.
 
 use super::grid;
-use super::offload::{init_stage, name, strides};
+use super::offload::strides;
 use super::spread::{Spread, equal_everywhere, not_spread};
+use super::sum_of_products::{self, Nest, name, nest};
 use super::to_storage::Lowering;
 use cora_ir::affine::normalize;
 use cora_ir::intrinsic::{Digit, Of, Read};
-use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, LoopModule, Stmt as LoopStmt};
+use cora_ir::loops::{Axis, Block, For, LoopKind, LoopModule, Stmt as LoopStmt};
 use cora_ir::storage::{Matrix, Stmt, Tile, WARP};
 use cora_ir::text::{Names, print_expr};
-use cora_ir::{
-    BinOp, Combiner, Diagnostic, Env, Expr, ExprId, Intrinsic, IntrinsicId, Reduction, Scope, TensorId, VarId,
-};
+use cora_ir::{Combiner, Diagnostic, Env, Expr, ExprId, Intrinsic, IntrinsicId, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// The loops of a tile and what they compute.
@@ -84,30 +83,7 @@ fn wrong_place(env: &Env, l: &For, i: &Intrinsic, fact: &str) -> Diagnostic {
 /// place.
 pub(crate) fn shape<'a>(env: &Env, l: &'a For, id: IntrinsicId) -> Result<Shape<'a>, Diagnostic> {
     let i = id.get();
-    let product = |fact: String| not_a_product(env, l, i, &fact);
-    let (mut loops, mut init) = (vec![l], None);
-    let block = loop {
-        let here: &'a For = loops[loops.len() - 1];
-        let mut main = None;
-        for s in &here.body {
-            match init_stage(s) {
-                Some(stage) => init = Some(stage),
-                None if main.is_none() => main = Some(s),
-                None => return Err(product(format!("several statements stand in loop `{}`", name(env, here)))),
-            }
-        }
-        match main {
-            None => return Err(product("it combines nothing".to_owned())),
-            Some(LoopStmt::For(inner)) if inner.kind == l.kind => loops.push(inner),
-            Some(LoopStmt::For(inner)) => {
-                return Err(product(format!("loop `{}` inside is {}", name(env, inner), inner.kind.name())));
-            }
-            Some(LoopStmt::Block(b)) if init.is_some_and(|s| s != b.stage) => {
-                return Err(product("another stage is set up inside".to_owned()));
-            }
-            Some(LoopStmt::Block(b)) => break b,
-        }
-    };
+    let Nest { loops, block, init } = nest(env, l, &l.kind).map_err(|fact| not_a_product(env, l, i, &fact))?;
     let factors = factors(env, l, block, i)?;
     let (vars, swapped) = roles(env, l, &loops, block, &factors, i)?;
     let [x, y] = factors;
@@ -126,19 +102,14 @@ pub(crate) fn shape<'a>(env: &Env, l: &'a For, id: IntrinsicId) -> Result<Shape<
         let fact = format!("`{}` is factor and result", env.tensors[block.tensor].name);
         return Err(wrong_operand(env, l, i, &fact));
     }
-    Ok(Shape { loops, block, init: init.is_some(), vars, factors })
+    Ok(Shape { loops, block, init, vars, factors })
 }
 
 /// The two elements whose product the block adds.
 fn factors(env: &Env, l: &For, b: &Block, i: &Intrinsic) -> Result<[(TensorId, Vec<ExprId>); 2], Diagnostic> {
     let of = &env.tensors[b.tensor].name;
     let product = |fact: String| Err(not_a_product(env, l, i, &fact));
-    if b.role != BlockRole::Update(Reduction::Op(Combiner::Sum)) {
-        return product(format!("`{of}` is not a sum there"));
-    }
-    let Expr::Bin(BinOp::Mul, x, y) = *env.pool.get(b.value) else {
-        return product(format!("what is added to `{of}` is no product"));
-    };
+    let [x, y] = sum_of_products::product(env, b).map_err(|fact| not_a_product(env, l, i, &fact))?;
     let mut out = Vec::new();
     for e in [x, y] {
         let (read, inner) = match *env.pool.get(e) {

@@ -1,0 +1,243 @@
+//! The regions of buffers that are attached in loops: what their writers cover between two uses.
+
+use super::super::grid::{self, Private};
+use super::{DenseBox, Lowering};
+use crate::schedule::region::{bound_above, range_over};
+use cora_ir::affine::normalize;
+use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, LoopModule, Stmt as LoopStmt};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, Scope, TensorId, VarId};
+use rustc_hash::FxHashMap;
+
+/// A block and the loops around it.
+pub(super) struct Use<'a> {
+    block: &'a Block,
+    pub(super) loops: Vec<&'a For>,
+    path: Vec<usize>,
+}
+
+/// The blocks that write or read `tensor`.
+pub(super) fn uses<'a>(m: &'a LoopModule, tensor: TensorId) -> Vec<Use<'a>> {
+    fn go<'a>(
+        m: &'a LoopModule,
+        body: &'a [LoopStmt],
+        tensor: TensorId,
+        path: &mut Vec<usize>,
+        loops: &mut Vec<&'a For>,
+        out: &mut Vec<Use<'a>>,
+    ) {
+        for (i, s) in body.iter().enumerate() {
+            path.push(i);
+            match s {
+                LoopStmt::For(l) => {
+                    loops.push(l);
+                    go(m, &l.body, tensor, path, loops, out);
+                    loops.pop();
+                }
+                LoopStmt::Block(b) => {
+                    let reads = crate::schedule::tree::reads_below(&m.env.pool, std::slice::from_ref(s));
+                    if b.tensor == tensor || reads.contains(&tensor) {
+                        out.push(Use { block: b, loops: loops.clone(), path: path.clone() });
+                    }
+                }
+            }
+            path.pop();
+        }
+    }
+    let mut out = Vec::new();
+    go(m, &m.body, tensor, &mut Vec::new(), &mut Vec::new(), &mut out);
+    out
+}
+
+/// The elements of `tensor` that a block reads.
+fn reads_of(env: &Env, b: &Block, tensor: TensorId) -> Vec<Vec<ExprId>> {
+    let mut reads: Vec<Vec<ExprId>> = Vec::new();
+    for e in [b.value].into_iter().chain(b.index.iter().copied()) {
+        env.pool.walk(e, &mut |_, n| {
+            if let Expr::Load { tensor: t, index, .. } = n
+                && *t == tensor
+            {
+                reads.push(index.to_vec());
+            }
+        });
+    }
+    reads
+}
+
+impl Lowering<'_> {
+    /// The region of a local tensor: what its writers cover inside the innermost loop around all uses.
+    pub(super) fn infer_box(&mut self, m: &LoopModule, tensor: TensorId) -> Result<(), Diagnostic> {
+        let all = uses(m, tensor);
+        let Some(first) = all.first() else { return Ok(()) };
+        let common = all.iter().fold(first.path.len() - 1, |n, u| {
+            let limit = n.min(u.path.len() - 1);
+            (0..limit).position(|i| u.path[i] != first.path[i]).unwrap_or(limit)
+        });
+        let rank = self.env.tensors[tensor].dims.len();
+        let mut lo: Vec<Option<ExprId>> = vec![None; rank];
+        let mut hi: Vec<Option<ExprId>> = vec![None; rank];
+        let mut outer: Vec<(VarId, ExprId)> = Vec::new();
+        let mut positions: Vec<(VarId, ExprId)> = Vec::new();
+        let private = match self.env.tensors[tensor].scope {
+            Scope::Shared => Private::No,
+            // A warp's lanes have one together.
+            _ if self.spreads.contains_key(&tensor) => Private::Warp,
+            _ => Private::Thread,
+        };
+        let mut threads: Vec<(Axis, VarId)> = Vec::new();
+        for u in all.iter().filter(|u| u.block.tensor == tensor && u.block.role != BlockRole::Init) {
+            let (loops, common) = grid::loops_of(&mut self.env, &u.loops, common, private, &mut threads);
+            let map = self.bindings(u, common, private, &threads);
+            let mut index = Vec::new();
+            for d in 0..rank {
+                let e = self.env.pool.substitute(u.block.index[d], &map);
+                let one = self.env.pool.int(1);
+                let range = range_over(&mut self.env, e, &loops, common);
+                // Which of the elements are a thread's own is not known then.
+                if range.is_none() && threads.iter().any(|&(_, v)| self.env.pool.uses_var(e, v)) {
+                    let reader = all.iter().find(|u| u.block.tensor != tensor).unwrap_or(u);
+                    return Err(grid::foreign_read(&self.env, tensor, reader.block.stage));
+                }
+                let (l, h) = range.unwrap_or_else(|| {
+                    // Surplus iterations may write padding.
+                    let storage = self.env.tensors[tensor].dims[d].storage;
+                    let extent = self.env.pool.instantiate(storage, &index);
+                    (self.env.pool.int(0), self.env.pool.sub(extent, one))
+                });
+                index.push(if l == h {
+                    l
+                } else {
+                    // Any position of the region, for the extents of the dimensions inside.
+                    let size = self.env.pool.sub(h, l);
+                    let size = self.env.pool.add(size, one);
+                    let var = self.env.new_var("position");
+                    positions.push((var, size));
+                    let v = self.env.pool.var(var);
+                    self.env.pool.add(l, v)
+                });
+                lo[d] = Some(lo[d].map_or(l, |x| self.env.pool.min(x, l)));
+                hi[d] = Some(hi[d].map_or(h, |x| self.env.pool.max(x, h)));
+            }
+            outer = loops;
+        }
+        if private == Private::No && first.loops[..common].iter().any(|l| l.kind.is_thread()) {
+            return Err(grid::shared_by_one(&self.env, tensor));
+        }
+        outer.extend(positions);
+        let (mut los, mut sizes) = (Vec::new(), Vec::new());
+        for d in 0..rank {
+            let (Some(l), Some(h)) = (lo[d], hi[d]) else { continue };
+            let one = self.env.pool.int(1);
+            let size = self.env.pool.sub(h, l);
+            let size = self.env.pool.add(size, one);
+            let size = normalize(&mut self.env.pool, size);
+            let dim = self.env.tensors[tensor].dims[d].name.clone();
+            let name = self.env.tensors[tensor].name.clone();
+            let Some(bound) = bound_above(&mut self.env, size, &outer) else {
+                return Err(Diagnostic::new(
+                    "E0490",
+                    format!("no bound is known for dimension `{dim}` of buffer `{name}`"),
+                )
+                .hint("attach the stage at a loop where its region has a bound, or keep it global"));
+            };
+            let mut bound = normalize(&mut self.env.pool, bound);
+            let in_grid = all.iter().any(|u| u.loops.iter().any(|l| l.kind.axis().is_some()));
+            if in_grid && self.env.pool.as_int(bound).is_none() {
+                bound = grid::constant_size(&mut self.env, bound)
+                    .ok_or_else(|| grid::unbounded(&self.env, tensor, &dim))?;
+            }
+            if self.env.tensors[tensor].scope == Scope::Reg && self.env.pool.as_int(bound).is_none() {
+                return Err(Diagnostic::new(
+                    "E0491",
+                    format!("register buffer `{name}` has variable size in dimension `{dim}`"),
+                )
+                .hint("attach it inside loops that leave constant tiles, or use scope `local`"));
+            }
+            los.push(l);
+            sizes.push(self.padded(tensor, d, bound));
+        }
+        threads.retain(|&(_, v)| los.iter().any(|&l| self.env.pool.uses_var(l, v)));
+        if !threads.is_empty() {
+            let region = (&los[..], &hi[..]);
+            all.iter().try_for_each(|u| self.check_own(tensor, u, (common, private), region, &threads))?;
+        }
+        if private == Private::Warp {
+            all.iter().try_for_each(|u| self.check_lanes(tensor, u, (common, &los), &threads))?;
+        }
+        self.boxes.insert(tensor, DenseBox { lo: los, size: sizes, threads });
+        Ok(())
+    }
+
+    /// What a block's iterators are bound to, the threads that own elements under common names.
+    fn bindings(
+        &mut self,
+        u: &Use<'_>,
+        common: usize,
+        private: Private,
+        threads: &[(Axis, VarId)],
+    ) -> FxHashMap<VarId, ExprId> {
+        let own = grid::own_threads(&mut self.env, &u.loops, common, private, threads);
+        let pool = &mut self.env.pool;
+        u.block.iters.iter().map(|i| (i.var, pool.substitute(i.binding, &own))).collect()
+    }
+
+    /// Each thread reads only elements that it writes itself.
+    fn check_own(
+        &mut self,
+        tensor: TensorId,
+        u: &Use<'_>,
+        (common, private): (usize, Private),
+        (lo, hi): (&[ExprId], &[Option<ExprId>]),
+        threads: &[(Axis, VarId)],
+    ) -> Result<(), Diagnostic> {
+        let reads = reads_of(&self.env, u.block, tensor);
+        let (loops, from) = grid::loops_of(&mut self.env, &u.loops, common, private, &mut threads.to_vec());
+        let map = self.bindings(u, common, private, threads);
+        let missing = threads.iter().any(|(a, _)| !u.loops.iter().any(|l| l.kind.axis() == Some(*a)));
+        for index in reads {
+            for (d, &e) in index.iter().enumerate() {
+                let e = self.env.pool.substitute(e, &map);
+                let range = range_over(&mut self.env, e, &loops, from).unwrap_or((e, e));
+                let inside = match (range, hi[d]) {
+                    ((l, h), Some(top)) => {
+                        let (a, b) = (self.env.pool.le(lo[d], l), self.env.pool.le(h, top));
+                        self.simplifier.prove(&mut self.env, &loops, &[], a)
+                            && self.simplifier.prove(&mut self.env, &loops, &[], b)
+                    }
+                    _ => false,
+                };
+                if missing || !inside {
+                    return Err(grid::foreign_read(&self.env, tensor, u.block.stage));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Outside of its tiles, elements of a buffer that is spread over lanes are used by the lanes that hold them.
+    fn check_lanes(
+        &mut self,
+        tensor: TensorId,
+        u: &Use<'_>,
+        (common, lo): (usize, &[ExprId]),
+        threads: &[(Axis, VarId)],
+    ) -> Result<(), Diagnostic> {
+        if u.loops.last().is_some_and(|l| matches!(l.kind, LoopKind::Tensorize(_))) {
+            return Ok(());
+        }
+        let mut used: Vec<Vec<ExprId>> = reads_of(&self.env, u.block, tensor);
+        used.extend((u.block.tensor == tensor).then(|| u.block.index.clone()));
+        let (loops, _) = grid::loops_of(&mut self.env, &u.loops, common, Private::Warp, &mut threads.to_vec());
+        let map = self.bindings(u, common, Private::Warp, threads);
+        let lane = u.loops.iter().find(|l| l.kind == LoopKind::Bound(Axis::ThreadX)).map(|l| l.var);
+        for index in used {
+            let mut at = Vec::new();
+            for (&e, &lo) in index.iter().zip(lo) {
+                let e = self.env.pool.substitute(e, &map);
+                let e = self.env.pool.sub(e, lo);
+                at.push(normalize(&mut self.env.pool, e));
+            }
+            self.check_lane((tensor, u.block.stage), &at, &loops, lane)?;
+        }
+        Ok(())
+    }
+}
