@@ -24,6 +24,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Conditions that end at unrelated iterations: a loop with more of them is not cut.
 const MOST_ENDS: usize = 3;
+/// So many are compared to see which of them come first, as those of the unrolled rows of a tile do.
+const MOST_COMPARED: usize = 16;
 
 /// Cuts such loops in every kernel that does not run on a grid.
 pub fn cut_tails(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
@@ -117,6 +119,9 @@ impl Cut<'_> {
                 found.push((c, own));
             }
         }
+        if ends.len() > MOST_ENDS && ends.len() <= MOST_COMPARED {
+            ends = self.earliest(ends);
+        }
         if ends.is_empty() || ends.len() > MOST_ENDS {
             return None;
         }
@@ -136,6 +141,25 @@ impl Cut<'_> {
         }
         let tail = self.tail((var, extent), first, &rest);
         Some(vec![main, tail])
+    }
+
+    /// Without those that provably never come before another one.
+    fn earliest(&mut self, ends: Vec<End>) -> Vec<End> {
+        let mut kept: Vec<End> = Vec::new();
+        for new in ends {
+            if kept.iter().any(|old| self.comes_first(old, &new)) {
+                continue;
+            }
+            kept.retain(|old| !self.comes_first(&new, old));
+            kept.push(new);
+        }
+        kept
+    }
+
+    fn comes_first(&mut self, a: &End, b: &End) -> bool {
+        let (x, y) = (build(&mut self.env.pool, &a.rest), build(&mut self.env.pool, &b.rest));
+        let goal = self.env.pool.le(x, y);
+        a.step == b.step && self.proved(goal)
     }
 
     /// The number of iterations in which all conditions hold, perhaps negative, and the first one after them.

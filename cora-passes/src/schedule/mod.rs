@@ -7,6 +7,7 @@ pub mod compute_at;
 pub mod compute_inline;
 pub(crate) mod defined;
 pub mod double_buffer;
+mod filled;
 mod formula;
 pub mod fuse;
 pub mod fuse_dims;

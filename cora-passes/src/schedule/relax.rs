@@ -20,6 +20,7 @@
 //! stay in registers.
 
 use super::compute_inline::zero_of;
+use super::filled::{Loops, Relaxed, stretches};
 use super::pad_dim::calls_with_arg;
 use super::region::bound_above;
 use super::relax_reduced;
@@ -30,7 +31,7 @@ use cora_ir::affine::poly;
 use cora_ir::loops::{Block, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Scope, TensorId, VarId};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 /// Relaxes one loop; with `zero`, surplus iterations read nothing and take zeros.
 ///
@@ -92,17 +93,24 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
     for (d, extent) in storage {
         m.env.tensors[tensor].dims[d].storage = extent;
     }
-    let filled = filled_dims(m, full);
+    let stretches = stretches(m);
+    let relaxed = Relaxed { var, loops, stretches: &stretches };
     let mut body = std::mem::take(&mut loop_at_mut(&mut m.body, &path).body);
     if mask {
         clamp_surplus(&mut m.env.pool, &mut body, var, last);
     }
     for s in &mut body {
         if mask {
-            s.blocks_mut(&mut |b| mask_reads(&mut m.env, b, var, (full, rest)));
+            each_block(s, &mut Vec::new(), &mut |b, inside| {
+                let own = relaxed.settle(&mut m.env, b, inside);
+                mask_reads(&mut m.env, b, var, (full, rest), &own);
+            });
         } else {
             clamp_extents(&mut m.env, s, var, rest);
-            s.blocks_mut(&mut |b| clamp_reads(&mut m.env, b, (var, rest), &filled));
+            each_block(s, &mut Vec::new(), &mut |b, inside| {
+                let own = relaxed.settle(&mut m.env, b, inside);
+                clamp_reads(&mut m.env, b, (var, rest), &own);
+            });
         }
     }
     let l = loop_at_mut(&mut m.body, &path);
@@ -227,6 +235,18 @@ pub(super) fn tile_of(env: &mut Env, extent: ExprId) -> Option<(ExprId, ExprId)>
     Some((constant?, rest?))
 }
 
+/// Calls `f` with each block below and the loops around it.
+fn each_block(s: &mut Stmt, loops: &mut Loops, f: &mut dyn FnMut(&mut Block, &Loops)) {
+    match s {
+        Stmt::For(l) => {
+            loops.push((l.var, l.extent));
+            l.body.iter_mut().for_each(|s| each_block(s, loops, f));
+            loops.pop();
+        }
+        Stmt::Block(b) => f(b, loops),
+    }
+}
+
 fn clamped(env: &mut Env, var: VarId, rest: ExprId) -> ExprId {
     let one = env.pool.int(1);
     let last = env.pool.sub(rest, one);
@@ -244,95 +264,13 @@ fn clamp_extents(env: &mut Env, s: &mut Stmt, var: VarId, rest: ExprId) {
     }
 }
 
-/// Dimensions of local buffers whose writers, every one of them, write at least the positions `base..base + full` at
-/// all indices of the other dimensions that they write at all; with that base.
-pub(super) fn filled_dims(m: &mut LoopModule, full: ExprId) -> Filled {
-    let mut writers = Vec::new();
-    for s in &m.body {
-        collect_writers(&m.env, s, &mut Vec::new(), &mut writers);
-    }
-    let (mut filled, mut partly) = (Filled::default(), FxHashSet::default());
-    for (b, loops) in writers {
-        for (d, &e) in b.index.iter().enumerate() {
-            let key = (b.tensor, d);
-            match fills(&mut m.env, &b, e, &loops, full) {
-                Some(base) if *filled.entry(key).or_insert(base) == base => {}
-                _ => {
-                    partly.insert(key);
-                }
-            }
-        }
-    }
-    filled.retain(|key, _| !partly.contains(key));
-    filled
-}
-
-pub(super) type Filled = FxHashMap<(TensorId, usize), ExprId>;
-
-pub(super) fn collect_writers(
-    env: &Env,
-    s: &Stmt,
-    loops: &mut Vec<(VarId, ExprId)>,
-    out: &mut Vec<(Block, Vec<(VarId, ExprId)>)>,
-) {
-    match s {
-        Stmt::For(l) => {
-            loops.push((l.var, l.extent));
-            l.body.iter().for_each(|s| collect_writers(env, s, loops, out));
-            loops.pop();
-        }
-        Stmt::Block(b) if env.tensors[b.tensor].scope != Scope::Global => out.push((b.clone(), loops.clone())),
-        Stmt::Block(_) => {}
-    }
-}
-
-/// The base, if a block writes positions `base..base + full` in the dimension with index `e`, whatever the others.
-fn fills(env: &mut Env, b: &Block, e: ExprId, loops: &[(VarId, ExprId)], full: ExprId) -> Option<ExprId> {
-    let v = env.pool.as_var(e)?;
-    let binding = b.iters.iter().find(|i| i.var == v)?.binding;
-    let tile = env.pool.as_int(full)?;
-    let runs = |env: &Env, l: &(VarId, ExprId)| {
-        env.pool.as_int(l.1).is_some_and(|n| n >= tile) && !loops.iter().any(|o| env.pool.uses_var(o.1, l.0))
-    };
-    let own = loops.iter().rev().find(|l| env.pool.uses_var(binding, l.0) && runs(env, l))?.0;
-    b.predicate.is_empty().then_some(())?;
-    base_of(env, binding, own)
-}
-
-/// `e - var`, if that does not use `var`.
-pub(super) fn base_of(env: &mut Env, e: ExprId, var: VarId) -> Option<ExprId> {
-    let v = env.pool.var(var);
-    let base = env.pool.sub(e, v);
-    let base = cora_ir::affine::normalize(&mut env.pool, base);
-    (!env.pool.uses_var(base, var)).then_some(base)
-}
-
-/// Whether `v`, at `base` plus the relaxed loop's position, occurs in `e` as a position in a filled dimension only.
-fn reads_filled_only(env: &Env, e: ExprId, v: VarId, base: ExprId, filled: &Filled) -> bool {
-    if !env.pool.uses_var(e, v) {
-        return true;
-    }
-    match env.pool.get(e) {
-        Expr::Load { tensor, index, guard: None, .. } => index.iter().enumerate().all(|(d, &i)| {
-            (env.pool.as_var(i) == Some(v) && filled.get(&(*tensor, d)) == Some(&base)) || !env.pool.uses_var(i, v)
-        }),
-        Expr::Var(_) | Expr::Load { .. } => false,
-        _ => env.pool.children(e).iter().all(|&k| reads_filled_only(env, k, v, base, filled)),
-    }
-}
-
 /// Iterators that only reads use take the clamped position; those of the written index do not.
-fn clamp_reads(env: &mut Env, b: &mut Block, (var, rest): (VarId, ExprId), filled: &Filled) {
+fn clamp_reads(env: &mut Env, b: &mut Block, (var, rest): (VarId, ExprId), settled: &FxHashSet<VarId>) {
     let clamped = clamped(env, var, rest);
     let map = [(var, clamped)].into_iter().collect();
     separate_index(env, b, var);
-    let steering: Vec<VarId> = b.iters.iter().flat_map(|i| env.pool.vars_of(i.extent)).collect();
-    for i in &mut b.iters {
-        let written = b.index.iter().any(|&e| env.pool.uses_var(e, i.var));
-        let base = if env.pool.uses_var(i.binding, var) { base_of(env, i.binding, var) } else { None };
-        let safe =
-            !steering.contains(&i.var) && base.is_some_and(|base| reads_filled_only(env, b.value, i.var, base, filled));
-        if !written && !safe {
+    for i in b.iters.iter_mut().filter(|i| !settled.contains(&i.var)) {
+        if !b.index.iter().any(|&e| env.pool.uses_var(e, i.var)) {
             i.binding = env.pool.substitute(i.binding, &map);
         }
     }
@@ -357,8 +295,9 @@ fn separate_index(env: &mut Env, b: &mut Block, var: VarId) {
 }
 
 /// Loads whose index depends on the lane are masked.
-fn mask_reads(env: &mut Env, b: &mut Block, var: VarId, (full, rest): (ExprId, ExprId)) {
-    let dependent: Vec<VarId> = b.iters.iter().filter(|i| env.pool.uses_var(i.binding, var)).map(|i| i.var).collect();
+fn mask_reads(env: &mut Env, b: &mut Block, var: VarId, (full, rest): (ExprId, ExprId), settled: &FxHashSet<VarId>) {
+    let steered = b.iters.iter().filter(|i| env.pool.uses_var(i.binding, var) && !settled.contains(&i.var));
+    let dependent: Vec<VarId> = steered.map(|i| i.var).collect();
     let touched = |p: &cora_ir::ExprPool, e: ExprId| dependent.iter().any(|&d| p.uses_var(e, d));
     if touched(&env.pool, b.value) {
         let (lane, valid) = (env.new_var("lane"), env.new_var("valid"));

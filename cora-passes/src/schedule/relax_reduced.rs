@@ -12,7 +12,8 @@
 //! Requires: a loop with extent `min(c, R)`, reduced over by a sum all of whose reads are of copies that were relaxed
 //! with `zero` over the same tile. Ensures: constant extent, the same sums.
 
-use super::relax::{Filled, base_of, collect_writers, extents_below_use, filled_dims};
+use super::filled::{Filled, base_of, collect_writers, filled_dims};
+use super::relax::extents_below_use;
 use super::tree::{Path, is_reduction_var, loop_at, loop_at_mut, place_init};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule, Stmt};

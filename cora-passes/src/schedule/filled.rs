@@ -1,0 +1,229 @@
+//! Positions of local buffers that are written for a whole tile, past the end of what is computed: those may be read
+//! without a clamp or a mask.
+//!
+//! ```text
+//! for j in 0..64 { Xp[j] = X[min(j, R - 1)] }                                  (a relaxed copy)
+//! for j in 0..64 vector { Sr[j] += (Xp[j] if j < R else 0) }  =>  Sr[j] += Xp[j]
+//! ```
+
+use crate::simplify::{Facts, bounds, simplify};
+use cora_ir::affine::poly;
+use cora_ir::loops::{Block, Iter, IterKind, LoopModule, Stmt};
+use cora_ir::{Env, Expr, ExprId, Scope, TensorId, VarId};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Loops around a block with their extents, outermost first.
+pub type Loops = Vec<(VarId, ExprId)>;
+
+/// Dimensions of local buffers whose writers, every one of them, write at least the positions `base..base + full` at
+/// all indices of the other dimensions that they write at all; with that base.
+pub fn filled_dims(m: &mut LoopModule, full: ExprId) -> Filled {
+    written(m, &mut |env, b, e, loops| fills(env, b, e, loops, full))
+}
+
+/// What every writer of a dimension of a local buffer says of it, where they agree.
+fn written<T: Copy + PartialEq>(
+    m: &mut LoopModule,
+    what: &mut dyn FnMut(&mut Env, &Block, ExprId, &Loops) -> Option<T>,
+) -> FxHashMap<(TensorId, usize), T> {
+    let mut writers = Vec::new();
+    for s in &m.body {
+        collect_writers(&m.env, s, &mut Vec::new(), &mut writers);
+    }
+    let (mut found, mut disputed) = (FxHashMap::default(), FxHashSet::default());
+    for (b, loops) in writers {
+        for (d, &e) in b.index.iter().enumerate() {
+            let key = (b.tensor, d);
+            match what(&mut m.env, &b, e, &loops) {
+                Some(t) if *found.entry(key).or_insert(t) == t => {}
+                _ => {
+                    disputed.insert(key);
+                }
+            }
+        }
+    }
+    found.retain(|key, _| !disputed.contains(key));
+    found
+}
+
+pub type Filled = FxHashMap<(TensorId, usize), ExprId>;
+
+pub fn collect_writers(
+    env: &Env,
+    s: &Stmt,
+    loops: &mut Vec<(VarId, ExprId)>,
+    out: &mut Vec<(Block, Vec<(VarId, ExprId)>)>,
+) {
+    match s {
+        Stmt::For(l) => {
+            loops.push((l.var, l.extent));
+            l.body.iter().for_each(|s| collect_writers(env, s, loops, out));
+            loops.pop();
+        }
+        Stmt::Block(b) if env.tensors[b.tensor].scope != Scope::Global => out.push((b.clone(), loops.clone())),
+        Stmt::Block(_) => {}
+    }
+}
+
+/// The base, if a block writes positions `base..base + full` in the dimension with index `e`, whatever the others.
+fn fills(env: &mut Env, b: &Block, e: ExprId, loops: &[(VarId, ExprId)], full: ExprId) -> Option<ExprId> {
+    let v = env.pool.as_var(e)?;
+    let binding = b.iters.iter().find(|i| i.var == v)?.binding;
+    let tile = env.pool.as_int(full)?;
+    let runs = |env: &Env, l: &(VarId, ExprId)| {
+        env.pool.as_int(l.1).is_some_and(|n| n >= tile) && !loops.iter().any(|o| env.pool.uses_var(o.1, l.0))
+    };
+    let own = loops.iter().rev().find(|l| env.pool.uses_var(binding, l.0) && runs(env, l))?.0;
+    b.predicate.is_empty().then_some(())?;
+    base_of(env, binding, own)
+}
+
+/// `e - var`, if that does not use `var`.
+pub fn base_of(env: &mut Env, e: ExprId, var: VarId) -> Option<ExprId> {
+    let v = env.pool.var(var);
+    let base = env.pool.sub(e, v);
+    let base = cora_ir::affine::normalize(&mut env.pool, base);
+    (!env.pool.uses_var(base, var)).then_some(base)
+}
+
+/// Positions `base..base + len` of a dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    base: ExprId,
+    len: i64,
+}
+
+/// Stretches of the dimensions of local buffers that all of their writers write, whatever the other indices are.
+pub type Stretches = FxHashMap<(TensorId, usize), Stretch>;
+
+/// The stretches of every local buffer.
+pub fn stretches(m: &mut LoopModule) -> Stretches {
+    written(m, &mut stretch)
+}
+
+/// The loops of constant extent that step through the dimension with index `e` without a gap, the innermost by one.
+fn stretch(env: &mut Env, b: &Block, e: ExprId, loops: &Loops) -> Option<Stretch> {
+    let v = env.pool.as_var(e)?;
+    let binding = b.iters.iter().find(|i| i.var == v)?.binding;
+    b.predicate.is_empty().then_some(())?;
+    let p = poly(&mut env.pool, binding);
+    let mut steps: Vec<(i64, i64, VarId)> = Vec::new();
+    for &(l, extent) in loops {
+        let x = env.pool.var(l);
+        let steered = loops.iter().any(|o| env.pool.uses_var(o.1, l));
+        if let (Some(&c), Some(n), false) = (p.terms.get(&vec![x]), env.pool.as_int(extent), steered) {
+            steps.push((c, n, l));
+        }
+    }
+    steps.sort_unstable();
+    let (mut base, mut len) = (binding, 1_i64);
+    for (c, n, l) in steps {
+        if c < 1 || c > len || n < 1 {
+            break;
+        }
+        len = c.checked_mul(n - 1)?.checked_add(len)?;
+        let zero = env.pool.int(0);
+        base = env.pool.substitute(base, &[(l, zero)].into_iter().collect());
+    }
+    base = cora_ir::affine::normalize(&mut env.pool, base);
+    (len > 1).then_some(Stretch { base, len })
+}
+
+/// Spatial iterators that nothing in the block mentions any more go.
+fn drop_unused(env: &Env, b: &mut Block) {
+    let mut used: FxHashSet<VarId> = FxHashSet::default();
+    for e in b.index.iter().chain(&b.predicate).copied().chain([b.value]).chain(b.iters.iter().map(|i| i.extent)) {
+        used.extend(env.pool.vars_of(e));
+    }
+    b.iters.retain(|i| i.kind == IterKind::Reduce || used.contains(&i.var));
+}
+
+/// A loop whose tail predicate is dropped, and what is around it.
+pub struct Relaxed<'a> {
+    /// The loop.
+    pub var: VarId,
+    /// The loops around it and itself, with the full tile as its extent.
+    pub loops: Loops,
+    /// What is written past the end of what is computed.
+    pub stretches: &'a Stretches,
+}
+
+impl Relaxed<'_> {
+    /// Lets reads of written positions be. Returns the iterators that such reads have now to themselves: they take
+    /// neither clamp nor mask.
+    pub fn settle(&self, env: &mut Env, b: &mut Block, inside: &Loops) -> FxHashSet<VarId> {
+        let facts = Facts::in_loops(self.loops.iter().chain(inside).copied());
+        let mut loads = Vec::new();
+        env.pool.walk(b.value, &mut |id, n| {
+            if let Expr::Load { tensor, index, guard: None, part } = n {
+                loads.push((id, *tensor, *part, index.clone()));
+            }
+        });
+        let bindings: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
+        let spatial = b.iters.iter().filter(|i| i.kind == IterKind::Spatial).map(|i| i.var).collect();
+        let (mut own, mut replaced) = (FxHashSet::default(), FxHashMap::default());
+        for (id, tensor, part, index) in loads {
+            let Some(places) = self.places(env, &facts, (tensor, &index), (&bindings, &spatial)) else { continue };
+            let ty = env.pool.ty(id).scalar;
+            let mut new = index.clone();
+            for (d, place) in places.into_iter().enumerate() {
+                if let Some((binding, extent)) = place {
+                    let (var, extent) = (env.new_var("at"), env.pool.instantiate(extent, &new));
+                    let first_reduced = b.iters.iter().position(|i| i.kind == IterKind::Reduce);
+                    let at = first_reduced.unwrap_or(b.iters.len());
+                    b.iters.insert(at, Iter { var, kind: IterKind::Spatial, extent, binding });
+                    own.insert(var);
+                    new[d] = env.pool.var(var);
+                }
+            }
+            replaced.insert(id, env.pool.load_guarded((tensor, part), ty, new.iter().copied(), None));
+        }
+        if !replaced.is_empty() {
+            b.value = env.pool.rewrite(b.value, &mut |_, e| replaced.get(&e).copied());
+            drop_unused(env, b);
+        }
+        own
+    }
+
+    /// For each dimension of a load that the loop steers, where it reads in terms of the loops, and how many positions
+    /// there are, of the dimensions outside it; `None` if it may read what is not written.
+    fn places(
+        &self,
+        env: &mut Env,
+        facts: &Facts,
+        (tensor, index): (TensorId, &[ExprId]),
+        (bindings, spatial): (&FxHashMap<VarId, ExprId>, &FxHashSet<VarId>),
+    ) -> Option<Vec<Option<(ExprId, ExprId)>>> {
+        let mut out = Vec::new();
+        let mut steered = false;
+        for (d, &i) in index.iter().enumerate() {
+            let at = env.pool.substitute(i, bindings);
+            if !env.pool.uses_var(at, self.var) {
+                out.push(None);
+                continue;
+            }
+            steered = true;
+            let at = simplify(env, None, facts, at);
+            if env.pool.uses_var(at, self.var) {
+                let s = *self.stretches.get(&(tensor, d))?;
+                let beyond = env.pool.sub(at, s.base);
+                let beyond = simplify(env, None, facts, beyond);
+                let range = bounds(env, facts, beyond);
+                (range.lo? >= 0 && range.hi? < s.len).then_some(())?;
+            }
+            let storage = env.tensors[tensor].dims[d].storage;
+            let mut outer = vec![storage];
+            outer.extend(
+                index
+                    .iter()
+                    .take(d)
+                    .enumerate()
+                    .filter_map(|(n, &i)| env.pool.any(storage, &mut |x| *x == Expr::Arg(n as u32)).then_some(i)),
+            );
+            let known = |e: &ExprId| env.pool.vars_of(*e).iter().all(|v| spatial.contains(v));
+            outer.iter().all(known).then_some(())?;
+            out.push(Some((at, storage)));
+        }
+        steered.then_some(out)
+    }
+}
