@@ -51,13 +51,13 @@ fn libraries_compute_what_we_compute() {
 
 #[test]
 fn unknown_peers_and_forms_are_refused() {
-    for (line, word) in [
-        ("tradd --size 8 --peers torch", "torch-packed"),
-        ("tradd --size 8 --peers padded", "no padded form"),
-        ("qkt --dataset equal=4 --schedule fast", "no schedule `fast`"),
+    for (line, code, word) in [
+        ("tradd --size 8 --peers torch", "E0607", "torch-packed"),
+        ("tradd --size 8 --peers padded", "E0607", "no padded form"),
+        ("qkt --dataset equal=4 --schedule fast", "E0603", "no schedule `fast`"),
     ] {
         match measure(line) {
-            Err(Failure::User(text)) => assert!(text.contains(word) && text.contains("error[E06"), "{line}: {text}"),
+            Err(Failure::User(text)) => assert!(text.contains(word) && text.contains(code), "{line}: {text}"),
             other => panic!("{line}: {other:?}"),
         }
     }

@@ -66,3 +66,22 @@ impl Program {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Program;
+
+    #[test]
+    fn invariants_are_checked() {
+        let source = "graph.module @p {
+          param M in 0..=8
+          dim %b = M
+          tensor @A[b: M] : f32 input
+          tensor @B[b: M] : f32 output
+          op @B[%b] = @A[%b, %b]
+          output @B
+        }";
+        let refused = Program::parse(source).and_then(|p| p.verify()).expect_err("two indices for one dimension");
+        assert_eq!(refused.code, "E0509", "{refused}");
+    }
+}

@@ -79,3 +79,15 @@ fn commands() {
     });
     assert!(complaints.is_empty(), "{} complaints:\n{}", complaints.len(), complaints.join("\n"));
 }
+
+/// A command whose binary is not installed.
+#[test]
+fn a_sibling_that_is_not_there() {
+    let alone = scratch("alone").join("cora");
+    let _ = std::fs::remove_file(&alone);
+    std::fs::create_dir_all(alone.parent().expect("a folder")).expect("writable");
+    std::fs::copy(env!("CARGO_BIN_EXE_cora"), &alone).expect("writable");
+    let ran = std::process::Command::new(&alone).args(["paper", "flops"]).env("PATH", "").output().expect("it starts");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.code() == Some(1) && said.starts_with("error[E0604]: "), "{said}");
+}

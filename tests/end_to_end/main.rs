@@ -4,6 +4,7 @@
 mod support;
 
 mod banks;
+mod buffers;
 mod crates;
 mod datasets;
 mod determinism;

@@ -21,6 +21,8 @@ pub(crate) struct Buffer<'a> {
     pub ty: ScalarType,
     /// One bit an element, set where it is defined; empty where nothing is tracked (all is defined).
     bits: Vec<u64>,
+    /// One bit an element, set where it was ever written; kept on demand, else empty.
+    ever: Vec<u64>,
     /// How many elements are undefined.
     pub undefined: usize,
     /// Position of the first element held here (a worker holds a range of a tensor).
@@ -42,7 +44,7 @@ impl<'a> Buffer<'a> {
     /// There is not as much memory.
     pub fn untracked(ty: ScalarType, len: usize) -> Result<Self, InterpError> {
         let cells = if ty.is_float() { Cells::F(zeros(len)?.into()) } else { Cells::I(zeros(len)?.into()) };
-        Ok(Self { cells, ty, bits: Vec::new(), undefined: 0, first: 0 })
+        Ok(Self { cells, ty, bits: Vec::new(), ever: Vec::new(), undefined: 0, first: 0 })
     }
 
     /// Defined elements, borrowed. Nothing if they are of the wrong kind.
@@ -52,7 +54,7 @@ impl<'a> Buffer<'a> {
             Data::I64(v) if !ty.is_float() => Cells::I(Cow::Borrowed(v)),
             _ => return None,
         };
-        Some(Self { cells, ty, bits: Vec::new(), undefined: 0, first: 0 })
+        Some(Self { cells, ty, bits: Vec::new(), ever: Vec::new(), undefined: 0, first: 0 })
     }
 
     pub fn len(&self) -> usize {
@@ -69,9 +71,25 @@ impl<'a> Buffer<'a> {
     /// Makes all elements undefined (no effect where nothing is tracked).
     pub fn poison(&mut self) {
         if self.tracked() {
+            self.ever.iter_mut().zip(&self.bits).for_each(|(e, b)| *e |= b);
             self.bits.fill(0);
             self.undefined = self.len();
         }
+    }
+
+    /// From now on keeps which elements are ever written.
+    ///
+    /// # Errors
+    /// There is not as much memory.
+    pub fn remember(&mut self) -> Result<(), InterpError> {
+        self.ever = zeros(self.bits.len())?;
+        Ok(())
+    }
+
+    /// For each element whether it was ever written; nothing where that is not kept.
+    pub fn ever_written(&self) -> Option<Vec<bool>> {
+        let word = |i: usize| self.ever.get(i).map(|e| e | self.bits[i]);
+        (0..self.len()).map(|at| word(at / 64).map(|w| w >> (at % 64) & 1 == 1)).collect()
     }
 
     /// Whether element `at` is defined.
@@ -110,6 +128,9 @@ impl<'a> Buffer<'a> {
         } else if !defined && *word & bit != 0 {
             *word &= !bit;
             self.undefined += 1;
+        }
+        if let Some(e) = self.ever.get_mut(at / 64) {
+            *e |= bit;
         }
     }
 
@@ -159,7 +180,7 @@ impl<'a> Buffer<'a> {
             Cells::F(v) => Cells::F(Cow::Owned(v.into_owned())),
             Cells::I(v) => Cells::I(Cow::Owned(v.into_owned())),
         };
-        Buffer { cells, ty: self.ty, bits: self.bits, undefined: self.undefined, first: self.first }
+        Buffer { cells, ty: self.ty, bits: self.bits, ever: self.ever, undefined: self.undefined, first: self.first }
     }
 
     /// The elements themselves.

@@ -106,13 +106,15 @@ pub struct Options {
     /// Storage only: an error where two threads of a grid race, or two iterations of a parallel loop. What barriers
     /// order is ordered only once they are placed.
     pub races: bool,
+    /// Storage only: report which elements of buffers in loops are written.
+    pub usage: bool,
     /// Greatest number of bytes for tensors and tables together.
     pub max_bytes: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { only_outer: None, threads: 0, races: false, max_bytes: 16 << 30 }
+        Self { only_outer: None, threads: 0, races: false, usage: false, max_bytes: 16 << 30 }
     }
 }
 
@@ -130,6 +132,15 @@ pub struct Output {
     pub ranges: Vec<Range<usize>>,
 }
 
+/// What a program uses of a buffer that is not global.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BufferUse {
+    /// The tensor.
+    pub tensor: TensorId,
+    /// For each element of a slot whether it was written in any execution of the loop around the buffer.
+    pub written: Vec<bool>,
+}
+
 /// What a program computed.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Results {
@@ -137,6 +148,8 @@ pub struct Results {
     pub outputs: Vec<Output>,
     /// Storage only, with [`Options::races`]: what each kernel uses of the shared memory of a grid's blocks.
     pub shared: Vec<SharedTraffic>,
+    /// Storage only, with [`Options::usage`]: buffers in loops, but for those that threads of a grid have of their own.
+    pub used: Vec<BufferUse>,
 }
 
 impl Results {

@@ -12,7 +12,7 @@ use crate::interp::loops::{Grid, is_host, results, run_between_views, with_views
 use crate::interp::nest::{Leaf, Loop, Node, mark_strips, place_attachments};
 use crate::interp::prelude::build_table;
 use crate::interp::tile::{self, Factors};
-use crate::interp::{Batch, Options, Results};
+use crate::interp::{Batch, BufferUse, Options, Results};
 use crate::loops::{Axis, LoopKind};
 use crate::storage::{Buffer, Kernel, Stmt, StorageModule};
 use crate::types::{BinOp, Combiner};
@@ -62,7 +62,11 @@ pub fn run_storage(module: &StorageModule, batch: &Batch, options: &Options) -> 
         if elems > context.room() {
             return Err(context.too_large(b.tensor));
         }
-        memory.put(b.tensor, context.hold(b.tensor, Levels::flat(elems))?);
+        let mut held = context.hold(b.tensor, Levels::flat(elems))?;
+        if options.usage && env.tensors[b.tensor].scope != Scope::Global && copies == 1 {
+            held.buf.remember()?;
+        }
+        memory.put(b.tensor, held);
     }
     for t in factors.into_iter().flat_map(Factors::tensors) {
         memory.put(t, context.hold(t, Levels::flat(Factors::ELEMENTS))?);
@@ -70,6 +74,10 @@ pub fn run_storage(module: &StorageModule, batch: &Batch, options: &Options) -> 
     let grids: Vec<Grid> = module.kernels.iter().map(|k| (k.name.clone(), rows(module, k))).collect();
     run_between_views(&mut context, &mut memory, &views, &nests, &grids, &built(module))?;
     let mut found = results(&context, &mut memory, &views)?;
+    for &tensor in locals.iter().filter(|_| options.usage) {
+        let written = memory.get(tensor).and_then(|held| held.buf.ever_written());
+        found.used.extend(written.map(|written| BufferUse { tensor, written }));
+    }
     if let Some(shadow) = context.shadow.take() {
         found.shared = shadow.into_inner().unwrap_or_else(PoisonError::into_inner).traffic();
     }

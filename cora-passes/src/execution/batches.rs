@@ -30,6 +30,8 @@ pub enum Pattern {
     AroundTile(i64),
     /// One long row among empty ones.
     OneLong,
+    /// So many rows, short ones, and great sizes.
+    Tall(i64),
     /// Short rows at random.
     Random,
 }
@@ -57,6 +59,7 @@ impl Pattern {
             Self::NoRows => 0,
             Self::OneRow => 1,
             Self::ManyRows => 7,
+            Self::Tall(n) => n,
             Self::Random => rng.random_range(1..=4),
             _ => 3,
         }
@@ -73,7 +76,7 @@ impl Pattern {
             Self::AroundTile(t) => t + i % 3 - 1,
             Self::OneLong if i != n / 2 => 0,
             Self::OneLong => 17,
-            Self::ManyRows => rng.random_range(0..=3),
+            Self::ManyRows | Self::Tall(_) => rng.random_range(0..=3),
             _ => rng.random_range(0..=6),
         }
     }
@@ -85,7 +88,10 @@ pub type Nest = Vec<(VarId, ExprId)>;
 /// A batch for `env` by `pattern`, its lengths lowered until no nest runs more than `most` times.
 /// Nothing if a size of an input depends on data.
 pub fn batch(env: &Env, nests: &[Nest], most: u64, pattern: Pattern, rng: &mut SmallRng) -> Option<Batch> {
-    let mut limit = 32;
+    let mut limit = match pattern {
+        Pattern::AroundTile(n) | Pattern::Tall(n) => n.max(31) + 1,
+        _ => 32,
+    };
     loop {
         let world = sizes(env, pattern, limit, rng)?;
         let longest = nests.iter().filter_map(|n| world.trips(n)).max().unwrap_or(0);
@@ -110,7 +116,11 @@ const SPREAD: i64 = 8;
 fn sizes<'a>(env: &'a Env, pattern: Pattern, limit: i64, rng: &mut SmallRng) -> Option<World<'a>> {
     let params = env.params.iter().map(|(id, p)| {
         let hi = p.hi.min(p.lo.saturating_add(SPREAD));
-        let wanted = if counts_rows(env, id) { pattern.rows(rng) } else { rng.random_range(p.lo..=hi) };
+        let wanted = match pattern {
+            _ if counts_rows(env, id) => pattern.rows(rng),
+            Pattern::Tall(_) => hi,
+            _ => rng.random_range(p.lo..=hi),
+        };
         wanted.min(limit).clamp(p.lo, p.hi)
     });
     let params: Vec<i64> = params.collect();

@@ -89,12 +89,13 @@ impl Lowering<'_> {
         let index: Vec<ExprId> = index.iter().map(|&e| self.env.pool.substitute(e, &map)).collect();
         let index: Vec<ExprId> = index.into_iter().map(|e| self.value(e, &mut FxHashMap::default())).collect();
         let at = self.flat(p.tensor, &index);
-        // Iterations of the loops between that the later iteration does not have.
+        // Iterations of the loops between that the later iteration does not have: there nothing need have a value.
+        let mut there = Vec::new();
         for &(v, e) in between.iter().filter(|x| !idle.contains(x)) {
             if self.env.pool.uses_var(e, counted) {
                 let e = self.env.pool.substitute(e, &map);
                 let v = self.env.pool.var(v);
-                conds.push(self.env.pool.lt(v, e));
+                there.push(self.env.pool.lt(v, e));
             }
         }
         self.loops.truncate(outer);
@@ -107,6 +108,9 @@ impl Lowering<'_> {
         // An address beyond the end does no harm where nothing is looked up to find it.
         if p.of.is_some() && !self.looks_up(at) {
             conds.clear();
+        }
+        if conds.is_empty() && !self.looks_up(at) && !inner.iter().any(|&(_, e)| self.looks_up(e)) {
+            there.clear();
         }
         let mut stmt = Stmt::Prefetch { tensor: p.tensor, index: at, locality: p.locality };
         // One inside the other: what a condition reads may exist only where those before it hold.
@@ -122,6 +126,9 @@ impl Lowering<'_> {
             let few = self.env.pool.constant_bound(extent).is_some_and(|n| n <= UNROLL);
             let kind = if few { LoopKind::Unroll } else { LoopKind::Serial };
             stmt = Stmt::For { var, extent, kind, body: vec![stmt] };
+        }
+        for cond in there.into_iter().rev() {
+            stmt = Stmt::If { cond, then: vec![stmt], other: Vec::new() };
         }
         if let Some(first) = shared {
             stmt = Stmt::If { cond: first, then: vec![stmt], other: Vec::new() };

@@ -13,7 +13,8 @@
 //! share, the last step has it too.
 
 use crate::schedule::bind::warp_reduction;
-use cora_ir::loops::{Block, BlockRole, For, IterKind, Stmt as LoopStmt};
+use crate::schedule::tree::is_reduction_var;
+use cora_ir::loops::{Block, BlockRole, For, Stmt as LoopStmt};
 use cora_ir::storage::{Kernel, Stmt, WARP};
 use cora_ir::{Combiner, Diagnostic, Env, ExprId, Scope, Tensor, TensorDim, TensorId};
 
@@ -36,11 +37,10 @@ pub(super) fn lanes<'a>(env: &Env, l: &'a For) -> Lanes<'a> {
         return Lanes::Reduced(b, c);
     }
     let mut mixed = None;
-    let reduced = |b: &Block| b.iters.iter().any(|i| i.kind == IterKind::Reduce && env.pool.uses_var(i.binding, l.var));
     for s in &l.body {
         s.walk(&mut |s| {
             if let LoopStmt::Block(b) = s
-                && reduced(b)
+                && is_reduction_var(&env.pool, b, l.var)
             {
                 mixed.get_or_insert(b.tensor);
             }

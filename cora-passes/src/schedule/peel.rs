@@ -11,24 +11,26 @@
 //!
 //! A tile is a loop inside with extent `min(c, R)`, or a mask `x < R`, whose R depends on the peeled
 //! loop. Where R falls as the loop goes on, the loop itself is cut (the first form); otherwise (a
-//! fused or a parallel loop) each iteration chooses. The parts are stages: `S.main` and `S.tail`.
+//! fused or a parallel loop) each iteration chooses, in the stretches of a loop that [`super::hfuse`]
+//! made each for itself. The parts are stages: `S.main` and `S.tail`.
 //!
 //! Requires: a loop that is not vector or unrolled, with such a tile inside. Ensures: the same
 //! iterations in the same order; in `main` the tiles have constant extent and no mask.
 
+use super::defined::is_defined;
 use super::parts::{PARTS, Part, copy, declare};
 use super::region::range_over;
 use super::relax::tile_of;
 use super::tree::{
-    Path, body_at_mut, enclosing, find_loop, is_reduction_var, loop_at, place_init, remove_init, stages_of, substitute,
-    writes_below,
+    Path, body_at_mut, enclosing, find_loop, is_condition, is_reduction_var, loop_at, place_init, remove_init, runs,
+    stages_of, substitute, writes_below,
 };
 use crate::lower::sign::{as_size, never_negative};
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::{build, normalize, poly};
-use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, TensorId, VarId};
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, TensorId, VarId};
 
 /// Greatest number of parts of a stage.
 const MAX_PARTS: usize = 32;
@@ -53,8 +55,8 @@ struct Tile {
     slack: Vec<ExprId>,
     /// What is known of a full one.
     fact: Fact,
-    /// Whether a block below is reduced over the tile.
-    reduced: bool,
+    /// Whether a block below writes the tile's elements and is reduced over what decides it.
+    mixed: bool,
 }
 
 enum Fact {
@@ -74,14 +76,28 @@ fn peel_loop(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
         )
         .hint("peel it before it is made vector or unrolled"));
     }
-    for s in stages_of(&loop_at(&m.body, &path).body) {
+    let stages = stages_of(&loop_at(&m.body, &path).body);
+    for &s in &stages {
         remove_init(&mut m.body, s);
     }
     let path = find_loop(m, target)?;
     let l = loop_at(&m.body, &path).clone();
     let around: Vec<(VarId, ExprId)> = enclosing(&m.body, &path).iter().map(|l| (l.var, l.extent)).collect();
-    let tiles = tiles(&mut m.env, &around, &l);
-    if tiles.is_empty() {
+    let mut found = false;
+    for (site, inner, loops) in stretches(m, &path, &l, &around) {
+        let tiles = tiles(&mut m.env, &loops, l.var, &inner.body);
+        if tiles.is_empty() {
+            continue;
+        }
+        found = true;
+        check_reduced(target, &tiles)?;
+        let full = if site == path { cut(&mut m.env, &around, &l, &tiles) } else { None };
+        match full {
+            Some(full) if kind == LoopKind::Serial => cut_loop(m, &path, &around, &l, &tiles, full)?,
+            _ => choose(m, &site, &inner, &tiles)?,
+        }
+    }
+    if !found {
         return Err(Diagnostic::new(
             "E0482",
             format!("nothing to peel: no tile inside `{}.{}` is partial because of it", target.stage, target.name),
@@ -89,22 +105,51 @@ fn peel_loop(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
         .note("a tile is a loop inside with extent `min(constant, rest)`, or a mask `position < extent`, that depends on the loop")
         .hint("split first, then peel the outer loop of the tile"));
     }
-    check_reduced(m, target, &l, &tiles)?;
-    match cut(&mut m.env, &around, &l, &tiles) {
-        Some(full) if kind == LoopKind::Serial => cut_loop(m, &path, &around, &l, &tiles, full),
-        _ => choose(m, &path, &l, &tiles),
+    for s in stages {
+        place_init(m, s);
     }
+    Ok(())
 }
 
-/// The tiles below `l` that it decides, as far as its outer loops and itself determine them.
-fn tiles(env: &mut Env, around: &[(VarId, ExprId)], l: &For) -> Vec<Tile> {
-    let mut loops = around.to_vec();
-    loops.push((l.var, l.extent));
-    let mut out = Vec::new();
-    let from = loops.len();
-    for s in &l.body {
-        collect(env, s, l.var, from, &mut loops, &mut out);
+/// A loop whose body is to be peeled as one, its path, and the loops around that body.
+type Stretch = (Path, For, Vec<(VarId, ExprId)>);
+
+/// The loop, or the conditions in it if there is nothing else: what is inside one has a meaning only there.
+fn stretches(m: &LoopModule, path: &Path, l: &For, around: &[(VarId, ExprId)]) -> Vec<Stretch> {
+    let loops = [around, &[(l.var, l.extent)]].concat();
+    let condition = |s: &Stmt| matches!(s, Stmt::For(inner) if is_condition(&m.env.pool, inner.extent));
+    if !l.body.iter().all(condition) {
+        return vec![(path.clone(), l.clone(), loops)];
     }
+    let inside = l.body.iter().enumerate().filter_map(|(n, s)| match s {
+        Stmt::For(inner) => Some(stretches(m, &[path.as_slice(), &[n]].concat(), inner, &loops)),
+        Stmt::Block(_) => None,
+    });
+    inside.flatten().collect()
+}
+
+/// Where something is inside `loops`, and their conditions hold.
+fn facts_in(env: &mut Env, loops: &[(VarId, ExprId)]) -> Facts {
+    let mut facts = Facts::in_loops(loops.iter().copied());
+    for &(_, e) in loops {
+        if is_condition(&env.pool, e) {
+            let holds = runs(env, e);
+            facts.push_assumption(holds);
+        }
+    }
+    facts
+}
+
+/// The tiles in `body`, inside `loops`, that `var` decides, as far as these determine them.
+fn tiles(env: &mut Env, loops: &[(VarId, ExprId)], var: VarId, body: &[Stmt]) -> Vec<Tile> {
+    let mut out = Vec::new();
+    for s in body {
+        collect(env, s, var, loops.len(), &mut loops.to_vec(), &mut out);
+    }
+    // Where a tile does not run, functions in what decides it need not have a value.
+    let facts = facts_in(env, loops);
+    let mut prover = Prover::new();
+    out.retain(|t| t.slack.iter().all(|&e| is_defined(env, &mut prover, &facts, e)));
     out
 }
 
@@ -116,13 +161,15 @@ fn collect(env: &mut Env, s: &Stmt, var: VarId, from: usize, loops: &mut Vec<(Va
             if let Some((full, rest)) = tile_of(env, extent) {
                 let slack = env.pool.sub(rest, full);
                 if let Some(slack) = decided(env, slack, var, loops, from) {
-                    let mut reduced = false;
+                    let mut mixed = false;
                     inner.body.iter().for_each(|s| {
                         s.walk(&mut |s| {
-                            reduced |= matches!(s, Stmt::Block(b) if is_reduction_var(&env.pool, b, inner.var));
+                            if let Stmt::Block(b) = s {
+                                mixed |= is_mixed(&env.pool, b, &[inner.var], &slack);
+                            }
                         });
                     });
-                    push(out, Tile { slack, fact: Fact::Extent(extent, full), reduced });
+                    push(out, Tile { slack, fact: Fact::Extent(extent, full), mixed });
                     known = full;
                 }
             }
@@ -140,8 +187,8 @@ fn collect(env: &mut Env, s: &Stmt, var: VarId, from: usize, loops: &mut Vec<(Va
                 let one = env.pool.int(1);
                 let room = env.pool.sub(room, one);
                 if let Some(slack) = decided(env, room, var, loops, from) {
-                    let reduced = env.pool.vars_of(p).iter().any(|&v| is_reduction_var(&env.pool, b, v));
-                    push(out, Tile { slack, fact: Fact::Mask(p), reduced });
+                    let mixed = is_mixed(&env.pool, b, &env.pool.vars_of(p), &slack);
+                    push(out, Tile { slack, fact: Fact::Mask(p), mixed });
                 }
             }
         }
@@ -154,11 +201,16 @@ fn push(out: &mut Vec<Tile>, tile: Tile) {
         _ => false,
     };
     if let Some(there) = out.iter_mut().find(|t| same(&t.fact, &tile.fact)) {
-        // A tile of a reduction and of a spatial loop alike counts as spatial.
-        there.reduced &= tile.reduced;
+        there.mixed |= tile.mixed;
     } else {
         out.push(tile);
     }
+}
+
+/// Whether `b` has elements of its own at each of `positions`, and is reduced over what `slack` depends on.
+fn is_mixed(pool: &ExprPool, b: &Block, positions: &[VarId], slack: &[ExprId]) -> bool {
+    let reduced = |v: &VarId| is_reduction_var(pool, b, *v);
+    !positions.iter().any(reduced) && slack.iter().any(|&e| pool.vars_of(e).iter().any(reduced))
 }
 
 /// The least `room` of the iterations inside, as operands of a minimum, if it depends on `var` and is
@@ -181,46 +233,33 @@ fn decided(env: &mut Env, room: ExprId, var: VarId, loops: &[(VarId, ExprId)], f
     (!loads && env.pool.uses_var(least, var)).then_some(out)
 }
 
-/// A choice that depends on what is reduced over leaves the elements alone: the tiles in it must be
-/// those of reduced loops, or else `init` would not know which elements there are.
-fn check_reduced(m: &LoopModule, target: &LoopRef, l: &For, tiles: &[Tile]) -> Result<(), Diagnostic> {
-    if tiles.iter().all(|t| t.reduced) {
+/// A choice that depends on what is reduced over leaves the elements alone: `init` would not know which there are.
+fn check_reduced(target: &LoopRef, tiles: &[Tile]) -> Result<(), Diagnostic> {
+    if !tiles.iter().any(|t| t.mixed) {
         return Ok(());
     }
-    let mut mixed = false;
-    for s in &l.body {
-        s.walk(&mut |s| {
-            if let Stmt::Block(b) = s {
-                let reduced = |v: &VarId| is_reduction_var(&m.env.pool, b, *v);
-                mixed |= tiles.iter().flat_map(|t| &t.slack).any(|&e| m.env.pool.vars_of(e).iter().any(reduced));
-            }
-        });
-    }
-    if mixed {
-        return Err(Diagnostic::new(
-            "E0483",
-            format!(
-                "peeling `{}.{}` would make which elements are written depend on what is reduced over",
-                target.stage, target.name
-            ),
-        )
-        .hint("reorder the reduced loops inside the spatial ones, then peel one kind at a time"));
-    }
-    Ok(())
+    Err(Diagnostic::new(
+        "E0483",
+        format!(
+            "peeling `{}.{}` would make which elements are written depend on what is reduced over",
+            target.stage, target.name
+        ),
+    )
+    .hint("reorder the reduced loops inside the spatial ones, then peel one kind at a time"))
 }
 
 /// The number of leading iterations with full tiles, if they come first.
 fn cut(env: &mut Env, around: &[(VarId, ExprId)], l: &For, tiles: &[Tile]) -> Option<ExprId> {
     let v = env.pool.var(l.var);
     let mut full: Option<ExprId> = None;
-    let facts = Facts::in_loops(around.iter().copied());
+    let facts = facts_in(env, around);
     let mut prover = Prover::new();
     for &slack in tiles.iter().flat_map(|t| &t.slack) {
         let mut p = poly(&mut env.pool, slack);
         // slack = rest - c * v >= 0  <=>  v < rest // c + 1
         let c = p.terms.remove(&vec![v])?.checked_neg().filter(|&c| c > 0)?;
         let rest = build(&mut env.pool, &p);
-        if env.pool.uses_var(rest, l.var) {
+        if env.pool.uses_var(rest, l.var) || !is_defined(env, &mut prover, &facts, rest) {
             return None;
         }
         let c = env.pool.int(c);

@@ -2,6 +2,7 @@
 //! of fused loops), and sizes that hold for every iteration of the enclosing loops.
 
 use crate::lower::sign::never_negative;
+use crate::simplify::{Facts, interval};
 use cora_ir::affine::normalize;
 use cora_ir::{BinOp, Env, Expr, ExprId, UfDef, UfId, UnOp, VarId};
 
@@ -121,6 +122,17 @@ fn existing(env: &mut Env, f: UfId, outer: &[ExprId], position: ExprId, around: 
     if never_negative(env, around, room) { position } else { env.pool.min(position, last) }
 }
 
+/// Of two upper bounds the lower one, a constant where one of them is: then what is declared of the other counts.
+pub fn least(env: &mut Env, x: ExprId, y: ExprId) -> ExprId {
+    let (constant, other) = match (env.pool.as_int(x), env.pool.as_int(y)) {
+        (Some(c), None) => (c, y),
+        (None, Some(c)) => (c, x),
+        _ => return env.pool.min(x, y),
+    };
+    let most = interval::bounds(env, &Facts::new(), other).hi;
+    env.pool.int(most.map_or(constant, |n| n.clamp(0, constant)))
+}
+
 /// An upper bound of `e` that holds for all values of `loops` (outermost first), over parameters
 /// and functions without arguments; constants are preferred where the form gives one.
 pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Option<ExprId> {
@@ -138,11 +150,7 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
         Expr::Bin(BinOp::Min, a, b) => {
             let (x, y) = (bound_above(env, a, loops), bound_above(env, b, loops));
             match (x, y) {
-                (Some(x), Some(y)) => Some(match (env.pool.as_int(x), env.pool.as_int(y)) {
-                    (Some(_), None) => x,
-                    (None, Some(_)) => y,
-                    _ => env.pool.min(x, y),
-                }),
+                (Some(x), Some(y)) => Some(least(env, x, y)),
                 (x, y) => x.or(y),
             }
         }

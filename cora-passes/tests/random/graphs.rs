@@ -55,7 +55,7 @@ pub fn graph(rng: &mut SmallRng) -> Made {
     let shapes = Shapes::declare(&mut g.env, rng);
     let mut cx = Gen { rng, g, shapes, known: Vec::new(), dims: Vec::new() };
     if cx.rng.random_bool(0.12) {
-        cx.attention();
+        if cx.rng.random_bool(0.25) { cx.projection() } else { cx.attention() }
     } else {
         for _ in 0..cx.rng.random_range(1..=3) {
             cx.input();
@@ -387,7 +387,7 @@ impl Gen<'_> {
         self.define_with(ScalarType::F32, &[depth.dim], Some(Combiner::Sum), term)
     }
 
-    fn read(&mut self, t: TensorId, dims: &[OpDim]) -> Val {
+    pub fn read(&mut self, t: TensorId, dims: &[OpDim]) -> Val {
         let e = self.env().load(t, dims.iter().map(|d| d.index));
         let known = self.known.iter().find(|k| k.id == t);
         Val { e, bound: known.map_or(4.0, |k| k.bound), exact: known.is_none_or(|k| k.exact) }

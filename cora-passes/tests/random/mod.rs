@@ -7,5 +7,6 @@ mod indices;
 pub mod report;
 pub mod shapes;
 pub mod steps;
+mod tiles;
 pub mod tuples;
 pub mod values;

@@ -44,15 +44,23 @@ pub fn kind_name(s: &StepKind) -> &'static str {
     }
 }
 
+/// Whether a sum of products reads its factors as tensor instructions do, most likely.
+fn has_conversions(m: &LoopModule) -> bool {
+    blocks(m).iter().any(|(_, b)| match *m.env.pool.get(b.value) {
+        Expr::Bin(BinOp::Mul, x, _) => matches!(m.env.pool.get(x), Expr::Cast(..) | Expr::Un(cora_ir::UnOp::Tf32, _)),
+        _ => false,
+    })
+}
+
 /// Proposes steps for the modules of one case.
 pub struct Proposer<'r> {
-    rng: &'r mut SmallRng,
+    pub rng: &'r mut SmallRng,
     fresh: usize,
     unrolled: usize,
     /// Whether loops are bound to a grid.
-    grid: bool,
+    pub grid: bool,
     /// Steps that belong together, the next one first.
-    queue: VecDeque<StepKind>,
+    pub queue: VecDeque<StepKind>,
 }
 
 type Path = Vec<usize>;
@@ -75,6 +83,10 @@ impl<'r> Proposer<'r> {
         }
         if self.rng.random_bool(0.06) {
             self.pad_and_move(m);
+            return self.queue.pop_front();
+        }
+        if has_conversions(m) && self.rng.random_bool(0.1) {
+            self.tile_of_instruction(m);
             return self.queue.pop_front();
         }
         if self.grid && self.rng.random_bool(0.3) {
@@ -173,7 +185,7 @@ impl<'r> Proposer<'r> {
         Some(())
     }
 
-    fn fresh(&mut self, base: &str) -> String {
+    pub fn fresh(&mut self, base: &str) -> String {
         self.fresh += 1;
         format!("{base}{}", self.fresh)
     }
@@ -539,7 +551,7 @@ fn name(m: &LoopModule, t: TensorId) -> String {
     m.env.tensors[t].name.clone()
 }
 
-fn loop_ref(m: &LoopModule, l: &For) -> LoopRef {
+pub fn loop_ref(m: &LoopModule, l: &For) -> LoopRef {
     LoopRef { stage: name(m, l.stage), name: m.env.vars[l.var].name.clone() }
 }
 
@@ -566,7 +578,7 @@ fn only_loop(l: &For, stage: TensorId) -> Option<&For> {
     }
 }
 
-fn blocks(m: &LoopModule) -> Vec<(Path, &cora_ir::loops::Block)> {
+pub fn blocks(m: &LoopModule) -> Vec<(Path, &cora_ir::loops::Block)> {
     fn go<'a>(body: &'a [Stmt], here: &mut Path, out: &mut Vec<(Path, &'a cora_ir::loops::Block)>) {
         for (i, s) in body.iter().enumerate() {
             here.push(i);

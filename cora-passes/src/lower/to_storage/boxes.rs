@@ -2,7 +2,7 @@
 
 use super::super::grid::{self, Private};
 use super::{DenseBox, Lowering};
-use crate::schedule::region::{bound_above, range_over};
+use crate::schedule::region::{bound_above, least, range_over};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, LoopModule, Stmt as LoopStmt};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Scope, TensorId, VarId};
@@ -140,6 +140,11 @@ impl Lowering<'_> {
                 .hint("attach the stage at a loop where its region has a bound, or keep it global"));
             };
             let mut bound = normalize(&mut self.env.pool, bound);
+            // Nothing is written beyond the dimension either.
+            let room = self.room(tensor, d, (&los, &sizes), &outer);
+            if let Some(room) = room {
+                bound = self.lower_bound(bound, room);
+            }
             let in_grid = all.iter().any(|u| u.loops.iter().any(|l| l.kind.axis().is_some()));
             if in_grid && self.env.pool.as_int(bound).is_none() {
                 bound = grid::constant_size(&mut self.env, bound)
@@ -165,6 +170,40 @@ impl Lowering<'_> {
         }
         self.boxes.insert(tensor, DenseBox { lo: los, size: sizes, threads });
         Ok(())
+    }
+
+    /// A bound of the size of dimension `d`, given the least indices and the sizes of the region in the dimensions outside.
+    fn room(
+        &mut self,
+        tensor: TensorId,
+        d: usize,
+        (los, sizes): (&[ExprId], &[ExprId]),
+        outer: &[(VarId, ExprId)],
+    ) -> Option<ExprId> {
+        let mut loops = outer.to_vec();
+        let mut index = Vec::new();
+        for (&lo, &size) in los.iter().zip(sizes) {
+            let var = self.env.new_var("position");
+            loops.push((var, size));
+            let v = self.env.pool.var(var);
+            index.push(self.env.pool.add(lo, v));
+        }
+        let storage = self.env.tensors[tensor].dims[d].storage;
+        let storage = self.env.pool.instantiate(storage, &index);
+        let bound = bound_above(&mut self.env, storage, &loops)?;
+        Some(normalize(&mut self.env.pool, bound))
+    }
+
+    /// The lower one of two bounds of a size; the first one where that is not known.
+    fn lower_bound(&mut self, bound: ExprId, other: ExprId) -> ExprId {
+        let constant = |e| self.env.pool.as_int(e);
+        match (constant(bound), constant(other)) {
+            (None, None) => {
+                let less = self.env.pool.le(other, bound);
+                if self.simplifier.prove(&mut self.env, &[], &[], less) { other } else { bound }
+            }
+            _ => least(&mut self.env, bound, other),
+        }
     }
 
     /// What a block's iterators are bound to, the threads that own elements under common names.
