@@ -10,13 +10,19 @@ mod random;
 
 use cora_ir::interp::{BufferUse, Options, run_storage};
 use cora_ir::layout::LayoutStep;
+use cora_ir::schedule::Step;
 use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::text::print_storage;
-use cora_ir::{Env, Tensor, TensorId};
+use cora_ir::{Env, Graph, Tensor, TensorId};
 use cora_passes::execution::verify_each::nests_of_graph;
 use cora_passes::execution::{Nest, Pattern, batch};
+use cora_passes::lower::to_loops::lower_to_loops;
+use cora_passes::lower::to_storage::lower_to_storage;
+use cora_passes::schedule::apply_step;
+use cora_passes::standard::StandardSimplifier;
 use rand::prelude::*;
 use random::check;
+use random::steps::Proposer;
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
@@ -41,6 +47,19 @@ fn uses(env: &Env, nests: &[Nest], m: &StorageModule, rng: &mut SmallRng) -> Vec
     let options = Options { threads: 1, usage: true, ..Options::default() };
     let batches = PATTERNS.into_iter().filter_map(|p| batch(env, nests, MAX_TRIPS, p, rng));
     batches.filter_map(|b| Some(run_storage(m, &b, &options).ok()?.used)).collect()
+}
+
+/// The storage of `graph` after random steps, right after lowering; nothing if that is refused.
+fn lowered(graph: &Graph, rng: &mut SmallRng, steps: usize) -> Option<StorageModule> {
+    let mut m = lower_to_loops(graph);
+    let mut proposer = Proposer::new(rng);
+    for _ in 0..steps {
+        if let Some(kind) = proposer.propose(&m) {
+            // Those that are refused change nothing.
+            let _ = apply_step(&mut m, &Step { kind, span: Default::default() });
+        }
+    }
+    lower_to_storage(&m, &mut StandardSimplifier::new()).ok()
 }
 
 /// Whether a schedule asked for room beyond what a tile needs.
@@ -68,8 +87,8 @@ fn random_buffers() {
     for seed in first..first + count {
         let mut rng = SmallRng::seed_from_u64(seed);
         let Ok(Some(case)) = check::case(&mut rng, 1) else { continue };
-        let Some(m) = check::lowered(&case, &mut rng, 25).filter(|m| !m.is_grid()) else { continue };
         let graph = &case.made.graph;
+        let Some(m) = lowered(graph, &mut rng, 25).filter(|m| !m.is_grid()) else { continue };
         let found = uses(&graph.env, &nests_of_graph(graph), &m, &mut rng);
         for n in 0..found.first().map_or(0, Vec::len) {
             let id = found[0][n].tensor;
@@ -86,5 +105,10 @@ fn random_buffers() {
         }
     }
     println!("{seen} buffers, {} larger than needed", loose.len());
-    assert!(loose.len() * ONE_OF <= seen && (seen > 100 || count < 250), "{} of {seen} are too large:\n{}", loose.len(), loose.join("\n"));
+    assert!(
+        loose.len() * ONE_OF <= seen && (seen > 100 || count < 250),
+        "{} of {seen} are too large:\n{}",
+        loose.len(),
+        loose.join("\n")
+    );
 }

@@ -199,8 +199,7 @@ fn damage_under_a_right_checksum() {
 /// Bytes that no linker made.
 #[test]
 fn code_that_cannot_be_loaded() {
-    let machine =
-        Machine::Cpu { arch: std::env::consts::ARCH.into(), cpu: "any".into(), features: Default::default() };
+    let machine = Machine::Cpu { arch: std::env::consts::ARCH.into(), cpu: "any".into(), features: Default::default() };
     // SAFETY: nothing of it is run; the loader refuses it.
     let loaded = unsafe { cora_runtime::library::load(&machine, &program(), b"no library") };
     let Err(e) = loaded else { panic!("it is no library") };

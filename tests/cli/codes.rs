@@ -78,7 +78,11 @@ fn every_code_is_shown_by_a_test() {
         if matches!(name.as_str(), "src" | "tests" | "filetests") {
             shown(&path, name != "src", &mut text);
         } else if name.starts_with("cora-") {
-            ["src", "tests"].iter().map(|d| path.join(d)).filter(|d| d.exists()).for_each(|d| shown(&d, d.ends_with("tests"), &mut text));
+            ["src", "tests"]
+                .iter()
+                .map(|d| path.join(d))
+                .filter(|d| d.exists())
+                .for_each(|d| shown(&d, d.ends_with("tests"), &mut text));
         }
     }
     let (missing, listed): (Vec<String>, Vec<String>) =

@@ -4,7 +4,6 @@
 mod support;
 
 mod banks;
-mod buffers;
 mod crates;
 mod datasets;
 mod determinism;

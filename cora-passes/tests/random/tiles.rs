@@ -12,11 +12,14 @@ use rand::prelude::*;
 impl Gen<'_> {
     /// A projection of rows whose elements are converted to f32, or rounded to TF32.
     pub fn projection(&mut self) {
-        let ty = *[ScalarType::BF16, ScalarType::BF16, ScalarType::F16, ScalarType::F32].choose(self.rng).expect("not empty");
+        let ty = *[ScalarType::BF16, ScalarType::BF16, ScalarType::F16, ScalarType::F32]
+            .choose(self.rng)
+            .expect("not empty");
         let rows = self.shapes.rows;
         let whole = self.rng.random_bool(0.5);
         // Few iterations: a tile of 16 rows is to fit into a batch.
-        let (k, n) = *[(16, 8), (16, 8), (8, 8), (8, 16), (2, 16), (4, 16), (2, 32)].choose(self.rng).expect("not empty");
+        let (k, n) =
+            *[(16, 8), (16, 8), (8, 8), (8, 16), (2, 16), (4, 16), (2, 32)].choose(self.rng).expect("not empty");
         let (k, n, sixteen) = (self.int(k), self.int(n), self.int(16));
         let a0 = self.env().pool.arg(0);
         let row = if whole { sixteen } else { self.shapes.row_extent(&mut self.g.env, a0) };
@@ -60,9 +63,8 @@ impl Proposer<'_> {
         let likely: Vec<IntrinsicId> = fitting.iter().copied().filter(likely).collect();
         let intrinsic = *likely.choose(self.rng).or(fitting.choose(self.rng))?;
         let around = enclosing(&m.body, path);
-        let reduced = |l: &For| {
-            b.iters.iter().any(|i| i.kind == IterKind::Reduce && m.env.pool.uses_var(i.binding, l.var))
-        };
+        let reduced =
+            |l: &For| b.iters.iter().any(|i| i.kind == IterKind::Reduce && m.env.pool.uses_var(i.binding, l.var));
         let own = |l: &&&For| l.stage == b.stage && l.kind == LoopKind::Serial;
         let divided = |l: &For, n: i64| m.env.pool.as_int(l.extent).is_some_and(|e| e % n == 0);
         let [rows, columns, k] = intrinsic.get().tile;
