@@ -78,7 +78,7 @@ fn is_masked(m: &StorageModule, t: TensorId) -> bool {
 }
 
 /// Of so many buffers one may be larger than needed.
-const ONE_OF: usize = 40;
+const ONE_OF: usize = 20;
 
 #[test]
 fn random_buffers() {
