@@ -61,6 +61,18 @@ pub enum CompileError {
         /// The architecture.
         target: String,
     },
+    /// An instruction that only another architecture has.
+    #[error("kernel `{kernel}` uses `{intrinsic}`, which only {only} has, and is compiled for {target}")]
+    Architecture {
+        /// The kernel.
+        kernel: String,
+        /// The instruction.
+        intrinsic: &'static str,
+        /// The architecture that has it.
+        only: &'static str,
+        /// The architecture.
+        target: String,
+    },
     /// More shared memory than a block of the target has.
     #[error("kernel `{kernel}` needs {bytes} bytes of shared memory, a block on {target} has {most}")]
     Shared {
@@ -94,25 +106,27 @@ pub struct GridProgram {
 
 /// LLVM aborts on an instruction that the target does not have.
 fn check_intrinsics(module: &StorageModule, target: &GpuTarget) -> Result<(), CompileError> {
-    let mut missing = None;
+    let (mut missing, capability) = (None, target.capability());
     for k in &module.kernels {
         k.body.iter().for_each(|s| {
             s.walk(&mut |s| {
-                if let Stmt::Tile(t) = s
-                    && let Needs::Gpu(least) = t.intrinsic.get().needs
-                    && target.capability() < least
-                {
-                    missing.get_or_insert((k.name.clone(), t.intrinsic.get().name, least));
-                }
+                let Stmt::Tile(t) = s else { return };
+                let (kernel, intrinsic) = (k.name.clone(), t.intrinsic.get().name);
+                let target = target.name().to_owned();
+                let fault = match t.intrinsic.get().needs {
+                    Needs::Gpu(least) if capability < least => {
+                        CompileError::Intrinsic { kernel, intrinsic, least, target }
+                    }
+                    Needs::GpuOnly(only) if target != only => {
+                        CompileError::Architecture { kernel, intrinsic, only, target }
+                    }
+                    _ => return,
+                };
+                missing.get_or_insert(fault);
             });
         });
     }
-    match missing {
-        None => Ok(()),
-        Some((kernel, intrinsic, least)) => {
-            Err(CompileError::Intrinsic { kernel, intrinsic, least, target: target.name().to_owned() })
-        }
-    }
+    missing.map_or(Ok(()), Err)
 }
 
 /// Compiles a verified, legalised module; the same module and target give the same bytes.

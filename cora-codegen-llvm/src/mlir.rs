@@ -43,6 +43,7 @@ mod library;
 mod math;
 mod slots;
 mod tile;
+mod wgmma;
 
 #[cfg(test)]
 mod tests;

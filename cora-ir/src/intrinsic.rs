@@ -2,12 +2,15 @@
 //! processors have them.
 //!
 //! An intrinsic computes `C[i, j] += sum over p < k of read(A[i, p]) * read(B[p, j])` for a tile of fixed size, by one
-//! thread or by the 32 lanes of a warp together. Each of the three matrices is a [`Fragment`]: every lane holds some of
-//! its elements in registers, and the lane map says which. Scheduling (`tensorize`), lowering, both interpreters and the
-//! code generators read this table; only the emission key stands for anything that is not in it.
+//! thread, by the 32 lanes of a warp or by the 128 lanes of four warps together. Each of the three matrices is a
+//! [`Fragment`]: every lane holds some of its elements in registers, and the lane map says which. A factor that the
+//! instruction reads from shared memory by itself has no holders; there the fragment says in what blocks its elements lie,
+//! and the lane map divides the reading. Scheduling (`tensorize`), lowering, both interpreters and the code generators
+//! read this table; only the emission key stands for anything that is not in it.
 //!
 //! ```text
 //! mma.m16n8k16.f32.bf16, C: lane l holds in register e the element of row l / 4 + e / 2 * 8, column l % 4 * 2 + e % 2
+//! wgmma.m64n128k16.f32.bf16, A: blocks of 8 rows and 8 columns, 128 bytes one after the other
 //! ```
 
 use crate::env::Scope;
@@ -52,6 +55,10 @@ pub struct Fragment {
     pub column: &'static [Digit],
     /// Where the matrix may be.
     pub scopes: &'static [Scope],
+    /// Rows and columns of a block, where the instruction reads the matrix by its address: a block's elements lie one
+    /// after the other, rows or columns of it side by side, and blocks that are neighbours in rows or in columns are
+    /// equally far apart. A side of a block is 16 bytes.
+    pub blocks: Option<[i64; 2]>,
 }
 
 /// How an element of a factor enters the product.
@@ -68,6 +75,8 @@ pub enum Read {
 pub enum Needs {
     /// An NVIDIA GPU from this compute capability on, such as 80 for `sm_80`.
     Gpu(u32),
+    /// NVIDIA GPUs of this architecture, and no later ones.
+    GpuOnly(&'static str),
     /// A CPU; without this feature the same is computed by other instructions.
     Cpu(&'static str),
 }
@@ -77,6 +86,8 @@ pub enum Needs {
 pub enum Emission {
     /// PTX `mma.sync.aligned`, rows of A and columns of B; the type of the factors.
     MmaSync(&'static str),
+    /// PTX `wgmma.mma_async`, both factors in shared memory; the type of the factors.
+    Wgmma(&'static str),
     /// AVX-512 BF16 `vdpbf16ps`, or products of what pairs are converted to.
     DotBf16,
 }
@@ -96,8 +107,11 @@ pub struct Intrinsic {
     pub b: Fragment,
     /// How elements of the factors enter the product.
     pub read: Read,
-    /// Lanes that execute it together: 1 or the 32 of a warp.
+    /// Lanes that execute it together, threads along x: 1, the 32 of a warp, or the 128 of a group of four warps.
     pub lanes: i64,
+    /// Whether it goes on while its threads do: until it has been waited for, its factors stay as they are, and its
+    /// result is used by nothing but the next such instruction.
+    pub beside: bool,
     /// Where there is such an instruction.
     pub needs: Needs,
     /// How it is written.
@@ -126,6 +140,7 @@ const MMA_C: Fragment = Fragment {
     row: &[lane(4, 8, 1), register(2, 2, 8)],
     column: &[lane(1, 4, 2), register(1, 2, 1)],
     scopes: OF_WARP,
+    blocks: None,
 };
 
 /// `mma.sync.m16n8k16` of factors of 16 bits (PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type").
@@ -140,6 +155,7 @@ const fn mma_16(name: &'static str, ty: ScalarType, key: &'static str) -> Intrin
             row: const { &[lane(4, 8, 1), register(2, 2, 8)] },
             column: const { &[lane(1, 4, 2), register(1, 2, 1), register(4, 2, 8)] },
             scopes: BY_WARP,
+            blocks: None,
         },
         b: Fragment {
             ty,
@@ -147,18 +163,79 @@ const fn mma_16(name: &'static str, ty: ScalarType, key: &'static str) -> Intrin
             row: const { &[lane(1, 4, 2), register(1, 2, 1), register(2, 2, 8)] },
             column: const { &[lane(4, 8, 1)] },
             scopes: BY_WARP,
+            blocks: None,
         },
         read: Read::Converted(ScalarType::F32),
         lanes: 32,
+        beside: false,
         needs: Needs::Gpu(80),
         emission: Emission::MmaSync(key),
     }
 }
 
+/// `wgmma.mma_async.m64nNk16` of factors of 16 bits in shared memory (PTX ISA, "Asynchronous warpgroup level matrix
+/// instructions", "Register fragments and shared memory matrix layouts"; blocks are its core matrices, without swizzle).
+/// The columns are those of the result and of the right factor.
+const fn wgmma_16(
+    name: &'static str,
+    (ty, key): (ScalarType, &'static str),
+    n: i64,
+    [result, right]: [&'static [Digit]; 2],
+) -> Intrinsic {
+    Intrinsic {
+        name,
+        tile: [64, n, 16],
+        c: Fragment {
+            ty: ScalarType::F32,
+            registers: n / 2,
+            row: const { &[lane(32, 4, 16), lane(4, 8, 1), register(2, 2, 8)] },
+            column: result,
+            scopes: const { &[Scope::Reg] },
+            blocks: None,
+        },
+        a: Fragment {
+            ty,
+            registers: 8,
+            row: const { &[lane(1, 64, 1)] },
+            column: const { &[register(1, 8, 1), lane(64, 2, 8)] },
+            scopes: const { &[Scope::Shared] },
+            blocks: Some([8, 8]),
+        },
+        b: Fragment {
+            ty,
+            registers: n / 8,
+            row: const { &[register(1, 8, 1), lane(64, 2, 8)] },
+            column: right,
+            scopes: const { &[Scope::Shared] },
+            blocks: Some([8, 8]),
+        },
+        read: Read::Converted(ScalarType::F32),
+        lanes: 128,
+        beside: true,
+        needs: Needs::GpuOnly("sm_90a"),
+        emission: Emission::Wgmma(key),
+    }
+}
+
+const F16: (ScalarType, &str) = (ScalarType::F16, "f16");
+const BF16: (ScalarType, &str) = (ScalarType::BF16, "bf16");
+const COLUMNS_64: [&[Digit]; 2] =
+    [&[lane(1, 4, 2), register(1, 2, 1), register(4, 8, 8)], &[lane(1, 64, 1), register(8, 1, 64)]];
+const COLUMNS_128: [&[Digit]; 2] =
+    [&[lane(1, 4, 2), register(1, 2, 1), register(4, 16, 8)], &[lane(1, 64, 1), register(8, 2, 64)]];
+const COLUMNS_256: [&[Digit]; 2] =
+    [&[lane(1, 4, 2), register(1, 2, 1), register(4, 32, 8)], &[lane(1, 64, 1), register(8, 4, 64)]];
+
 /// Every intrinsic.
-pub const INTRINSICS: [Intrinsic; 4] = [
+pub const INTRINSICS: [Intrinsic; 10] = [
     mma_16("mma.m16n8k16.f32.f16", ScalarType::F16, "f16"),
     mma_16("mma.m16n8k16.f32.bf16", ScalarType::BF16, "bf16"),
+    wgmma_16("wgmma.m64n64k16.f32.f16", F16, 64, COLUMNS_64),
+    wgmma_16("wgmma.m64n128k16.f32.f16", F16, 128, COLUMNS_128),
+    wgmma_16("wgmma.m64n256k16.f32.f16", F16, 256, COLUMNS_256),
+    wgmma_16("wgmma.m64n64k16.f32.bf16", BF16, 64, COLUMNS_64),
+    wgmma_16("wgmma.m64n128k16.f32.bf16", BF16, 128, COLUMNS_128),
+    wgmma_16("wgmma.m64n256k16.f32.bf16", BF16, 256, COLUMNS_256),
     // PTX ISA, "Matrix fragments for mma.m16n8k8" with .tf32 factors.
     Intrinsic {
         name: "mma.m16n8k8.f32.tf32",
@@ -170,6 +247,7 @@ pub const INTRINSICS: [Intrinsic; 4] = [
             row: &[lane(4, 8, 1), register(1, 2, 8)],
             column: &[lane(1, 4, 1), register(2, 2, 4)],
             scopes: BY_WARP,
+            blocks: None,
         },
         b: Fragment {
             ty: ScalarType::F32,
@@ -177,9 +255,11 @@ pub const INTRINSICS: [Intrinsic; 4] = [
             row: &[lane(1, 4, 1), register(1, 2, 4)],
             column: &[lane(4, 8, 1)],
             scopes: BY_WARP,
+            blocks: None,
         },
         read: Read::Rounded(UnOp::Tf32),
         lanes: 32,
+        beside: false,
         needs: Needs::Gpu(80),
         emission: Emission::MmaSync("tf32"),
     },
@@ -187,17 +267,19 @@ pub const INTRINSICS: [Intrinsic; 4] = [
     Intrinsic {
         name: "dot.n16k2.f32.bf16",
         tile: [1, 16, 2],
-        c: Fragment { ty: ScalarType::F32, registers: 16, row: &[], column: &[register(1, 16, 1)], scopes: OF_THREAD },
-        a: Fragment { ty: ScalarType::BF16, registers: 2, row: &[], column: &[register(1, 2, 1)], scopes: BY_THREAD },
+        c: Fragment { ty: ScalarType::F32, registers: 16, row: &[], column: &[register(1, 16, 1)], scopes: OF_THREAD, blocks: None },
+        a: Fragment { ty: ScalarType::BF16, registers: 2, row: &[], column: &[register(1, 2, 1)], scopes: BY_THREAD, blocks: None },
         b: Fragment {
             ty: ScalarType::BF16,
             registers: 32,
             row: &[register(1, 2, 1)],
             column: &[register(2, 16, 1)],
             scopes: BY_THREAD,
+            blocks: None,
         },
         read: Read::Converted(ScalarType::F32),
         lanes: 1,
+        beside: false,
         needs: Needs::Cpu("avx512bf16"),
         emission: Emission::DotBf16,
     },
@@ -296,5 +378,8 @@ mod tests {
         let tf32 = IntrinsicId::named("mma.m16n8k8.f32.tf32").unwrap().get();
         assert_eq!([0, 1, 2, 3].map(|r| tf32.a.element(7, r)), [(1, 3), (9, 3), (1, 7), (9, 7)]);
         assert_eq!([0, 1].map(|r| tf32.b.element(7, r)), [(3, 1), (7, 1)]);
+        let wgmma = IntrinsicId::named("wgmma.m64n128k16.f32.bf16").unwrap().get();
+        // The third warp's lane 7.
+        assert_eq!([0, 1, 2, 4, 63].map(|r| wgmma.c.element(71, r)), [(33, 6), (33, 7), (41, 6), (33, 14), (41, 127)]);
     }
 }

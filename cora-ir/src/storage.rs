@@ -141,8 +141,8 @@ pub enum Stmt {
     },
     /// A product of matrices: [`Gemm`].
     Gemm(Box<Gemm>),
-    /// A tile that a tensor instruction computes: [`Tile`]. One that a warp executes stands outside loops over
-    /// `thread.x`, whose 32 threads are its lanes.
+    /// A tile that a tensor instruction computes: [`Tile`]. One that several lanes execute stands outside loops over
+    /// `thread.x`, whose threads are its lanes.
     Tile(Box<Tile>),
     /// The lanes of a warp exchange registers: of each thread, the element of `to` becomes the element of `from` of the
     /// thread whose number along x differs in the bits of `xor`. Both are registers of one element. Stands outside
@@ -158,20 +158,37 @@ pub enum Stmt {
     /// Every thread of the block waits for all others; what was written to shared and global
     /// memory before it is seen after it. Stands outside thread loops.
     Barrier,
+    /// What threads do about tiles that go on beside them. Stands outside loops over `thread.x`.
+    Beside(Beside),
+}
+
+/// Of tiles whose instruction goes on while its threads do ([`crate::intrinsic::Intrinsic::beside`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// What each thread has stored or copied to shared memory before, the instructions see after the next barrier.
+    Fence,
+    /// The tiles since the last one become a group.
+    Commit,
+    /// The lanes wait until all of their groups but the last few are done.
+    Wait {
+        /// How many groups may go on.
+        pending: u32,
+        /// The results of those that are waited for.
+        results: Vec<TensorId>,
+    },
 }
 
 /// Threads of a warp.
 pub const WARP: i64 = 32;
 
 impl Kernel {
-    /// Whether lanes of a warp work together: they exchange registers, or execute an instruction.
-    pub fn uses_warps(&self) -> bool {
-        let of_warp = |s: &Stmt| match s {
-            Stmt::Shuffle { .. } => true,
-            Stmt::Tile(t) => t.intrinsic.get().lanes == WARP,
-            _ => false,
-        };
-        self.body.iter().any(|s| s.any(&mut |s| of_warp(s)))
+    /// How many lanes work together, exchanging registers or executing an instruction: all different numbers.
+    pub fn lanes(&self) -> Vec<i64> {
+        let mut out: Vec<i64> = Vec::new();
+        self.body.iter().for_each(|s| s.walk(&mut |s| out.extend(s.lanes())));
+        out.sort_unstable();
+        out.dedup();
+        out
     }
 
     /// Whether a loop of it is bound to a grid.

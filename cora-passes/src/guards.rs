@@ -155,6 +155,7 @@ impl Walk<'_> {
             | Stmt::Tile(_)
             | Stmt::Barrier
             | Stmt::Commit
+            | Stmt::Beside(_)
             | Stmt::Wait { .. }
             | Stmt::Shuffle { .. } => {}
             Stmt::Copy { index, value, mask, .. } => {

@@ -1,7 +1,7 @@
 //! The pass manager: named passes, pipelines as text, and an observer that sees every step.
 
 use crate::lower::{
-    Simplifier, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, functions, hoist, legalize,
+    Simplifier, await_tiles, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, functions, hoist, legalize,
     place_barriers, shape_blocks, threads_outward, to_loops, to_storage, vectorize, virtual_threads,
 };
 use crate::program::Program;
@@ -230,6 +230,18 @@ pub const PASSES: &[Pass] = &[
             p => Ok(p),
         },
     },
+    Pass {
+        name: "await-tiles",
+        summary: "waiting for tensor instructions that go on beside the threads",
+        input: Stage::Storage,
+        run: |p, _, _| match p {
+            Program::Storage(mut m) => {
+                await_tiles::await_tiles(&mut m);
+                Ok(Program::Storage(m))
+            }
+            p => Ok(p),
+        },
+    },
 ];
 
 /// Whether a pass with one option is given it.
@@ -299,6 +311,7 @@ pub const BACK_END: &[&str] = &[
     "legalize",
     "place-barriers",
     "copy-ahead",
+    "await-tiles",
 ];
 
 /// Reads `a,b{args},c`.

@@ -57,7 +57,7 @@ fn one(input: &str) -> (String, Vec<String>) {
         Err(ds) => return (ds.iter().map(|d| format!("{d}\n")).collect(), wrong),
     };
     let text = after.print();
-    let finished = run.ends_with("place-barriers") || run.ends_with("copy-ahead");
+    let finished = run.ends_with("place-barriers") || run.ends_with("copy-ahead") || run.ends_with("await-tiles");
     let form = if run.ends_with("legalize") || finished { StorageForm::Legal } else { StorageForm::Lowered };
     wrong.extend(invariants(&after, form, "the result"));
     match Program::parse(&text) {

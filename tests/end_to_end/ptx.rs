@@ -72,6 +72,10 @@ fn examples_assemble() {
                         .lock()
                         .expect("no panic while it is held")
                         .push(format!("{name:<16} {form:<23} {arch:<7} none: {intrinsic} is from sm_{least} on")),
+                    Err(CompileError::Architecture { intrinsic, only, .. }) => rows
+                        .lock()
+                        .expect("no panic while it is held")
+                        .push(format!("{name:<16} {form:<23} {arch:<7} none: {intrinsic} is of {only} alone")),
                     Err(e) => complaints.push(format!("{name} ({form}, {arch}): {e}")),
                 }
             }

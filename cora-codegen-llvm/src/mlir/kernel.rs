@@ -51,7 +51,15 @@ pub(super) fn stored(body: &[Stmt]) -> Vec<TensorId> {
 
 impl Emitter<'_> {
     pub(super) fn stmts(&mut self, body: &[Stmt]) -> Result<(), EmitFault> {
-        body.iter().try_for_each(|s| self.stmt(s))
+        let mut follows = false;
+        for s in body {
+            match s {
+                Stmt::Tile(t) => self.tile(t, follows)?,
+                s => self.stmt(s)?,
+            }
+            follows = s.goes_on();
+        }
+        Ok(())
     }
 
     fn stmt(&mut self, stmt: &Stmt) -> Result<(), EmitFault> {
@@ -70,7 +78,8 @@ impl Emitter<'_> {
             Stmt::Copy { tensor, index, value, mask } => self.copy(*tensor, *index, *value, *mask),
             Stmt::Shuffle { to, from, xor } => self.shuffle((*to, *from), *xor),
             Stmt::Gemm(g) => self.gemm(g),
-            Stmt::Tile(t) => self.tile(t),
+            Stmt::Tile(t) => self.tile(t, false),
+            Stmt::Beside(b) => self.beside(b),
             Stmt::Prefetch { tensor, index, locality } => self.prefetch(*tensor, *index, *locality),
             Stmt::If { cond, then, other } => self.branch(*cond, then, other),
             Stmt::Let { var, value } => {

@@ -27,10 +27,12 @@ enum Contiguous {
 }
 
 impl Emitter<'_> {
-    pub(super) fn tile(&mut self, t: &Tile) -> Result<(), EmitFault> {
+    /// `follows`: the statement before is a tile that goes on as well.
+    pub(super) fn tile(&mut self, t: &Tile, follows: bool) -> Result<(), EmitFault> {
         self.read.extend(t.reads());
         match t.intrinsic.get().emission {
             Emission::MmaSync(key) => self.mma(t, key)?,
+            Emission::Wgmma(key) => self.wgmma(t, key, follows)?,
             Emission::DotBf16 => self.dot(t)?,
         }
         self.forget(&[t.c.tensor]);

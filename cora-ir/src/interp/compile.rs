@@ -116,9 +116,7 @@ impl Compiler<'_, '_> {
                     self.end_statement();
                 }
                 Node::Let { var, value } => self.let_var(*var, *value)?,
-                Node::Barrier => self.push(Step::Barrier),
-                Node::Commit => self.push(Step::Commit),
-                Node::Wait(pending) => self.push(Step::Wait(*pending)),
+                Node::Sync(s) => self.push(Step::Sync(*s)),
                 Node::Leaf(leaf) => {
                     self.leaf(leaf)?;
                     self.end_statement();

@@ -177,6 +177,24 @@ pub enum InterpError {
         /// Whether the access writes.
         write: bool,
     },
+    /// A tensor instruction reads an element of shared memory that a thread stored, which nothing makes it see.
+    #[error("storage stage: a tensor instruction reads element {at} of `{tensor}`, which no fence and barrier came after")]
+    NotFenced {
+        /// The tensor.
+        tensor: String,
+        /// The flat offset.
+        at: i64,
+    },
+    /// An access to what a tensor instruction is still using.
+    #[error("storage stage: {} element {at} of `{tensor}` while a tensor instruction that uses it goes on", if *write { "write to" } else { "read of" })]
+    InUse {
+        /// The tensor.
+        tensor: String,
+        /// The flat offset.
+        at: i64,
+        /// Whether the access writes.
+        write: bool,
+    },
     /// A construct that has no meaning at this stage.
     #[error("{stage} stage: {what}")]
     Unsupported {

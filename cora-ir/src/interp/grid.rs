@@ -8,6 +8,10 @@
 //! A copy into shared memory arrives some time before its group has been waited for: its own thread may read the element
 //! from then on, other threads after the next barrier.
 //!
+//! A tensor instruction that goes on beside its threads reads shared memory from when it begins until it has been waited
+//! for: nobody writes there, and nobody uses its result. It sees what threads stored or copied before a fence and a
+//! barrier.
+//!
 //! Iterations of a parallel loop are held to the same as blocks: nothing orders them.
 
 use crate::ids::{EntityId, TensorId};
@@ -57,6 +61,64 @@ impl Copies {
     }
 }
 
+/// What orders the accesses of threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sync {
+    /// All threads of a block meet.
+    Barrier,
+    /// Copies become a group.
+    Commit,
+    /// All groups of copies but so many have arrived.
+    Wait(u32),
+    /// A tile that goes on beside its threads begins to be computed.
+    BeginTile,
+    /// The interpreter has computed it; for the program it goes on.
+    EndTile,
+    /// What of [`crate::storage::Beside`].
+    Fence,
+    CommitTiles,
+    WaitTiles(u32),
+}
+
+/// Of the lanes that execute tiles together, the groups of tiles that they began and those that are done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Groups {
+    begun: u32,
+    done: u32,
+}
+
+/// An element that a tile reads: the lanes that execute it, the group, the element, the thread that reads it here.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    lanes: u32,
+    group: u32,
+    element: (u32, i64),
+    thread: u32,
+}
+
+/// Tiles of the block that runs which go on beside their threads.
+#[derive(Debug, Default)]
+struct Tiles {
+    /// Whether one is being computed.
+    now: bool,
+    /// By the number of the first of the lanes.
+    groups: FxHashMap<u32, Groups>,
+    /// The elements of results that are not done.
+    results: FxHashMap<(u32, i64), (u32, u32)>,
+    /// The elements of shared memory that are read.
+    reads: Vec<Reading>,
+    /// How many readers an element has.
+    readers: FxHashMap<(u32, i64), u32>,
+    /// Fences so far,
+    fences: u32,
+    /// and those that came before the last barrier.
+    seen: u32,
+    /// How many fences there were when an element was stored,
+    stored: FxHashMap<(u32, i64), u32>,
+    /// and when a group of copies had arrived.
+    arrived: Vec<u32>,
+}
+
 /// The last accesses to one element in this kernel.
 #[derive(Clone, Copy, Debug, Default)]
 struct Element {
@@ -80,6 +142,7 @@ pub(crate) struct Shadow {
     inside: u32,
     banks: Banks,
     copies: Copies,
+    tiles: Tiles,
     /// What the kernels before used.
     traffic: Vec<SharedTraffic>,
 }
@@ -97,6 +160,7 @@ impl Shadow {
         self.elements.clear();
         self.now = Who { block: 0, thread: 0, epoch: self.now.epoch + 1 };
         self.coordinates = [0; 3];
+        self.tiles = Tiles::default();
     }
 
     /// A kernel has ended.
@@ -125,6 +189,7 @@ impl Shadow {
             self.now.block += 1;
             self.now.epoch += 1;
             self.copies = Copies::default();
+            self.tiles = Tiles::default();
         }
     }
 
@@ -139,20 +204,81 @@ impl Shadow {
         }
     }
 
-    pub fn barrier(&mut self) {
-        self.now.epoch += 1;
-        self.copies.seen = self.copies.arrived;
+    /// Threads are ordered.
+    pub fn sync(&mut self, how: Sync) {
+        match how {
+            Sync::Barrier => {
+                self.now.epoch += 1;
+                self.copies.seen = self.copies.arrived;
+                self.tiles.seen = self.tiles.fences;
+            }
+            Sync::Commit => self.copies.group += 1,
+            Sync::Wait(pending) => {
+                let arrived = self.copies.group.saturating_sub(pending);
+                self.copies.arrived = self.copies.arrived.max(arrived);
+                let fences = self.tiles.fences;
+                let groups = (self.copies.arrived as usize).max(self.tiles.arrived.len());
+                self.tiles.arrived.resize(groups, fences);
+            }
+            Sync::BeginTile => self.tiles.now = true,
+            Sync::EndTile => self.tiles.now = false,
+            Sync::Fence => self.tiles.fences += 1,
+            Sync::CommitTiles => self.tiles.groups.entry(self.now.thread).or_default().begun += 1,
+            Sync::WaitTiles(pending) => self.wait_tiles(pending),
+        }
     }
 
-    /// Copies become a group.
-    pub fn commit(&mut self) {
-        self.copies.group += 1;
+    /// All groups of tiles of these lanes but the last `pending` are done.
+    fn wait_tiles(&mut self, pending: u32) {
+        let lanes = self.now.thread;
+        let groups = self.tiles.groups.entry(lanes).or_default();
+        groups.done = groups.done.max(groups.begun.saturating_sub(pending));
+        let done = groups.done;
+        self.tiles.results.retain(|_, &mut (own, group)| own != lanes || group >= done);
+        let (over, on): (Vec<Reading>, Vec<Reading>) =
+            std::mem::take(&mut self.tiles.reads).into_iter().partition(|r| r.lanes == lanes && r.group < done);
+        self.tiles.reads = on;
+        for r in over {
+            if let Some(n) = self.tiles.readers.get_mut(&r.element) {
+                *n -= 1;
+            }
+            // It may have been read as late as now. What wrote it meanwhile was found there.
+            self.now.thread = r.thread;
+            let _ = self.access(TensorId::from_index(r.element.0 as usize), r.element.1, false);
+        }
+        self.now.thread = lanes;
     }
 
-    /// All groups but the last `pending` have arrived.
-    pub fn wait(&mut self, pending: u32) {
-        let arrived = self.copies.group.saturating_sub(pending);
-        self.copies.arrived = self.copies.arrived.max(arrived);
+    /// An access while tiles go on, or of one of them.
+    fn beside(&mut self, tensor: TensorId, at: i64, how: How, name: &dyn Fn() -> String) -> Result<(), InterpError> {
+        let element = (tensor.index() as u32, at);
+        let shared = self.shared.get(tensor.index()) == Some(&Some(false));
+        let write = how != How::Read;
+        let t = &mut self.tiles;
+        if !t.now {
+            let used = t.results.contains_key(&element) || (write && t.readers.get(&element).is_some_and(|&n| n > 0));
+            if shared && write {
+                t.stored.insert(element, t.fences);
+            }
+            return if used { Err(InterpError::InUse { tensor: name(), at, write }) } else { Ok(()) };
+        }
+        // The first of the lanes, all of which are threads along x.
+        let lanes = self.now.thread - self.coordinates[0];
+        let group = t.groups.entry(lanes).or_default().begun;
+        if !shared {
+            if write {
+                t.results.insert(element, (lanes, group));
+            }
+            return Ok(());
+        }
+        let copied = self.copies.elements.get(&element).and_then(|c| t.arrived.get(c.1 as usize).copied());
+        let fences = copied.max(t.stored.get(&element).copied());
+        if fences.is_some_and(|n| n >= t.seen) {
+            return Err(InterpError::NotFenced { tensor: name(), at });
+        }
+        t.reads.push(Reading { lanes, group, element, thread: self.now.thread });
+        *t.readers.entry(element).or_default() += 1;
+        Ok(())
     }
 
     /// Records an access; gives the other thread's or block's that it races with.
@@ -183,7 +309,8 @@ impl Shadow {
 
     /// Records what an instruction accesses of a buffer that the threads of a block share, elements of `size` bytes.
     pub fn banks(&mut self, site: Site, elements: &[i64], size: i64) {
-        if self.shared.get(site.tensor.index()) == Some(&Some(false)) {
+        // A tile that reads by itself reads whole blocks, each of which covers all banks once.
+        if self.shared.get(site.tensor.index()) == Some(&Some(false)) && !self.tiles.now {
             let [x, y, z] = self.coordinates;
             let thread = x + self.threads[0] * (y + self.threads[1] * z);
             self.banks.access(thread, site, elements, size);
@@ -196,12 +323,13 @@ impl Shadow {
         tensor: TensorId,
         at: i64,
         how: How,
-        name: impl FnOnce() -> String,
+        name: impl Fn() -> String,
     ) -> Result<(), InterpError> {
         let (element, write) = ((tensor.index() as u32, at), how != How::Read);
         if self.copies.on_its_way(element, self.now.thread) {
             return Err(InterpError::NotArrived { tensor: name(), at, write });
         }
+        self.beside(tensor, at, how, &name)?;
         if how == How::Copy {
             self.copies.elements.insert(element, (self.now.thread, self.copies.group));
         }

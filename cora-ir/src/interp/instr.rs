@@ -2,6 +2,7 @@
 
 use crate::ids::{TensorId, UfId, VarId};
 use crate::interp::contract::Factor;
+use crate::interp::grid::Sync;
 use crate::loops::Axis;
 use crate::types::{BinOp, Combiner, ScalarType, UnOp};
 
@@ -82,12 +83,8 @@ pub(crate) enum Step {
         axis: Option<Axis>,
         body: Vec<Step>,
     },
-    /// All threads of a block meet.
-    Barrier,
-    /// Copies become a group.
-    Commit,
-    /// All groups of copies but so many have arrived.
-    Wait(u32),
+    /// What orders the accesses of threads.
+    Sync(Sync),
     /// Runs `body` on strips of lanes: lane 0 stands for `base`.
     Strip {
         base: u32,

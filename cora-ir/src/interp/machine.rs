@@ -75,9 +75,7 @@ impl<'m> Machine<'m, '_> {
                     }
                     self.iteration = outside;
                 }
-                Step::Barrier => self.shadow(Shadow::barrier),
-                Step::Commit => self.shadow(Shadow::commit),
-                Step::Wait(pending) => self.shadow(|s| s.wait(*pending)),
+                Step::Sync(sync) => self.shadow(|s| s.sync(*sync)),
                 Step::For { var, extent, at, outer, body, .. } => {
                     let n = self.trip(*extent, *at)?;
                     match self.outer {

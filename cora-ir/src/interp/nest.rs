@@ -3,6 +3,7 @@
 use crate::env::Env;
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId, VarId};
+use crate::interp::grid::Sync;
 use crate::loops::Axis;
 use crate::types::{BinOp, Combiner, Literal};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -21,12 +22,8 @@ pub(crate) enum Node {
         value: ExprId,
     },
     Leaf(Leaf),
-    /// All threads of a block meet.
-    Barrier,
-    /// Copies become a group.
-    Commit,
-    /// All groups of copies but so many have arrived.
-    Wait(u32),
+    /// What orders the accesses of threads.
+    Sync(Sync),
 }
 
 /// `for var in 0..extent`.
@@ -147,7 +144,7 @@ impl Reads {
                     here + self.count(env, then, t) + self.count(env, other, t)
                 }
                 Node::Let { value, .. } => usize::from(self.of(env, *value).contains(&t)),
-                Node::Barrier | Node::Commit | Node::Wait(_) => 0,
+                Node::Sync(_) => 0,
                 Node::Leaf(leaf) => {
                     usize::from(leaf.targets().any(|w| w == t) || leaf.exprs().any(|e| self.of(env, e).contains(&t)))
                 }
@@ -177,7 +174,7 @@ pub(crate) fn used_tensors(env: &Env, nests: &[Vec<Node>]) -> FxHashSet<TensorId
                     collect(env, other, reads, used);
                 }
                 Node::Let { value, .. } => used.extend(reads.of(env, *value)),
-                Node::Barrier | Node::Commit | Node::Wait(_) => {}
+                Node::Sync(_) => {}
                 Node::Leaf(leaf) => {
                     used.extend(leaf.targets());
                     leaf.exprs().for_each(|e| used.extend(reads.of(env, e)));
@@ -239,7 +236,7 @@ pub(crate) fn mark_strips(env: &Env, nodes: &mut [Node]) {
                 mark_strips(env, then);
                 mark_strips(env, other);
             }
-            Node::Let { .. } | Node::Leaf(_) | Node::Barrier | Node::Commit | Node::Wait(_) => {}
+            Node::Let { .. } | Node::Leaf(_) | Node::Sync(_) => {}
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::ids::{ExprId, TensorId};
 use crate::interp::buffer::Memory;
 use crate::interp::context::Context;
 use crate::interp::error::{InterpError, Stage};
-use crate::interp::grid::Shadow;
+use crate::interp::grid::{Shadow, Sync};
 use crate::interp::levels::Levels;
 use crate::interp::loops::{Grid, is_host, results, run_between_views, with_views};
 use crate::interp::nest::{Leaf, Loop, Node, mark_strips, place_attachments};
@@ -14,7 +14,7 @@ use crate::interp::prelude::build_table;
 use crate::interp::tile::{self, Factors};
 use crate::interp::{Batch, BufferUse, Options, Results};
 use crate::loops::{Axis, LoopKind};
-use crate::storage::{Buffer, Kernel, Stmt, StorageModule};
+use crate::storage::{Beside, Buffer, Kernel, Stmt, StorageModule};
 use crate::types::{BinOp, Combiner};
 use std::sync::{Mutex, PoisonError};
 
@@ -35,7 +35,7 @@ pub fn run_storage(module: &StorageModule, batch: &Batch, options: &Options) -> 
     let factors = Factors::new(&mut env, module);
     let kernels = per_thread(&mut env, module, factors);
     let env = env;
-    let mut nests: Vec<Vec<Node>> = kernels.iter().map(|k| nodes(&env, &k.body)).collect();
+    let mut nests: Vec<Vec<Node>> = kernels.iter().map(|k| nodes(&env, &k.body, factors)).collect();
     let locals: Vec<TensorId> =
         module.buffers.iter().map(|b| b.tensor).filter(|&t| env.tensors[t].scope != Scope::Global).collect();
     place_attachments(&env, &mut nests, &locals);
@@ -303,15 +303,21 @@ fn instances(
     }
 }
 
-fn nodes(env: &Env, body: &[Stmt]) -> Vec<Node> {
-    body.iter().map(|s| node(env, s)).collect()
+fn nodes(env: &Env, body: &[Stmt], factors: Option<Factors>) -> Vec<Node> {
+    body.iter().map(|s| node(env, s, factors)).collect()
 }
 
-fn node(env: &Env, s: &Stmt) -> Node {
+fn node(env: &Env, s: &Stmt, factors: Option<Factors>) -> Node {
+    let nodes = |body: &[Stmt]| nodes(env, body, factors);
     match s {
         Stmt::For { var, extent, kind, body } => {
             let axis = if *kind == LoopKind::Parallel { Some(Axis::BlockX) } else { kind.axis() };
-            Node::For(Loop { axis, ..Loop::new(*var, *extent, target(body), nodes(env, body)) })
+            let mut inner = nodes(body);
+            if factors.is_some_and(|f| f.beside == *var) {
+                inner.insert(0, Node::Sync(Sync::BeginTile));
+                inner.push(Node::Sync(Sync::EndTile));
+            }
+            Node::For(Loop { axis, ..Loop::new(*var, *extent, target(body), inner) })
         }
         Stmt::If { cond, then, other } => match then.as_slice() {
             // One guarded store: its lanes may be decided one by one.
@@ -320,14 +326,19 @@ fn node(env: &Env, s: &Stmt) -> Node {
                 leaf.predicate.push(*cond);
                 Node::Leaf(leaf)
             }
-            _ => Node::If { cond: *cond, then: nodes(env, then), other: nodes(env, other) },
+            _ => Node::If { cond: *cond, then: nodes(then), other: nodes(other) },
         },
         Stmt::Let { var, value } => Node::Let { var: *var, value: *value },
         // One thread after the other: nothing to wait for. Products of matrices and exchanges between lanes are loops by
         // now, and prefetches gone.
-        Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => Node::Barrier,
-        Stmt::Commit => Node::Commit,
-        Stmt::Wait { pending } => Node::Wait(*pending),
+        Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => {
+            Node::Sync(Sync::Barrier)
+        }
+        Stmt::Commit => Node::Sync(Sync::Commit),
+        Stmt::Wait { pending } => Node::Sync(Sync::Wait(*pending)),
+        Stmt::Beside(Beside::Fence) => Node::Sync(Sync::Fence),
+        Stmt::Beside(Beside::Commit) => Node::Sync(Sync::CommitTiles),
+        Stmt::Beside(Beside::Wait { pending, .. }) => Node::Sync(Sync::WaitTiles(*pending)),
         Stmt::Copy { tensor, index, value, mask } => {
             Node::Leaf(Leaf { mask: *mask, copy: true, ..Leaf::store(*tensor, vec![*index], *value) })
         }

@@ -1,4 +1,4 @@
-//! Tiles that the lanes of a warp compute together, as the statements that an interpreter runs.
+//! Tiles that several lanes compute together, as the statements that an interpreter runs.
 //!
 //! ```text
 //! tile mma.m16n8k16.f32.bf16 @C[c, 0, 0] = @A[a, ar, ac] * @B[b, br, bc]
@@ -14,7 +14,7 @@ use crate::env::{Env, Role, Scope, Tensor, TensorDim};
 use crate::ids::{ExprId, TensorId, VarId};
 use crate::intrinsic::{Digit, Fragment, Of};
 use crate::loops::{Axis, LoopKind};
-use crate::storage::{Matrix, Stmt, StorageModule, Tile, WARP};
+use crate::storage::{Matrix, Stmt, StorageModule, Tile};
 use crate::types::ScalarType;
 
 /// The factors of the tile that is being computed, as they enter the product.
@@ -22,14 +22,16 @@ use crate::types::ScalarType;
 pub(crate) struct Factors {
     left: TensorId,
     right: TensorId,
+    /// The loop around what a tile that goes on beside its threads does.
+    pub beside: VarId,
 }
 
 impl Factors {
     /// Room for them, if a warp computes tiles anywhere in the module.
     pub fn new(env: &mut Env, module: &StorageModule) -> Option<Self> {
         let mut found = false;
-        module.kernels.iter().flat_map(|k| &k.body).for_each(|s| s.walk(&mut |s| found |= is_warp_tile(s)));
-        found.then(|| Self { left: room(env, "left"), right: room(env, "right") })
+        module.kernels.iter().flat_map(|k| &k.body).for_each(|s| s.walk(&mut |s| found |= by_several_lanes(s)));
+        found.then(|| Self { left: room(env, "left"), right: room(env, "right"), beside: env.new_var("tile") })
     }
 
     /// The buffers, each of [`Factors::ELEMENTS`] elements.
@@ -38,11 +40,11 @@ impl Factors {
     }
 
     /// No tile has a larger factor.
-    pub const ELEMENTS: i64 = 1 << 10;
+    pub const ELEMENTS: i64 = 1 << 12;
 }
 
-fn is_warp_tile(s: &Stmt) -> bool {
-    matches!(s, Stmt::Tile(t) if t.intrinsic.get().lanes == WARP)
+fn by_several_lanes(s: &Stmt) -> bool {
+    matches!(s, Stmt::Tile(_)) && s.lanes().is_some()
 }
 
 fn room(env: &mut Env, what: &str) -> TensorId {
@@ -68,7 +70,7 @@ pub(crate) fn statements(env: &mut Env, t: &Tile, (base, size): (ExprId, Option<
     let body = vec![
         factor(env, t, (&t.a, &i.a), (room.left, k)),
         factor(env, t, (&t.b, &i.b), (room.right, n)),
-        by_lanes(env, &i.c, |env, lane, r, at| {
+        by_lanes(env, (i.lanes, &i.c), |env, lane, r, at| {
             let [row, column] = at.map(|v| env.pool.var(v));
             let index = match size {
                 Some(size) => {
@@ -89,7 +91,8 @@ pub(crate) fn statements(env: &mut Env, t: &Tile, (base, size): (ExprId, Option<
             Stmt::For { var, extent: env.pool.int(k), kind: LoopKind::Serial, body: vec![store] }
         }),
     ];
-    Stmt::For { var: env.new_var("tile"), extent: env.pool.int(1), kind: LoopKind::Serial, body }
+    let var = if i.beside { room.beside } else { env.new_var("tile") };
+    Stmt::For { var, extent: env.pool.int(1), kind: LoopKind::Serial, body }
 }
 
 /// Element `row`, `column` of a matrix of so many columns.
@@ -106,16 +109,20 @@ fn place(env: &mut Env, row: ExprId, column: ExprId, columns: i64) -> ExprId {
 
 /// Each lane reads its elements of a factor.
 fn factor(env: &mut Env, t: &Tile, (m, f): (&Matrix, &Fragment), (to, columns): (TensorId, i64)) -> Stmt {
-    by_lanes(env, f, |env, _, _, at| {
+    by_lanes(env, (t.intrinsic.get().lanes, f), |env, _, _, at| {
         let [row, column] = at.map(|v| env.pool.var(v));
-        let from = m.at(env, row, column);
+        let from = m.at_in_blocks(env, f.blocks, row, column);
         let (index, value) = (place(env, row, column, columns), t.read(env, m.tensor, from));
         Stmt::Store { tensor: to, index, value, mask: None, rest: vec![] }
     })
 }
 
 /// A statement for each element that each lane holds: of the lane, the register, and the variables of row and column.
-fn by_lanes(env: &mut Env, f: &Fragment, body: impl FnOnce(&mut Env, ExprId, ExprId, [VarId; 2]) -> Stmt) -> Stmt {
+fn by_lanes(
+    env: &mut Env,
+    (lanes, f): (i64, &Fragment),
+    body: impl FnOnce(&mut Env, ExprId, ExprId, [VarId; 2]) -> Stmt,
+) -> Stmt {
     let [lane, register, row, column] = ["lane", "register", "row", "column"].map(|n| env.new_var(n));
     let (l, r) = (env.pool.var(lane), env.pool.var(register));
     let (i, j) = (digits(env, f.row, l, r), digits(env, f.column, l, r));
@@ -123,7 +130,7 @@ fn by_lanes(env: &mut Env, f: &Fragment, body: impl FnOnce(&mut Env, ExprId, Exp
         vec![Stmt::Let { var: row, value: i }, Stmt::Let { var: column, value: j }, body(env, l, r, [row, column])];
     let extent = env.pool.int(f.registers);
     let inner = vec![Stmt::For { var: register, extent, kind: LoopKind::Serial, body: inner }];
-    Stmt::For { var: lane, extent: env.pool.int(WARP), kind: LoopKind::Bound(Axis::ThreadX), body: inner }
+    Stmt::For { var: lane, extent: env.pool.int(lanes), kind: LoopKind::Bound(Axis::ThreadX), body: inner }
 }
 
 /// A coordinate over a lane and a register.

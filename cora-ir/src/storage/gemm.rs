@@ -5,7 +5,8 @@ use crate::env::Env;
 use crate::ids::{ExprId, TensorId};
 use crate::loops::LoopKind;
 
-/// A matrix in a flat buffer: the element of row `i` and column `j` is at `offset + i * row + j * column`.
+/// A matrix in a flat buffer: the element of row `i` and column `j` is at `offset + i * row + j * column`; in blocks of
+/// `r` rows and `c` columns at `offset + i / r * blocks[0] + j / c * blocks[1] + i % r * row + j % c * column`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matrix {
     /// The buffer.
@@ -16,6 +17,9 @@ pub struct Matrix {
     pub row: ExprId,
     /// Elements from one column to the next.
     pub column: ExprId,
+    /// Elements from one block of rows, and of columns, to the next, where it lies in blocks. Their sizes are those of the
+    /// tensor instruction that reads it.
+    pub blocks: Option<[ExprId; 2]>,
 }
 
 /// `C[i, j] = sum over p < k of A[i, p] * B[p, j]` for `i < m` and `j < n`; with `accumulate` the sum is added to what
@@ -36,8 +40,13 @@ pub struct Gemm {
 }
 
 impl Matrix {
-    pub(super) fn exprs(&mut self) -> [&mut ExprId; 3] {
-        [&mut self.offset, &mut self.row, &mut self.column]
+    pub(super) fn exprs_mut(&mut self) -> impl Iterator<Item = &mut ExprId> {
+        [&mut self.offset, &mut self.row, &mut self.column].into_iter().chain(self.blocks.iter_mut().flatten())
+    }
+
+    /// Offset and strides, then those of blocks.
+    pub fn exprs(&self) -> impl Iterator<Item = ExprId> {
+        [self.offset, self.row, self.column].into_iter().chain(self.blocks.into_iter().flatten())
     }
 
     /// The offset of row `i`, column `j`.
@@ -46,18 +55,31 @@ impl Matrix {
         let at = env.pool.add(self.offset, i);
         env.pool.add(at, j)
     }
+
+    /// The same of a matrix in blocks of so many rows and columns, if it is one.
+    pub(crate) fn at_in_blocks(&self, env: &mut Env, sizes: Option<[i64; 2]>, i: ExprId, j: ExprId) -> ExprId {
+        let (Some(steps), Some(sizes)) = (self.blocks, sizes) else { return self.at(env, i, j) };
+        let mut sum = self.offset;
+        for ((at, size), (block, inside)) in [i, j].into_iter().zip(sizes).zip(steps.into_iter().zip([self.row, self.column])) {
+            let size = env.pool.int(size);
+            let (whole, rest) = (env.pool.floor_div(at, size), env.pool.modulo(at, size));
+            let (whole, rest) = (env.pool.mul(whole, block), env.pool.mul(rest, inside));
+            sum = env.pool.add(sum, whole);
+            sum = env.pool.add(sum, rest);
+        }
+        sum
+    }
 }
 
 impl Gemm {
     /// The sizes, then offset and strides of the result and of the factors.
     pub fn exprs(&self) -> Vec<ExprId> {
-        let of = |m: &Matrix| [m.offset, m.row, m.column];
-        self.sizes.into_iter().chain([&self.c, &self.a, &self.b].into_iter().flat_map(of)).collect()
+        self.sizes.into_iter().chain([&self.c, &self.a, &self.b].into_iter().flat_map(Matrix::exprs)).collect()
     }
 
     /// Replaces each of [`Gemm::exprs`].
     pub fn map(&mut self, f: &mut dyn FnMut(ExprId) -> ExprId) {
-        let matrices = [&mut self.c, &mut self.a, &mut self.b].into_iter().flat_map(Matrix::exprs);
+        let matrices = [&mut self.c, &mut self.a, &mut self.b].into_iter().flat_map(Matrix::exprs_mut);
         self.sizes.iter_mut().chain(matrices).for_each(|e| *e = f(*e));
     }
 

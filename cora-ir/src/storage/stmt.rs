@@ -1,7 +1,7 @@
 //! What a statement consists of: its bodies, its expressions and the buffers that it names. Passes that treat some kinds
 //! of statements go through the others by these.
 
-use super::Stmt;
+use super::{Beside, Stmt, WARP};
 use crate::env::{Env, Scope};
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId};
@@ -23,6 +23,20 @@ pub fn is_copy(env: &Env, tensor: TensorId, value: ExprId) -> bool {
 }
 
 impl Stmt {
+    /// How many lanes execute the statement itself together, if it is one that several do.
+    pub fn lanes(&self) -> Option<i64> {
+        match self {
+            Stmt::Shuffle { .. } => Some(WARP),
+            Stmt::Tile(t) => Some(t.intrinsic.get().lanes).filter(|&n| n > 1),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a tile that goes on while its threads do.
+    pub fn goes_on(&self) -> bool {
+        matches!(self, Stmt::Tile(t) if t.intrinsic.get().beside)
+    }
+
     /// The bodies inside this statement, in order.
     pub fn bodies(&self) -> impl Iterator<Item = &Vec<Stmt>> {
         let both = match self {
@@ -67,7 +81,7 @@ impl Stmt {
             Stmt::Copy { index, value, mask, .. } => [*index, *value].into_iter().chain(*mask).collect(),
             Stmt::Gemm(g) => g.exprs(),
             Stmt::Tile(t) => t.exprs(),
-            Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Shuffle { .. } => Vec::new(),
+            Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Beside(_) | Stmt::Shuffle { .. } => Vec::new(),
         }
     }
 
@@ -88,7 +102,7 @@ impl Stmt {
             Stmt::Copy { index, value, mask, .. } => [index, value].into_iter().chain(mask).for_each(|e| *e = f(*e)),
             Stmt::Gemm(g) => g.map(f),
             Stmt::Tile(t) => t.map(f),
-            Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Shuffle { .. } => {}
+            Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Beside(_) | Stmt::Shuffle { .. } => {}
         }
     }
 
@@ -109,6 +123,7 @@ impl Stmt {
             Stmt::Gemm(g) => g.reads().collect(),
             Stmt::Tile(t) => t.reads().to_vec(),
             Stmt::Prefetch { tensor, .. } | Stmt::Shuffle { from: tensor, .. } => vec![*tensor],
+            Stmt::Beside(Beside::Wait { results, .. }) => results.clone(),
             _ => Vec::new(),
         }
     }

@@ -7,8 +7,9 @@ use crate::intrinsic::{IntrinsicId, Read};
 use crate::loops::LoopKind;
 
 /// `C[i, j] += sum over p < k of read(A[i, p]) * read(B[p, j])`, all sizes being the intrinsic's. Its lanes execute it
-/// together. Where a warp's result is in registers its strides are 0 and its offset is the first of the registers, the
-/// same in all lanes, in which each lane holds what the intrinsic's lane map says.
+/// together. Where the result of lanes is in registers its strides are 0 and its offset is the first of the registers, the
+/// same in all lanes, in which each lane holds what the intrinsic's lane map says. A factor that the instruction reads in
+/// blocks has the strides of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tile {
     /// The instruction.
@@ -24,14 +25,13 @@ pub struct Tile {
 impl Tile {
     /// Offset and strides of the result and of the factors.
     pub fn exprs(&self) -> Vec<ExprId> {
-        let of = |m: &Matrix| [m.offset, m.row, m.column];
-        [&self.c, &self.a, &self.b].into_iter().flat_map(of).collect()
+        [&self.c, &self.a, &self.b].into_iter().flat_map(Matrix::exprs).collect()
     }
 
     /// Replaces each of [`Tile::exprs`].
     pub fn map(&mut self, f: &mut dyn FnMut(ExprId) -> ExprId) {
         for m in [&mut self.c, &mut self.a, &mut self.b] {
-            m.exprs().into_iter().for_each(|e| *e = f(*e));
+            m.exprs_mut().for_each(|e| *e = f(*e));
         }
     }
 
@@ -58,7 +58,9 @@ impl Tile {
     pub fn as_loops(&self, env: &mut Env) -> Vec<Stmt> {
         let vars = ["i", "j", "p"].map(|n| env.new_var(n));
         let [i, j, p] = vars.map(|v| env.pool.var(v));
-        let (c, a, b) = (self.c.at(env, i, j), self.a.at(env, i, p), self.b.at(env, p, j));
+        let f = self.intrinsic.get();
+        let c = self.c.at(env, i, j);
+        let (a, b) = (self.a.at_in_blocks(env, f.a.blocks, i, p), self.b.at_in_blocks(env, f.b.blocks, p, j));
         let (x, y) = (self.read(env, self.a.tensor, a), self.read(env, self.b.tensor, b));
         let product = env.pool.mul(x, y);
         let old = env.load(self.c.tensor, [c]);

@@ -6,7 +6,7 @@ use super::parse::{Parse, Parser, display, out_of_range, twice};
 use crate::diag::Diagnostic;
 use crate::ids::{ExprId, TensorId};
 use crate::intrinsic::IntrinsicId;
-use crate::storage::{Buffer, Gemm, Kernel, Matrix, Stmt, StorageModule, Table, Tile};
+use crate::storage::{Beside, Buffer, Gemm, Kernel, Matrix, Stmt, StorageModule, Table, Tile};
 use rustc_hash::FxHashSet;
 
 /// Reads a module of the storage dialect. Gives E0501 to E0508, with the place.
@@ -117,12 +117,23 @@ impl Parser {
             return Ok(Stmt::Copy { tensor, index, value, mask });
         }
         if self.eat_word("commit") {
-            return Ok(Stmt::Commit);
+            return Ok(if self.eat_word("tiles") { Stmt::Beside(Beside::Commit) } else { Stmt::Commit });
         }
         if self.eat_word("wait") {
             let span = self.span();
             let pending = u32::try_from(self.signed()?).map_err(|_| out_of_range("a number of groups", span))?;
-            return Ok(Stmt::Wait { pending });
+            if !self.eat_word("tiles") {
+                return Ok(Stmt::Wait { pending });
+            }
+            let mut results = Vec::new();
+            // What follows without an index is a name: a store has one.
+            while matches!(self.peek(), Tok::At(_)) && self.peek2() != &Tok::Punct("[") {
+                results.push(self.tensor_ref()?);
+            }
+            return Ok(Stmt::Beside(Beside::Wait { pending, results }));
+        }
+        if self.eat_word("fence") {
+            return Ok(Stmt::Beside(Beside::Fence));
         }
         if self.eat_word("prefetch") {
             let (tensor, index) = self.element()?;
@@ -137,7 +148,7 @@ impl Parser {
         }
         if !matches!(self.peek(), Tok::At(_)) {
             return Err(self.expected(
-                "`for`, `if`, `let`, `gemm`, `tile`, `prefetch`, `shuffle`, `barrier`, `copy`, `commit`, `wait`, a store or `}`",
+                "`for`, `if`, `let`, `gemm`, `tile`, `prefetch`, `shuffle`, `barrier`, `copy`, `commit`, `wait`, `fence`, a store or `}`",
             ));
         }
         let (tensor, index) = self.element()?;
@@ -197,8 +208,15 @@ impl Parser {
         let row = self.expr()?;
         self.punct(",")?;
         let column = self.expr()?;
+        let mut blocks = None;
+        if self.eat_punct(",") {
+            self.word("blocks")?;
+            let rows = self.expr()?;
+            self.punct(",")?;
+            blocks = Some([rows, self.expr()?]);
+        }
         self.punct("]")?;
-        Ok(Matrix { tensor, offset, row, column })
+        Ok(Matrix { tensor, offset, row, column, blocks })
     }
 
     fn storage_for(&mut self) -> Parse<Stmt> {

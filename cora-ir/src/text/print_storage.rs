@@ -7,7 +7,7 @@ use super::print_loops::everything;
 use crate::env::Env;
 use crate::ids::{TensorId, VarId};
 use crate::loops::LoopKind;
-use crate::storage::{Matrix, Stmt, StorageModule, Table};
+use crate::storage::{Beside, Matrix, Stmt, StorageModule, Table};
 
 /// The canonical text of a module of the storage dialect.
 pub fn print_storage(m: &StorageModule) -> String {
@@ -84,7 +84,11 @@ impl Printer<'_> {
     }
 
     fn matrix(&mut self, m: &Matrix) -> &mut Self {
-        self.tensor(m.tensor).text("[").list(&[m.offset, m.row, m.column]).text("]")
+        self.tensor(m.tensor).text("[").list(&[m.offset, m.row, m.column]);
+        if let Some(blocks) = m.blocks {
+            self.text(", blocks ").list(&blocks);
+        }
+        self.text("]")
     }
 
     /// A body: what it binds is in scope to its end.
@@ -162,6 +166,19 @@ impl Printer<'_> {
             }
             Stmt::Wait { pending } => {
                 self.text(&format!("wait {pending}")).end_line();
+            }
+            Stmt::Beside(Beside::Fence) => {
+                self.text("fence").end_line();
+            }
+            Stmt::Beside(Beside::Commit) => {
+                self.text("commit tiles").end_line();
+            }
+            Stmt::Beside(Beside::Wait { pending, results }) => {
+                self.text(&format!("wait {pending} tiles"));
+                results.iter().for_each(|&t| {
+                    self.text(" ").tensor(t);
+                });
+                self.end_line();
             }
             Stmt::Store { tensor, index, value, mask, rest } => {
                 self.tensor(*tensor).text("[").expr(*index).text("] = ").expr(*value);

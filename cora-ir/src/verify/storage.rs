@@ -5,7 +5,7 @@ use crate::env::{Role, Scope, UfDef};
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId, UfId, VarId};
 use crate::loops::{Axis, LoopKind};
-use crate::storage::{Buffer, Gemm, Kernel, Stmt, StorageModule, Table, Tile, WARP};
+use crate::storage::{Beside, Buffer, Gemm, Kernel, Stmt, StorageModule, Table, Tile};
 use crate::types::{ScalarType, Type};
 use rustc_hash::FxHashSet;
 
@@ -231,6 +231,21 @@ impl KernelChecker<'_> {
                     self.c.error("barrier", "a barrier inside a thread loop, which not all threads may reach");
                 }
             }
+            Stmt::Beside(b) => {
+                if *b == Beside::Fence && threads {
+                    self.c.error("barrier", "a fence inside a thread loop");
+                }
+                if self.lanes {
+                    self.c.error("beside", "waiting for tiles inside a loop over lanes, which execute them together");
+                }
+                if let Beside::Wait { results, .. } = b {
+                    for &t in results {
+                        if self.c.exists(t) {
+                            self.access(t, None);
+                        }
+                    }
+                }
+            }
             Stmt::Copy { tensor, index, value, mask } => {
                 self.c.place.push(format!("copy {}", self.c.tensor_name(*tensor)));
                 self.store(*tensor, [Some(*index), Some(*value), *mask], scope);
@@ -350,8 +365,8 @@ impl KernelChecker<'_> {
         if [t.a.tensor, t.b.tensor].contains(&t.c.tensor) {
             self.c.error("tile", "a factor is the result itself");
         }
-        if i.lanes == WARP && self.lanes {
-            self.c.error("tile", "an instruction of a warp inside a loop over its lanes");
+        if i.lanes > 1 && self.lanes {
+            self.c.error("tile", "an instruction of several lanes inside a loop over lanes");
         }
         for (m, f) in t.matrices().into_iter().zip([i.c, i.a, i.b]) {
             let (name, ty, scope) =
@@ -364,7 +379,11 @@ impl KernelChecker<'_> {
                 self.c.error("tile", format!("`@{name}` is {}", scope.name()));
             }
             let strides = [m.row, m.column].map(|e| self.c.known(e).then(|| env.pool.as_int(e)).flatten());
-            if scope == Scope::Reg && i.lanes == WARP && strides != [Some(0); 2] {
+            if m.blocks.is_some() != f.blocks.is_some() {
+                let what = if m.blocks.is_some() { "lies in blocks" } else { "does not lie in blocks" };
+                self.c.error("tile", format!("`@{name}` {what}"));
+            }
+            if scope == Scope::Reg && i.lanes > 1 && strides != [Some(0); 2] {
                 self.c.error("tile", format!("`@{name}` is in registers of lanes, and has strides"));
             }
         }

@@ -210,10 +210,10 @@ fn env_of(p: &Program) -> &Env {
     }
 }
 
-/// Whether races are looked for after `pass`: threads of a grid may race until barriers are placed, and parallel loops are
+/// Whether races are looked for after `pass`: threads of a grid may race until barriers are placed and tiles awaited, and parallel loops are
 /// by then what they are in code.
 fn races(pass: &str) -> bool {
-    pass == "place-barriers"
+    pass == "await-tiles"
 }
 
 fn interpret(p: &Program, batch: &Batch, races: bool) -> Result<Results, InterpError> {

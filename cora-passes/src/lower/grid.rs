@@ -7,7 +7,7 @@
 
 use crate::simplify::{Facts, interval};
 use cora_ir::loops::{Axis, For, LoopKind};
-use cora_ir::storage::{Stmt, WARP};
+use cora_ir::storage::Stmt;
 use cora_ir::{Diagnostic, Env, ExprId, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
@@ -18,8 +18,8 @@ pub(super) enum Private {
     No,
     /// Each thread.
     Thread,
-    /// Each warp, whose lanes are the threads along x.
-    Warp,
+    /// The threads along x together: the lanes of a warp, or of a group of warps.
+    Lanes,
 }
 
 impl Private {
@@ -28,7 +28,7 @@ impl Private {
         match self {
             Self::No => false,
             Self::Thread => l.kind.is_thread(),
-            Self::Warp => l.kind.is_thread() && l.kind != LoopKind::Bound(Axis::ThreadX),
+            Self::Lanes => l.kind.is_thread() && l.kind != LoopKind::Bound(Axis::ThreadX),
         }
     }
 }
@@ -154,27 +154,16 @@ fn has_threads(s: &Stmt) -> bool {
     s.any(&mut |s| matches!(s, Stmt::For { kind, .. } if kind.axis().is_some()))
 }
 
-/// Whether the lanes of a warp execute a statement together.
-fn of_warp(s: &Stmt) -> bool {
-    match s {
-        Stmt::Shuffle { .. } => true,
-        Stmt::Tile(t) => t.intrinsic.get().lanes == WARP,
-        _ => false,
-    }
-}
-
-/// Whether such a statement is inside.
-fn around_warp(s: &Stmt) -> bool {
-    let mut found = false;
-    s.walk(&mut |s| found |= of_warp(s));
-    found && !of_warp(s)
+/// Whether a statement that several lanes execute together is inside.
+fn around_lanes(s: &Stmt) -> bool {
+    s.lanes().is_none() && s.any(&mut |s| s.lanes().is_some())
 }
 
 fn within(env: &mut Env, body: &mut [Stmt], missing: &[(Axis, i64)]) {
     for s in body.iter_mut() {
-        if !has_threads(s) && !is_mixed(env, s) && !around_warp(s) {
+        if !has_threads(s) && !is_mixed(env, s) && !around_lanes(s) {
             // All lanes take part in an exchange between them.
-            let lanes = of_warp(s);
+            let lanes = s.lanes().is_some();
             let missing: Vec<(Axis, i64)> =
                 missing.iter().copied().filter(|a| !(lanes && a.0 == Axis::ThreadX)).collect();
             if !missing.is_empty() && !matches!(s, Stmt::Let { .. } | Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. })

@@ -126,7 +126,7 @@ impl Hoist<'_> {
                 }
             }
             Stmt::Let { value, .. } => self.reads(*value, out),
-            Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Shuffle { .. } => {}
+            Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Beside(_) | Stmt::Shuffle { .. } => {}
             Stmt::Copy { .. } => s.exprs().into_iter().for_each(|e| self.reads(e, out)),
             Stmt::Prefetch { index, .. } => self.reads(*index, out),
             Stmt::Gemm(g) => g.exprs().into_iter().for_each(|e| self.reads(e, out)),

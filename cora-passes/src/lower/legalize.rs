@@ -4,7 +4,7 @@
 //! buffers are indexed by constants only.
 
 use cora_ir::loops::LoopKind;
-use cora_ir::storage::{Stmt, StorageModule, WARP};
+use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Scope, TensorId};
 
 /// Moves register buffers that are indexed by variables to worker-local memory, so that no kernel
@@ -64,10 +64,10 @@ pub fn demote_registers(m: &mut StorageModule) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Whether a warp's tile has its result in `tensor`.
+/// Whether a tile of several lanes has its result in `tensor`.
 fn is_spread(m: &StorageModule, tensor: TensorId) -> bool {
     let mut found = false;
-    let tile = |s: &Stmt| matches!(s, Stmt::Tile(t) if t.c.tensor == tensor && t.intrinsic.get().lanes == WARP);
+    let tile = |s: &Stmt| matches!(s, Stmt::Tile(t) if t.c.tensor == tensor && s.lanes().is_some());
     m.kernels.iter().flat_map(|k| &k.body).for_each(|s| s.walk(&mut |s| found |= tile(s)));
     found
 }

@@ -1,5 +1,6 @@
 //! Lowering between stages.
 
+pub mod await_tiles;
 pub mod carry_lanes;
 pub mod copy_ahead;
 mod csf;

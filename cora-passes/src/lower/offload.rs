@@ -109,6 +109,7 @@ impl Lowering<'_> {
             .collect();
         let [rows, columns, reduced] = self.roles(l, &vars, axes)?;
         let matrix = |t: usize, row: &Axis, column: &Axis| Matrix {
+            blocks: None,
             tensor: tensors[t],
             offset: bases[t],
             row: row.strides[t],

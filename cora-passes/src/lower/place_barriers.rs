@@ -15,7 +15,7 @@
 
 use super::double_buffer::slots_of;
 use cora_ir::loops::{Axis, LoopKind};
-use cora_ir::storage::{Stmt, StorageModule, WARP};
+use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
@@ -310,7 +310,7 @@ impl Placement<'_> {
                 }
                 self.access(*tensor, *index, true, map, inner, threads, out);
             }
-            Stmt::Prefetch { .. } | Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Shuffle { .. } => {}
+            Stmt::Prefetch { .. } | Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Shuffle { .. } | Stmt::Beside(_) => {}
         }
     }
 
@@ -535,7 +535,6 @@ fn bound_below(body: &[Stmt], var: VarId) -> Vec<VarId> {
 fn has_threads(s: &Stmt) -> bool {
     s.any(&mut |s| match s {
         Stmt::For { kind, .. } => kind.is_thread(),
-        Stmt::Tile(t) => t.intrinsic.get().lanes == WARP,
-        _ => false,
+        s => s.lanes().is_some(),
     })
 }

@@ -23,7 +23,7 @@ use super::to_storage::Lowering;
 use cora_ir::affine::normalize;
 use cora_ir::intrinsic::{Digit, Of, Read};
 use cora_ir::loops::{Axis, Block, For, LoopKind, LoopModule, Stmt as LoopStmt};
-use cora_ir::storage::{Matrix, Stmt, Tile, WARP};
+use cora_ir::storage::{Matrix, Stmt, Tile};
 use cora_ir::text::{Names, print_expr};
 use cora_ir::{Combiner, Diagnostic, Env, Expr, ExprId, Intrinsic, IntrinsicId, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
@@ -66,12 +66,27 @@ fn wrong_operand(env: &Env, l: &For, i: &Intrinsic, fact: &str) -> Diagnostic {
         .hint(format!("factors are {a} and {b}, the result is {c}; copy with cache_read, cache_write"))
 }
 
+/// Elements of a line of a block.
+fn side_of(sizes: [i64; 2]) -> i64 {
+    sizes[0].max(sizes[1])
+}
+
+fn not_in_blocks(env: &Env, l: &For, i: &Intrinsic, [rows, columns]: [i64; 2], fact: &str) -> Diagnostic {
+    Diagnostic::new("E0427", format!("loop `{}` is no tile of `{}`: {fact}", name(env, l), i.name)).hint(format!(
+        "the instruction reads blocks of {rows} rows and {columns} columns, each in one piece: store the copy so before, as in \
+         `split_dim T.k {columns} -> ko, ki` and `reorder_dims T: ko i ki`"
+    ))
+}
+
 fn wrong_place(env: &Env, l: &For, i: &Intrinsic, fact: &str) -> Diagnostic {
-    let hint = if i.lanes == WARP {
-        "the 32 threads of a warp execute it together: bind loops around it to blocks, warps and thread.y, and loops of \
-         other stages to thread.x"
+    let hint = if i.lanes > 1 {
+        format!(
+            "{} threads along x execute it together: bind loops around it to blocks, thread.y and thread.z, and loops of \
+             other stages to thread.x",
+            i.lanes
+        )
     } else {
-        "use it in CPU schedules only"
+        "use it in CPU schedules only".to_owned()
     };
     Diagnostic::new("E0428", format!("loop `{}`: `{}` {fact}", name(env, l), i.name)).hint(hint)
 }
@@ -225,7 +240,7 @@ pub(super) fn spreads(m: &LoopModule) -> Result<FxHashMap<TensorId, Spread>, Dia
         let shape = shape(&m.env, l, intrinsic)?;
         inside.extend(shape.loops.iter().map(|l| l.var));
         let t = shape.block.tensor;
-        if m.env.tensors[t].scope != Scope::Reg || intrinsic.get().lanes != WARP {
+        if m.env.tensors[t].scope != Scope::Reg || intrinsic.get().lanes == 1 {
             continue;
         }
         let map: FxHashMap<VarId, ExprId> = shape.block.iters.iter().map(|i| (i.var, i.binding)).collect();
@@ -257,9 +272,9 @@ pub(super) fn check_place(env: &Env, nest: &LoopStmt, is_grid: bool) -> Result<(
     nest.walk(&mut |s| {
         if let LoopStmt::For(l) = s
             && let LoopKind::Tensorize(id) = l.kind
-            && (id.get().lanes == WARP) != is_grid
+            && (id.get().lanes > 1) != is_grid
         {
-            let fact = if is_grid { "is no instruction of a GPU" } else { "is an instruction of a GPU's warps" };
+            let fact = if is_grid { "is no instruction of a GPU" } else { "is an instruction of a GPU" };
             fault.get_or_insert_with(|| wrong_place(env, l, id.get(), fact));
         }
     });
@@ -272,7 +287,7 @@ impl Lowering<'_> {
         if l.init {
             return self.init_tile(l, id, out);
         }
-        if id.get().lanes == WARP && self.threads.iter().any(|t| t.0 == Axis::ThreadX) {
+        if id.get().lanes > 1 && self.threads.iter().any(|t| t.0 == Axis::ThreadX) {
             return Err(wrong_place(&self.env, l, id.get(), "stands inside a loop over thread.x"));
         }
         let shape = shape(&self.env, l, id)?;
@@ -301,8 +316,12 @@ impl Lowering<'_> {
         let [i, j, p] = shape.vars;
         let c = self.result(l, id, (shape.block.tensor, &shape.block.index), &map, [i, j])?;
         let mut read = Vec::new();
-        for ((tensor, index), vars) in shape.factors.iter().zip([[i, p], [p, j]]) {
-            read.push(self.matrix(l, id, (*tensor, index), &map, vars)?);
+        let (a, b) = (id.get().a.blocks, id.get().b.blocks);
+        for (((tensor, index), vars), blocks) in shape.factors.iter().zip([[i, p], [p, j]]).zip([a, b]) {
+            read.push(match blocks {
+                Some(sizes) => self.blocks(l, id, (*tensor, index), &map, (vars, sizes))?,
+                None => self.matrix(l, id, (*tensor, index), &map, vars)?,
+            });
         }
         let vars: Vec<VarId> = shape.loops.iter().map(|l| l.var).collect();
         let mut around = Vec::new();
@@ -345,7 +364,62 @@ impl Lowering<'_> {
         };
         let zero = self.env.pool.int(0);
         let step = |v: Option<VarId>| v.and_then(|v| all.iter().position(|&x| x == v)).map_or(zero, |n| steps[n]);
-        Ok(Matrix { tensor, offset, row: step(vars[0]), column: step(vars[1]) })
+        Ok(Matrix { tensor, offset, row: step(vars[0]), column: step(vars[1]), blocks: None })
+    }
+
+    /// A matrix that the instruction reads in blocks of `sizes`: within one, rows or columns are neighbours, and the
+    /// lines that they make follow each other.
+    fn blocks(
+        &mut self,
+        l: &For,
+        id: IntrinsicId,
+        (tensor, index): (TensorId, &[ExprId]),
+        map: &FxHashMap<VarId, ExprId>,
+        (vars, sizes): ([Option<VarId>; 2], [i64; 2]),
+    ) -> Result<Matrix, Diagnostic> {
+        let i = id.get();
+        let name = self.env.tensors[tensor].name.clone();
+        let refuse = |cx: &Self, fact: &str| Err(not_in_blocks(&cx.env, l, i, sizes, &format!("`{name}` {fact}")));
+        let outer = self.loops.len();
+        let mut digits = Vec::new();
+        let mut split: FxHashMap<VarId, ExprId> = FxHashMap::default();
+        for (v, size) in vars.into_iter().zip(sizes) {
+            let extent = v.and_then(|v| self.loops.iter().find(|x| x.0 == v)).and_then(|x| self.env.pool.as_int(x.1));
+            let (Some(v), Some(extent)) = (v, extent) else { return refuse(self, "has no rows or no columns") };
+            let (block, inside) = (self.env.new_var("block"), self.env.new_var("inside"));
+            let (count, c) = (self.env.pool.int(extent / size), self.env.pool.int(size));
+            self.loops.extend([(block, count), (inside, c)]);
+            let (x, y) = (self.env.pool.var(block), self.env.pool.var(inside));
+            let whole = self.env.pool.mul(x, c);
+            split.insert(v, self.env.pool.add(whole, y));
+            digits.extend([block, inside]);
+        }
+        let index: Vec<ExprId> = index.iter().map(|&e| self.env.pool.substitute(e, map)).collect();
+        let index: Vec<ExprId> = index.iter().map(|&e| self.env.pool.substitute(e, &split)).collect();
+        let index = self.bound(&index, &FxHashMap::default());
+        let at = self.flat(tensor, &index);
+        let found = strides(&mut self.env.pool, at, &digits);
+        let side = self.env.pool.int(side_of(sizes));
+        let begins = found.as_ref().map(|f| self.env.pool.modulo(f.0, side));
+        let begins = begins.map(|e| self.simplifier.simplify(&mut self.env, &self.loops, e));
+        self.loops.truncate(outer);
+        let Some((offset, steps)) = found else {
+            return refuse(self, "is stored at offsets that are not affine in blocks, rows and columns");
+        };
+        if begins.and_then(|e| self.env.pool.as_int(e)) != Some(0) {
+            return refuse(self, "has tiles that may begin within a block's line");
+        }
+        let int = |e: ExprId| self.env.pool.as_int(e);
+        let [rows, row, columns, column] = [0, 1, 2, 3].map(|n| steps[n]);
+        let lines = [int(row), int(column)];
+        if lines != [Some(1), Some(sizes[0])] && lines != [Some(sizes[1]), Some(1)] {
+            let [row, column] = lines.map(|n| n.map_or("a variable number of".to_owned(), |n| n.to_string()));
+            return refuse(self, &format!("has rows {row} elements apart and columns {column}"));
+        }
+        if [rows, columns].iter().any(|&e| !int(e).is_some_and(|n| n > 0 && n % side_of(sizes) == 0)) {
+            return refuse(self, "has blocks that are not whole lines apart");
+        }
+        Ok(Matrix { tensor, offset, row, column, blocks: Some([rows, columns]) })
     }
 
     fn bound(&mut self, index: &[ExprId], map: &FxHashMap<VarId, ExprId>) -> Vec<ExprId> {
@@ -389,7 +463,7 @@ impl Lowering<'_> {
         let offset = spread.first(&mut self.env, &sizes, &corner);
         let offset = self.simplifier.simplify(&mut self.env, &self.loops, offset);
         let zero = self.env.pool.int(0);
-        Ok(Matrix { tensor, offset, row: zero, column: zero })
+        Ok(Matrix { tensor, offset, row: zero, column: zero, blocks: None })
     }
 
     /// Loops around the block that begins a tile's sum.
@@ -442,7 +516,7 @@ impl Lowering<'_> {
             let at = env.pool.add(at, y);
             normalize(&mut env.pool, at)
         };
-        if i.lanes == WARP {
+        if i.lanes > 1 {
             let var = env.new_var("lane");
             let lane = env.pool.var(var);
             let mut body = Vec::new();
@@ -458,7 +532,7 @@ impl Lowering<'_> {
                 };
                 body.push(store(at));
             }
-            out.push(around(env, var, WARP, LoopKind::Bound(Axis::ThreadX), body));
+            out.push(around(env, var, i.lanes, LoopKind::Bound(Axis::ThreadX), body));
             return;
         }
         let (row, column) = (env.new_var("i"), env.new_var("j"));

@@ -357,7 +357,8 @@ fn vector_stmt(
         | Stmt::Shuffle { .. }
         | Stmt::Barrier
         | Stmt::Commit
-        | Stmt::Wait { .. } => {
+        | Stmt::Wait { .. }
+        | Stmt::Beside(_) => {
             return None;
         }
         // The line of the first lane.

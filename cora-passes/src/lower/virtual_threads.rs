@@ -144,7 +144,7 @@ impl Threads<'_> {
                     let (then, other) = (self.side_by_side(all, then), self.side_by_side(all, other));
                     out.push(Stmt::If { cond: *cond, then, other });
                 }
-                Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } => out.push(s.clone()),
+                Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Beside(_) => out.push(s.clone()),
                 s => out.extend(self.one_by_one(all, std::slice::from_ref(s))),
             }
         }

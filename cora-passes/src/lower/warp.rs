@@ -60,13 +60,24 @@ pub(super) fn not_alone(env: &Env, l: &For, tensor: TensorId) -> Diagnostic {
 /// Lanes that exchange registers must be all threads along x.
 pub(super) fn check_rows(env: &Env, k: &Kernel) -> Result<(), Diagnostic> {
     let x = k.threads(env).map(|t| t[0]);
-    if !k.uses_warps() || x == Some(WARP) {
+    let lanes = k.lanes();
+    let [wanted] = lanes[..] else {
+        if lanes.is_empty() {
+            return Ok(());
+        }
+        let all: Vec<String> = lanes.iter().map(i64::to_string).collect();
+        let what = format!("in kernel `{}` different numbers of lanes work together: {}", k.name, all.join(" and "));
+        return Err(Diagnostic::new("E0448", what)
+            .hint("use instructions of one number of lanes in a kernel, and those of 32 beside reductions over thread.x"));
+    };
+    if x == Some(wanted) {
         return Ok(());
     }
     let x = x.map_or("no constant number of".to_owned(), |n| n.to_string());
-    let what =
-        format!("in kernel `{}` the lanes of a warp work together, and its blocks have {x} threads along x", k.name);
-    Err(Diagnostic::new("E0448", what).hint("bind loops of 32 iterations to thread.x, everywhere in the kernel"))
+    let of = if wanted == WARP { "the lanes of a warp".to_owned() } else { format!("{wanted} lanes") };
+    let what = format!("in kernel `{}` {of} work together, and its blocks have {x} threads along x", k.name);
+    Err(Diagnostic::new("E0448", what)
+        .hint(format!("bind loops of {wanted} iterations to thread.x, everywhere in the kernel")))
 }
 
 /// The conditions of a block that are the same for all that is inside loop `l`.

@@ -8,7 +8,7 @@ use crate::intrinsic::IntrinsicId;
 use crate::layout::LayoutStep;
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Prefetch, Stmt};
 use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, PackDim, Remap, Schedule, Span, Step, StepKind, Tail};
-use crate::storage::{self, Buffer, Gemm, Kernel, Matrix, StorageModule, Table, Tile};
+use crate::storage::{self, Beside, Buffer, Gemm, Kernel, Matrix, StorageModule, Table, Tile};
 use crate::tuple::Reduction;
 use crate::types::{BinOp, Combiner, Literal, ScalarType, UnOp};
 
@@ -322,12 +322,16 @@ impl Gen {
                     offset: self.expr(3, true),
                     row: self.expr(2, true),
                     column: self.expr(1, true),
+                    blocks: None,
                 });
                 if self.rng.chance(20) {
-                    return if self.rng.chance(50) {
-                        storage::Stmt::Commit
-                    } else {
-                        storage::Stmt::Wait { pending: 2 }
+                    let results = vec![c.tensor, a.tensor];
+                    return match self.rng.below(5) {
+                        0 => storage::Stmt::Commit,
+                        1 => storage::Stmt::Wait { pending: 2 },
+                        2 => storage::Stmt::Beside(Beside::Fence),
+                        3 => storage::Stmt::Beside(Beside::Commit),
+                        _ => storage::Stmt::Beside(Beside::Wait { pending: 1, results }),
                     };
                 }
                 if self.rng.chance(30) {
@@ -335,6 +339,9 @@ impl Gen {
                 }
                 if self.rng.chance(30) {
                     let intrinsic = self.rng.pick(&IntrinsicId::ALL);
+                    let blocks = |g: &mut Self, b: Option<[i64; 2]>| b.map(|_| [g.expr(1, true), g.expr(1, true)]);
+                    let (x, y) = (blocks(self, intrinsic.get().a.blocks), blocks(self, intrinsic.get().b.blocks));
+                    let (a, b) = (Matrix { blocks: x, ..a }, Matrix { blocks: y, ..b });
                     return storage::Stmt::Tile(Box::new(Tile { intrinsic, c, a, b }));
                 }
                 storage::Stmt::Gemm(Box::new(Gemm { sizes, c, a, b, accumulate: self.rng.chance(50) }))

@@ -5,7 +5,7 @@ use crate::expr::Expr;
 use crate::graph::Graph;
 use crate::ids::{ExprId, TensorId, UfId, VarId};
 use crate::loops::{self, LoopModule};
-use crate::storage::{self, StorageModule};
+use crate::storage::{Beside, self, StorageModule};
 use std::collections::HashMap;
 
 /// Two modules' environments and what was found to correspond. Every check panics on a difference.
@@ -178,6 +178,13 @@ fn storage_bodies(s: &mut Same<'_>, a: &[storage::Stmt], b: &[storage::Stmt]) {
                 s.expr(*e, *value);
             }
             (Stmt::Commit, Stmt::Commit) => {}
+            (Stmt::Beside(x), Stmt::Beside(y)) => match (x, y) {
+                (Beside::Wait { pending: n, results: of }, Beside::Wait { pending, results }) => {
+                    assert_eq!((n, of.len()), (pending, results.len()));
+                    of.iter().zip(results).for_each(|(&x, &y)| s.tensor(x, y));
+                }
+                (x, y) => assert_eq!(x, y),
+            },
             (Stmt::Wait { pending: n }, Stmt::Wait { pending }) => assert_eq!(n, pending),
             (Stmt::Copy { tensor: t, index: i, value: v, mask: m }, Stmt::Copy { tensor, index, value, mask }) => {
                 s.tensor(*t, *tensor);

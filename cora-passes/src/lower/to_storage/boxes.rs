@@ -80,7 +80,7 @@ impl Lowering<'_> {
         let private = match self.env.tensors[tensor].scope {
             Scope::Shared => Private::No,
             // A warp's lanes have one together.
-            _ if self.spreads.contains_key(&tensor) => Private::Warp,
+            _ if self.spreads.contains_key(&tensor) => Private::Lanes,
             _ => Private::Thread,
         };
         let mut threads: Vec<(Axis, VarId)> = Vec::new();
@@ -165,7 +165,7 @@ impl Lowering<'_> {
             let region = (&los[..], &hi[..]);
             all.iter().try_for_each(|u| self.check_own(tensor, u, (common, private), region, &threads))?;
         }
-        if private == Private::Warp {
+        if private == Private::Lanes {
             all.iter().try_for_each(|u| self.check_lanes(tensor, u, (common, &los), &threads))?;
         }
         self.boxes.insert(tensor, DenseBox { lo: los, size: sizes, threads });
@@ -265,8 +265,8 @@ impl Lowering<'_> {
         }
         let mut used: Vec<Vec<ExprId>> = reads_of(&self.env, u.block, tensor);
         used.extend((u.block.tensor == tensor).then(|| u.block.index.clone()));
-        let (loops, _) = grid::loops_of(&mut self.env, &u.loops, common, Private::Warp, &mut threads.to_vec());
-        let map = self.bindings(u, common, Private::Warp, threads);
+        let (loops, _) = grid::loops_of(&mut self.env, &u.loops, common, Private::Lanes, &mut threads.to_vec());
+        let map = self.bindings(u, common, Private::Lanes, threads);
         let lane = u.loops.iter().find(|l| l.kind == LoopKind::Bound(Axis::ThreadX)).map(|l| l.var);
         for index in used {
             let mut at = Vec::new();
