@@ -267,8 +267,22 @@ pub const INTRINSICS: [Intrinsic; 10] = [
     Intrinsic {
         name: "dot.n16k2.f32.bf16",
         tile: [1, 16, 2],
-        c: Fragment { ty: ScalarType::F32, registers: 16, row: &[], column: &[register(1, 16, 1)], scopes: OF_THREAD, blocks: None },
-        a: Fragment { ty: ScalarType::BF16, registers: 2, row: &[], column: &[register(1, 2, 1)], scopes: BY_THREAD, blocks: None },
+        c: Fragment {
+            ty: ScalarType::F32,
+            registers: 16,
+            row: &[],
+            column: &[register(1, 16, 1)],
+            scopes: OF_THREAD,
+            blocks: None,
+        },
+        a: Fragment {
+            ty: ScalarType::BF16,
+            registers: 2,
+            row: &[],
+            column: &[register(1, 2, 1)],
+            scopes: BY_THREAD,
+            blocks: None,
+        },
         b: Fragment {
             ty: ScalarType::BF16,
             registers: 32,

@@ -1,8 +1,8 @@
 //! The pass manager: named passes, pipelines as text, and an observer that sees every step.
 
 use crate::lower::{
-    Simplifier, await_tiles, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, functions, hoist, legalize,
-    place_barriers, shape_blocks, threads_outward, to_loops, to_storage, vectorize, virtual_threads,
+    Simplifier, await_tiles, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, functions, hoist,
+    legalize, place_barriers, shape_blocks, threads_outward, to_loops, to_storage, vectorize, virtual_threads,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};

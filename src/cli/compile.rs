@@ -205,6 +205,9 @@ fn grid_failure(storage: &StorageModule, e: &cora_codegen_cuda::CompileError) ->
         CompileError::Intrinsic { least, .. } => Diagnostic::new("E0611", e.to_string())
             .hint(format!("compile for --target cuda:sm_{least} or newer, or use another schedule"))
             .into(),
+        CompileError::Architecture { only, .. } => Diagnostic::new("E0611", e.to_string())
+            .hint(format!("compile for --target cuda:{only}, or use another schedule"))
+            .into(),
         CompileError::Emit(emit) if matches!(emit.fault, EmitFault::NoLibrary) => {
             Failure::User(format!("error[E0611]: {e}\n  help: offload in schedules for CPUs only"))
         }

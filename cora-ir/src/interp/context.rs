@@ -30,6 +30,8 @@ pub(crate) struct Context<'a> {
     pub stage: Stage,
     /// In a grid: who accessed what since the last barrier.
     pub shadow: Option<Mutex<Shadow>>,
+    /// How many tensors the program has; those from there on are the interpreter's own, and nobody's accesses.
+    pub declared: usize,
     /// Whether an index left 64 bits somewhere.
     pub overflow: AtomicBool,
     used: usize,
@@ -54,6 +56,7 @@ impl<'a> Context<'a> {
             functions,
             stage,
             shadow: None,
+            declared: usize::MAX,
             overflow: AtomicBool::new(false),
             used: 0,
             cap: options.max_bytes,

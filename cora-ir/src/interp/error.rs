@@ -178,7 +178,9 @@ pub enum InterpError {
         write: bool,
     },
     /// A tensor instruction reads an element of shared memory that a thread stored, which nothing makes it see.
-    #[error("storage stage: a tensor instruction reads element {at} of `{tensor}`, which no fence and barrier came after")]
+    #[error(
+        "storage stage: a tensor instruction reads element {at} of `{tensor}`, which no fence and barrier came after"
+    )]
     NotFenced {
         /// The tensor.
         tensor: String,

@@ -318,13 +318,7 @@ impl Shadow {
     }
 
     /// Records an access to element `at` of `tensor`.
-    pub fn check(
-        &mut self,
-        tensor: TensorId,
-        at: i64,
-        how: How,
-        name: impl Fn() -> String,
-    ) -> Result<(), InterpError> {
+    pub fn check(&mut self, tensor: TensorId, at: i64, how: How, name: impl Fn() -> String) -> Result<(), InterpError> {
         let (element, write) = ((tensor.index() as u32, at), how != How::Read);
         if self.copies.on_its_way(element, self.now.thread) {
             return Err(InterpError::NotArrived { tensor: name(), at, write });

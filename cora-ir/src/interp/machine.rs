@@ -1,7 +1,7 @@
 //! The engine: runs a compiled nest.
 
 use crate::env::Role;
-use crate::ids::{TensorId, VarId};
+use crate::ids::{EntityId, TensorId, VarId};
 use crate::interp::access::next_run;
 use crate::interp::banks::Site;
 use crate::interp::buffer::{Held, Memory};
@@ -113,6 +113,10 @@ impl<'m> Machine<'m, '_> {
     /// Records the accesses of lanes `lo..lo + n` in a grid.
     fn shadowed(&self, access: &Access, how: How, lo: usize, n: usize) -> Result<(), InterpError> {
         let (Some(shadow), Some(held)) = (&self.context.shadow, self.memory.get(access.tensor)) else { return Ok(()) };
+        // What the interpreter itself has added is nobody's.
+        if access.tensor.index() >= self.context.declared {
+            return Ok(());
+        }
         let mut shadow = shadow.lock().unwrap_or_else(PoisonError::into_inner);
         let mut elements = Vec::with_capacity(n);
         for lane in lo..lo + n {

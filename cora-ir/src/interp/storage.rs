@@ -42,6 +42,7 @@ pub fn run_storage(module: &StorageModule, batch: &Batch, options: &Options) -> 
     let mut context = Context::new(&env, batch, options, Stage::Storage)?;
     if options.races && (module.is_grid() || is_parallel(module)) {
         let other = if module.is_grid() { "another block" } else { "another iteration of the parallel loop" };
+        context.declared = module.env.tensors.len();
         context.shadow = Some(Mutex::new(Shadow::new(shared(module), other)));
     } else {
         nests.iter_mut().for_each(|n| mark_strips(&env, n));

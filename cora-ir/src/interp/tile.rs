@@ -5,7 +5,7 @@
 //!   =>  for %lane thread.x { for %r in 0..8 { let %i = row  let %p = column  @left[%i * 16 + %p] = f32(@A[a + %i*ar + %p*ac]) } }
 //!       for %lane thread.x { .. @right .. }
 //!       for %lane thread.x { for %r in 0..4 { let %i = row  let %j = column
-//!         for %p in 0..16 { @C[instance of %lane, c + %r] += @left[%i * 16 + %p] * @right[%p * 8 + %j] } } }
+//!         @C[instance of %lane, c + %r] += @left[%i * 16] * @right[%j] + @left[%i * 16 + 1] * @right[8 + %j] + .. } }
 //! ```
 //!
 //! Each lane reads the elements that the lane map gives it, so that races and bank conflicts are those of the machine.
@@ -15,7 +15,7 @@ use crate::ids::{ExprId, TensorId, VarId};
 use crate::intrinsic::{Digit, Fragment, Of};
 use crate::loops::{Axis, LoopKind};
 use crate::storage::{Matrix, Stmt, StorageModule, Tile};
-use crate::types::ScalarType;
+use crate::types::{Combiner, ScalarType};
 
 /// The factors of the tile that is being computed, as they enter the product.
 #[derive(Clone, Copy, Debug)]
@@ -81,14 +81,17 @@ pub(crate) fn statements(env: &mut Env, t: &Tile, (base, size): (ExprId, Option<
                 }
                 None => t.c.at(env, row, column),
             };
-            let var = env.new_var("p");
-            let p = env.pool.var(var);
-            let x = element(env, room.left, row, p, k);
-            let y = element(env, room.right, p, column, n);
-            let (old, product) = (env.load(t.c.tensor, [index]), env.pool.mul(x, y));
-            let value = env.pool.add(old, product);
-            let store = Stmt::Store { tensor: t.c.tensor, index, value, mask: None, rest: vec![] };
-            Stmt::For { var, extent: env.pool.int(k), kind: LoopKind::Serial, body: vec![store] }
+            let mut sum = None;
+            for p in 0..k {
+                let p = env.pool.int(p);
+                let x = element(env, room.left, row, p, k);
+                let y = element(env, room.right, p, column, n);
+                let product = env.pool.mul(x, y);
+                sum = Some(sum.map_or(product, |s| env.pool.add(s, product)));
+            }
+            let (old, zero) = (env.load(t.c.tensor, [index]), env.identity(Combiner::Sum, i.c.ty));
+            let value = env.pool.add(old, sum.unwrap_or(zero));
+            Stmt::Store { tensor: t.c.tensor, index, value, mask: None, rest: vec![] }
         }),
     ];
     let var = if i.beside { room.beside } else { env.new_var("tile") };

@@ -60,7 +60,9 @@ impl Matrix {
     pub(crate) fn at_in_blocks(&self, env: &mut Env, sizes: Option<[i64; 2]>, i: ExprId, j: ExprId) -> ExprId {
         let (Some(steps), Some(sizes)) = (self.blocks, sizes) else { return self.at(env, i, j) };
         let mut sum = self.offset;
-        for ((at, size), (block, inside)) in [i, j].into_iter().zip(sizes).zip(steps.into_iter().zip([self.row, self.column])) {
+        for ((at, size), (block, inside)) in
+            [i, j].into_iter().zip(sizes).zip(steps.into_iter().zip([self.row, self.column]))
+        {
             let size = env.pool.int(size);
             let (whole, rest) = (env.pool.floor_div(at, size), env.pool.modulo(at, size));
             let (whole, rest) = (env.pool.mul(whole, block), env.pool.mul(rest, inside));

@@ -310,7 +310,12 @@ impl Placement<'_> {
                 }
                 self.access(*tensor, *index, true, map, inner, threads, out);
             }
-            Stmt::Prefetch { .. } | Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Shuffle { .. } | Stmt::Beside(_) => {}
+            Stmt::Prefetch { .. }
+            | Stmt::Barrier
+            | Stmt::Commit
+            | Stmt::Wait { .. }
+            | Stmt::Shuffle { .. }
+            | Stmt::Beside(_) => {}
         }
     }
 

@@ -477,9 +477,20 @@ impl Lowering<'_> {
             }
         };
         let [m, n, _] = id.get().tile;
-        let sized = |n: i64| loops.iter().find(|l| self.env.pool.as_int(l.extent) == Some(n)).map(|l| l.var);
-        let vars = [sized(m).filter(|_| m > 1), sized(n)];
         let map: FxHashMap<VarId, ExprId> = block.iters.iter().map(|i| (i.var, i.binding)).collect();
+        // Of a square tile in registers the dimension says which loop counts rows.
+        let in_row = |v: VarId| {
+            let Some(row) = self.spreads.get(&block.tensor).map(|s| block.index[s.dims[0]]) else { return true };
+            let bound = |x: &VarId| map.get(x).is_some_and(|&b| self.env.pool.uses_var(b, v));
+            self.env.pool.vars_of(row).iter().any(bound)
+        };
+        let sized = |n: i64, other: Option<VarId>, rows: bool| {
+            let here = |l: &&&For| self.env.pool.as_int(l.extent) == Some(n) && Some(l.var) != other;
+            let of_role = |l: &&&For| here(l) && (!rows || in_row(l.var));
+            loops.iter().find(of_role).or_else(|| loops.iter().find(here)).map(|l| l.var)
+        };
+        let row = sized(m, None, true).filter(|_| m > 1);
+        let vars = [row, sized(n, row, false)];
         let outer = self.loops.len();
         self.loops.extend(loops.iter().map(|l| (l.var, l.extent)));
         let c = self.result(l, id, (block.tensor, &block.index), &map, vars);

@@ -67,8 +67,9 @@ pub(super) fn check_rows(env: &Env, k: &Kernel) -> Result<(), Diagnostic> {
         }
         let all: Vec<String> = lanes.iter().map(i64::to_string).collect();
         let what = format!("in kernel `{}` different numbers of lanes work together: {}", k.name, all.join(" and "));
-        return Err(Diagnostic::new("E0448", what)
-            .hint("use instructions of one number of lanes in a kernel, and those of 32 beside reductions over thread.x"));
+        return Err(Diagnostic::new("E0448", what).hint(
+            "use instructions of one number of lanes in a kernel, and those of 32 beside reductions over thread.x",
+        ));
     };
     if x == Some(wanted) {
         return Ok(());

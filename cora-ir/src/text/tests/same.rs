@@ -5,7 +5,7 @@ use crate::expr::Expr;
 use crate::graph::Graph;
 use crate::ids::{ExprId, TensorId, UfId, VarId};
 use crate::loops::{self, LoopModule};
-use crate::storage::{Beside, self, StorageModule};
+use crate::storage::{self, Beside, StorageModule};
 use std::collections::HashMap;
 
 /// Two modules' environments and what was found to correspond. Every check panics on a difference.
