@@ -6,13 +6,17 @@
 //! *Accuracy and Stability of Numerical Algorithms*, chapters 3 and 4): each operation adds its
 //! rounding, `eps` of its type times its magnitude, and passes on what its operands carry. A sum of
 //! n terms adds `eps * (4 + 2 sqrt(n)) * sum |term|`, whatever the order, so cancellation is covered
-//! by the magnitude of the terms and not of the result. A reduction over tuples carries the bounds of
+//! by the magnitude of the terms and not of the result; errors that the terms carry add up like
+//! independent ones. A reduction over tuples carries the bounds of
 //! its components along, combined like them in the reference's order; other orders are covered by a
 //! factor.
 //!
 //! Requires: a graph that can be interpreted. Ensures: the operators of the graph are unchanged; the
 //! new ones come last.
 
+mod contraction;
+
+use contraction::Companion;
 use cora_ir::graph::Op;
 use cora_ir::tuple::Part;
 use cora_ir::{
@@ -42,15 +46,16 @@ pub fn epsilon(ty: ScalarType) -> f64 {
 }
 
 /// Whether a result is near enough to the one that is wanted: within twice the first-order `bound`, for
-/// terms of higher order and for results that are flushed to zero. A bound that is NaN says nothing
-/// (infinite values cancel where it was computed); then, and without one, `loose` is what is allowed.
+/// terms of higher order and for results that are flushed to zero. A bound that is infinite or NaN says
+/// nothing (so many errors were added up, or infinite values cancel where it was computed); then, and
+/// without one, `loose` is what is allowed.
 pub fn within(got: f64, want: f64, bound: Option<f64>, loose: f64) -> bool {
     got == want || (got.is_nan() && want.is_nan()) || (got - want).abs() <= allowed(bound, loose)
 }
 
 /// The difference that [`within`] allows.
 pub fn allowed(bound: Option<f64>, loose: f64) -> f64 {
-    bound.filter(|b| !b.is_nan()).map_or(loose, |b| 2.0 * b + f64::from(f32::MIN_POSITIVE))
+    bound.filter(|b| b.is_finite()).map_or(loose, |b| 2.0 * b + f64::from(f32::MIN_POSITIVE))
 }
 
 /// `graph` with the bounds as additional operators, which are its only outputs; and for each output
@@ -62,6 +67,7 @@ pub fn error_bounds(graph: &Graph) -> (Graph, FxHashMap<TensorId, TensorId>) {
         of: FxHashMap::default(),
         tuples: FxHashMap::default(),
         operands: None,
+        companions: FxHashMap::default(),
         ops: Vec::new(),
     };
     for op in &graph.ops {
@@ -91,6 +97,8 @@ struct Bounds<'a> {
     tuples: FxHashMap<TensorId, (TensorId, Vec<Option<u32>>)>,
     /// In a combiner's body: the number of its components, and which are exact.
     operands: Option<(u32, Vec<bool>)>,
+    /// Tensors of what follows from the elements of others.
+    companions: FxHashMap<(TensorId, Companion), TensorId>,
     ops: Vec<Op>,
 }
 
@@ -179,22 +187,29 @@ impl Bounds<'_> {
     }
 
     fn sum(&mut self, op: &Op, error: Option<ExprId>, eps: f64) -> ExprId {
-        let magnitude = self.magnitude(op.value);
-        let one = self.number(1.0);
-        let terms = self.define(op, "terms", Some(Combiner::Sum), magnitude);
-        let count = self.define(op, "count", Some(Combiner::Sum), one);
-        let (terms, count) = (self.at(terms, op), self.at(count, op));
+        let products = self.contraction(op);
+        let terms = match products {
+            Some((terms, _)) => terms,
+            None => {
+                let magnitude = self.magnitude(op.value);
+                self.define(op, "terms", Some(Combiner::Sum), magnitude)
+            }
+        };
+        let (terms, count) = (self.at(terms, op), self.count(op));
         let root = self.env.pool.un(UnOp::Sqrt, count);
         let (two, four, eps) = (self.number(2.0), self.number(4.0), self.number(eps));
         let grown = self.env.pool.mul(two, root);
         let grown = self.env.pool.add(four, grown);
         let rounding = self.env.pool.mul(grown, terms);
         let rounding = self.env.pool.mul(eps, rounding);
-        match error {
-            None => rounding,
-            Some(e) => {
-                let carried = self.define(op, "carried", Some(Combiner::Sum), e);
-                let carried = self.at(carried, op);
+        match (products, error) {
+            (Some((_, carried)), _) => self.env.pool.add(carried, rounding),
+            (None, None) => rounding,
+            (None, Some(e)) => {
+                let square = self.env.pool.mul(e, e);
+                let squares = self.define(op, "carried", Some(Combiner::Sum), square);
+                let squares = self.at(squares, op);
+                let carried = self.likely(squares);
                 self.env.pool.add(carried, rounding)
             }
         }

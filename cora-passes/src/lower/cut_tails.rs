@@ -7,6 +7,9 @@
 //!       if n // 16 < (n + 15) // 16 { @S[ramp(n // 16 * 16, 1, 16)] = v mask .. }
 //! ```
 //!
+//! Where lanes are filled up beyond the tail, the iterations after the partial one are a loop of their own, without
+//! conditions too: they hold in no lane.
+//!
 //! A condition counts if it is of the form `x < b - a * %o` with positive `a` (or a conjunction, minimum or maximum of
 //! such) and reads nothing but tables, so that the iterations where it holds come first. The others stay as they are, in
 //! both parts.
@@ -15,7 +18,10 @@
 //! several threads run has no cheap second loop. Runs after `hoist-loads`, since reads in the tail are valid only where
 //! it runs.
 
+mod conditions;
+
 use super::Simplifier;
+use conditions::{conjuncts, copy, failing, guards, skipping, without};
 use cora_ir::affine::{Poly, build, poly};
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule, Table};
@@ -133,6 +139,8 @@ impl Cut<'_> {
             }
             _ => FxHashSet::default(),
         };
+        let one_partial =
+            ends.len() == 1 && found.iter().all(|(c, own)| own == &ends && self.fails_after_one(*c, &ends[0]));
         let (full, first) = self.full(extent, ends);
         let main = Stmt::For { var, extent: full, kind: LoopKind::Serial, body: without(self.env, body, &hold) };
         let rest = skipping(self.env, body, &fails);
@@ -140,7 +148,40 @@ impl Cut<'_> {
             return Some(vec![main]);
         }
         let tail = self.tail((var, extent), first, &rest);
-        Some(vec![main, tail])
+        let tail = match tail {
+            Stmt::For { .. } if one_partial => self.partial((var, extent), first, &rest, &hold),
+            single => vec![single],
+        };
+        Some([vec![main], tail].concat())
+    }
+
+    /// Whether a condition on lanes that does not hold in all of them holds in none an iteration later.
+    fn fails_after_one(&self, c: ExprId, end: &End) -> bool {
+        let Expr::Bin(BinOp::Lt, a, b) = *self.env.pool.get(c) else { return false };
+        let (Expr::Ramp { stride, lanes, .. }, Expr::Splat(..)) = (self.env.pool.get(a), self.env.pool.get(b)) else {
+            return false;
+        };
+        *stride > 0 && stride.checked_mul(i64::from(*lanes) - 1).is_some_and(|span| span <= end.step)
+    }
+
+    /// The iteration at `first`, where conditions hold in some lanes, and those after it, where `none` hold in any.
+    fn partial(
+        &mut self,
+        (var, extent): (VarId, ExprId),
+        first: ExprId,
+        body: &[Stmt],
+        none: &FxHashSet<ExprId>,
+    ) -> Vec<Stmt> {
+        let map = [(var, first)].into_iter().collect();
+        let exists = self.env.pool.lt(first, extent);
+        let once = Stmt::If { cond: exists, then: copy(self.env, body, &map), other: Vec::new() };
+        let body = failing(self.env, body, none);
+        if body.is_empty() {
+            return vec![once];
+        }
+        let one = self.env.pool.int(1);
+        let after = self.env.pool.add(first, one);
+        vec![once, self.tail((var, extent), after, &body)]
     }
 
     /// Without those that provably never come before another one.
@@ -326,26 +367,6 @@ fn is_innermost(body: &[Stmt]) -> bool {
     inner
 }
 
-fn conjuncts(env: &Env, e: ExprId, out: &mut Vec<ExprId>) {
-    match *env.pool.get(e) {
-        Expr::Bin(BinOp::And, a, b) => {
-            conjuncts(env, a, out);
-            conjuncts(env, b, out);
-        }
-        _ => out.push(e),
-    }
-}
-
-fn guards(env: &Env, e: ExprId, out: &mut Vec<ExprId>) {
-    let mut found = Vec::new();
-    env.pool.walk(e, &mut |_, n| {
-        if let Expr::Load { guard: Some((c, _)), .. } = n {
-            found.push(*c);
-        }
-    });
-    found.into_iter().for_each(|c| conjuncts(env, c, out));
-}
-
 /// Index expressions that are positive exactly where `c` holds, in all lanes.
 fn differences(env: &mut Env, c: ExprId, out: &mut Vec<ExprId>) -> Option<()> {
     match *env.pool.get(c) {
@@ -395,125 +416,4 @@ fn operands(env: &Env, e: ExprId, op: BinOp, out: &mut Vec<ExprId>) {
         }
         _ => out.push(e),
     }
-}
-
-/// The conjuncts of `c` that are not in `hold`; nothing if none is left.
-fn left_of(env: &mut Env, c: ExprId, hold: &FxHashSet<ExprId>) -> Option<ExprId> {
-    match *env.pool.get(c) {
-        Expr::Bin(BinOp::And, a, b) => match (left_of(env, a, hold), left_of(env, b, hold)) {
-            (Some(x), Some(y)) => Some(if (x, y) == (a, b) { c } else { env.pool.bin(BinOp::And, x, y) }),
-            (x, y) => x.or(y),
-        },
-        _ => (!hold.contains(&c)).then_some(c),
-    }
-}
-
-/// A copy of the statements where the conditions in `hold` hold.
-fn without(env: &mut Env, body: &[Stmt], hold: &FxHashSet<ExprId>) -> Vec<Stmt> {
-    let mut out = Vec::new();
-    for s in body {
-        match s {
-            Stmt::If { cond, then, other } => {
-                let then = without(env, then, hold);
-                match left_of(env, *cond, hold) {
-                    None => out.extend(then),
-                    Some(cond) => out.push(Stmt::If { cond, then, other: without(env, other, hold) }),
-                }
-            }
-            Stmt::Let { var, value } => out.push(Stmt::Let { var: *var, value: unguarded(env, *value, hold) }),
-            Stmt::Store { tensor, index, value, mask, rest } => out.push(Stmt::Store {
-                tensor: *tensor,
-                index: unguarded(env, *index, hold),
-                value: unguarded(env, *value, hold),
-                mask: mask.and_then(|m| left_of(env, m, hold)),
-                rest: rest.iter().map(|r| (r.0, unguarded(env, r.1, hold))).collect(),
-            }),
-            Stmt::Prefetch { tensor, index, locality } => {
-                let index = unguarded(env, *index, hold);
-                out.push(Stmt::Prefetch { tensor: *tensor, index, locality: *locality });
-            }
-            s => out.push(s.clone()),
-        }
-    }
-    out
-}
-
-/// The statements where the conditions in `fails` fail, without what they keep from running.
-fn skipping(env: &Env, body: &[Stmt], fails: &FxHashSet<ExprId>) -> Vec<Stmt> {
-    let mut out = Vec::new();
-    for s in body {
-        match s {
-            Stmt::If { cond, then, other } => {
-                let mut own = Vec::new();
-                conjuncts(env, *cond, &mut own);
-                if own.iter().any(|c| fails.contains(c)) {
-                    out.extend(skipping(env, other, fails));
-                } else {
-                    let (then, other) = (skipping(env, then, fails), skipping(env, other, fails));
-                    out.push(Stmt::If { cond: *cond, then, other });
-                }
-            }
-            s => out.push(s.clone()),
-        }
-    }
-    // Names that nothing is left to use.
-    if out.iter().all(|s| matches!(s, Stmt::Let { .. })) { Vec::new() } else { out }
-}
-
-fn unguarded(env: &mut Env, e: ExprId, hold: &FxHashSet<ExprId>) -> ExprId {
-    let mut conds = Vec::new();
-    env.pool.walk(e, &mut |_, n| match n {
-        Expr::Load { guard: Some((c, _)), .. } | Expr::Select(c, ..) => conds.push(*c),
-        _ => {}
-    });
-    let left: FxHashMap<ExprId, Option<ExprId>> = conds.into_iter().map(|c| (c, left_of(env, c, hold))).collect();
-    env.pool.rewrite(e, &mut |p, x| match p.get(x).clone() {
-        Expr::Load { tensor, part, index, guard: Some((c, other)) } => {
-            let kept = *left.get(&c)?;
-            let ty = p.ty(x).scalar;
-            Some(p.load_guarded((tensor, part), ty, index.iter().copied(), kept.map(|c| (c, other))))
-        }
-        Expr::Select(c, a, b) => match *left.get(&c)? {
-            None => Some(a),
-            Some(kept) => Some(p.select(kept, a, b)),
-        },
-        _ => None,
-    })
-}
-
-/// A copy of the statements with variables replaced, whose names are its own.
-fn copy(env: &mut Env, body: &[Stmt], map: &FxHashMap<VarId, ExprId>) -> Vec<Stmt> {
-    let mut map = map.clone();
-    let mut out = Vec::new();
-    for s in body {
-        let sub = |env: &mut Env, e: ExprId, map: &FxHashMap<VarId, ExprId>| {
-            let e = env.pool.substitute(e, map);
-            cora_ir::affine::normalize(&mut env.pool, e)
-        };
-        out.push(match s {
-            Stmt::Let { var, value } => {
-                let value = sub(env, *value, &map);
-                let name = env.vars[*var].name.clone();
-                let fresh = env.new_var(name);
-                let e = env.pool.var(fresh);
-                map.insert(*var, e);
-                Stmt::Let { var: fresh, value }
-            }
-            Stmt::If { cond, then, other } => {
-                Stmt::If { cond: sub(env, *cond, &map), then: copy(env, then, &map), other: copy(env, other, &map) }
-            }
-            Stmt::Store { tensor, index, value, mask, rest } => Stmt::Store {
-                tensor: *tensor,
-                index: sub(env, *index, &map),
-                value: sub(env, *value, &map),
-                mask: mask.map(|m| sub(env, m, &map)),
-                rest: rest.iter().map(|r| (r.0, sub(env, r.1, &map))).collect(),
-            },
-            Stmt::Prefetch { tensor, index, locality } => {
-                Stmt::Prefetch { tensor: *tensor, index: sub(env, *index, &map), locality: *locality }
-            }
-            s => s.clone(),
-        });
-    }
-    out
 }

@@ -129,13 +129,13 @@ fn stretch(env: &mut Env, b: &Block, e: ExprId, loops: &Loops) -> Option<Stretch
     (len > 1).then_some(Stretch { base, len })
 }
 
-/// Spatial iterators that nothing in the block mentions any more go.
-fn drop_unused(env: &Env, b: &mut Block) {
+/// Of the spatial iterators `read`, those that nothing in the block mentions any more go.
+fn drop_unused(env: &Env, b: &mut Block, read: &FxHashSet<VarId>) {
     let mut used: FxHashSet<VarId> = FxHashSet::default();
     for e in b.index.iter().chain(&b.predicate).copied().chain([b.value]).chain(b.iters.iter().map(|i| i.extent)) {
         used.extend(env.pool.vars_of(e));
     }
-    b.iters.retain(|i| i.kind == IterKind::Reduce || used.contains(&i.var));
+    b.iters.retain(|i| i.kind == IterKind::Reduce || used.contains(&i.var) || !read.contains(&i.var));
 }
 
 /// A loop whose tail predicate is dropped, and what is around it.
@@ -161,11 +161,12 @@ impl Relaxed<'_> {
         });
         let bindings: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
         let spatial = b.iters.iter().filter(|i| i.kind == IterKind::Spatial).map(|i| i.var).collect();
-        let (mut own, mut replaced) = (FxHashSet::default(), FxHashMap::default());
+        let (mut own, mut read, mut replaced) = (FxHashSet::default(), FxHashSet::default(), FxHashMap::default());
         for (id, tensor, part, index) in loads {
             let Some(places) = self.places(env, &facts, (tensor, &index), (&bindings, &spatial)) else { continue };
             let ty = env.pool.ty(id).scalar;
             let mut new = index.clone();
+            read.extend(index.iter().flat_map(|&i| env.pool.vars_of(i)));
             for (d, place) in places.into_iter().enumerate() {
                 if let Some((binding, extent)) = place {
                     let (var, extent) = (env.new_var("at"), env.pool.instantiate(extent, &new));
@@ -180,7 +181,7 @@ impl Relaxed<'_> {
         }
         if !replaced.is_empty() {
             b.value = env.pool.rewrite(b.value, &mut |_, e| replaced.get(&e).copied());
-            drop_unused(env, b);
+            drop_unused(env, b, &read);
         }
         own
     }
