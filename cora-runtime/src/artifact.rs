@@ -6,7 +6,7 @@
 //! the sections' bytes, in order, without gaps, up to the end of the file
 //! ```
 //! All numbers are little-endian. There are a manifest, the program's description, for a GPU its launches, the code
-//! (a shared library, or PTX), and possibly a sample: a batch with inputs and expected outputs. Whatever a file holds,
+//! (a shared library, or PTX), and possibly samples: batches with inputs and expected outputs. Whatever a file holds,
 //! decoding it gives a typed error or something that passed every check, and takes memory in proportion to the file's
 //! size. The code itself is native and trusted: load only artifacts that you trust, as with any library.
 
@@ -21,7 +21,7 @@ pub const ARTIFACT_VERSION: u32 = 3;
 const MAGIC: &[u8; 8] = b"CORAART\0";
 const HEADER: usize = 8 + 4 + 4 + 32;
 const ENTRY: usize = 24;
-const MAX_SECTIONS: usize = 16;
+const MAX_SECTIONS: usize = 1 << 12;
 
 /// What the code is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,8 +88,8 @@ pub struct Artifact {
     pub grid: Option<GridDesc>,
     /// A shared library, or PTX.
     pub code: Vec<u8>,
-    /// A batch to check by.
-    pub sample: Option<Sample>,
+    /// Batches to check by, a section each.
+    pub samples: Vec<Sample>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -131,7 +131,7 @@ impl Artifact {
             sections.push((Kind::Grid, encode(grid)?));
         }
         sections.push((Kind::Code, self.code.clone()));
-        if let Some(sample) = &self.sample {
+        for sample in &self.samples {
             sections.push((Kind::Sample, encode(sample)?));
         }
         let mut body = Vec::new();
@@ -172,8 +172,9 @@ impl Artifact {
             (Machine::Cpu { .. }, None) => {}
             _ => return Err(bad("a GPU's code and launches come together")),
         }
-        let sample: Option<Sample> = find(Kind::Sample).map(|b| decode(b, "sample")).transpose()?;
-        if let Some(s) = &sample {
+        let stored = sections.iter().filter(|s| s.0 == Kind::Sample);
+        let samples: Vec<Sample> = stored.map(|s| decode(s.1, "sample")).collect::<Result<_>>()?;
+        for s in &samples {
             let sizes = [
                 (s.params.len(), desc.params.len()),
                 (s.lengths.len(), desc.extents.len()),
@@ -184,7 +185,7 @@ impl Artifact {
                 return Err(bad("the sample does not fit the program"));
             }
         }
-        Ok(Artifact { manifest, desc, grid, code: need(Kind::Code)?.to_vec(), sample })
+        Ok(Artifact { manifest, desc, grid, code: need(Kind::Code)?.to_vec(), samples })
     }
 }
 
@@ -220,7 +221,7 @@ fn sections(bytes: &[u8]) -> Result<Vec<(Kind, &[u8])>> {
         let (offset, len) = long(8).zip(long(16)).ok_or_else(|| bad("a section beyond the file"))?;
         let stop = offset.checked_add(len).filter(|&e| e <= bytes.len() && offset == end);
         let stop = stop.ok_or_else(|| bad("a section beyond the file, or not behind the one before it"))?;
-        if out.iter().any(|(k, _)| *k == kind) {
+        if kind != Kind::Sample && out.iter().any(|(k, _)| *k == kind) {
             return Err(bad(format!("section {kind:?} occurs twice")));
         }
         out.push((kind, &bytes[offset..stop]));

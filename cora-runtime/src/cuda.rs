@@ -12,9 +12,10 @@
 
 mod captured;
 mod driver;
+mod trial;
 
 use crate::abi::{BufferDesc, BufferKind, GridArg, GridDesc, GridLaunch, KernelDesc, ProgramDesc, Role};
-use crate::array::{AlignedBytes, Fill, RaggedArray, TensorLayout};
+use crate::array::{AlignedBytes, RaggedArray, TensorLayout};
 use crate::error::{Error, Result};
 use crate::eval::eval;
 use crate::exec::Given;
@@ -22,8 +23,9 @@ use crate::limits::Limits;
 use crate::plan::{Request, place};
 use crate::prelude::{Batch, Prelude, PreludeCache, Tables};
 use driver::{Block, Context, Function, Graph, Module, Pinned};
+use trial::Trial;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Alignment of buffers in the arena and of tables: the widest access.
 const ALIGN: u64 = 256;
@@ -40,6 +42,9 @@ pub struct Device {
     arena: Block,
     tables: Block,
     pinned: Pinned,
+    trial: Trial,
+    /// The kernels of a run, captured for the batch that is bound.
+    captured: Option<Graph>,
     context: Context,
     desc: Arc<ProgramDesc>,
     grid: GridDesc,
@@ -57,8 +62,6 @@ pub struct Device {
     sized: bool,
     bound: bool,
     ran: bool,
-    /// The kernels of a run, captured for the batch that is bound.
-    captured: Option<Graph>,
 }
 
 impl Device {
@@ -101,6 +104,7 @@ impl Device {
             bound: false,
             ran: false,
             captured: None,
+            trial: Trial::default(),
             desc,
             grid,
         })
@@ -197,7 +201,7 @@ impl Device {
         layout.check(env, array.bytes(), &self.limits)?;
         let b = desc.buffer as usize;
         let mut storage = AlignedBytes::zeroed(self.sizes[b] as usize)?;
-        layout.pack(env, array.bytes(), storage.as_mut_slice(), Fill::Zero, &self.limits)?;
+        layout.pack(env, array.bytes(), storage.as_mut_slice(), self.trial.padding(), &self.limits)?;
         self.given.take(tensor, desc.role == Role::ConstInput);
         self.ran = false;
         self.context.upload(&self.buffers[b], storage.as_slice())?;
@@ -227,6 +231,7 @@ impl Device {
         }
         self.given.complete(&self.desc)?;
         let desc = self.desc.clone();
+        self.before_a_run(!self.given.setup_done)?;
         if !self.given.setup_done {
             desc.setup_kernels.iter().try_for_each(|k| self.launch(k))?;
             self.given.setup_done = true;

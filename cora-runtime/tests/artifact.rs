@@ -75,12 +75,14 @@ fn artifact() -> Artifact {
         desc: program(),
         grid: Some(GridDesc { launches: vec![launch], builds: vec![] }),
         code: b".version 7.0".to_vec(),
-        sample: Some(Sample {
-            params: vec![2],
-            lengths: vec![vec![1, 2]],
-            tensors: vec![vec![0; 12], vec![0; 12]],
-            allowed: vec![vec![], vec![1e-6; 3]],
-        }),
+        samples: (1..=2)
+            .map(|n| Sample {
+                params: vec![2],
+                lengths: vec![vec![1, n]],
+                tensors: vec![vec![0; 4 + 4 * n as usize], vec![0; 4 + 4 * n as usize]],
+                allowed: vec![vec![], vec![1e-6; 1 + n as usize]],
+            })
+            .collect(),
     }
 }
 
@@ -139,7 +141,7 @@ fn other_versions_and_shapes() {
     a.grid = None;
     says(&a, "come together");
     let mut a = artifact();
-    a.sample.as_mut().expect("there").lengths.clear();
+    a.samples[1].lengths.clear();
     says(&a, "sample");
     let change = |f: &dyn Fn(&mut GridLaunch)| {
         let mut a = artifact();

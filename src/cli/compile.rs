@@ -245,7 +245,7 @@ pub fn gpu_artifact(program: &GridProgram) -> Artifact {
         desc: program.desc.clone(),
         grid: Some(program.grid.clone()),
         code: program.ptx.clone().into_bytes(),
-        sample: None,
+        samples: Vec::new(),
     }
 }
 
@@ -259,7 +259,7 @@ pub fn cpu_artifact(program: &CompiledProgram) -> Result<Artifact, Failure> {
         desc: program.desc.clone(),
         grid: None,
         code: program.shared_library().map_err(not_linked)?,
-        sample: None,
+        samples: Vec::new(),
     })
 }
 

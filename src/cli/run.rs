@@ -474,7 +474,7 @@ fn write_artifact(
         let allowed = id.and_then(|id| allowed.remove(&id)).unwrap_or_default();
         sample.allowed.push(allowed.into_iter().map(|x| (x as f32).next_up()).collect());
     }
-    artifact.sample = Some(sample);
+    artifact.samples.push(sample);
     super::write_out(Some(path), &artifact.to_bytes()?, console)
 }
 

@@ -6,6 +6,7 @@ mod support;
 mod banks;
 mod crates;
 mod datasets;
+mod device_artifacts;
 mod determinism;
 mod examples;
 mod grid;

@@ -11,6 +11,7 @@ use crate::random::steps::Proposer;
 use crate::random_native::setting;
 use crate::support::in_parallel;
 use cora::codegen_cuda::{CompileError, GpuTarget, compile};
+use cora::ir::Graph;
 use cora::ir::schedule::{Step, StepKind};
 use cora::ir::storage::{Kernel, StorageModule};
 use cora::ir::verify::{StorageForm, verify_storage};
@@ -38,12 +39,17 @@ struct Assembly {
 fn lowered(seed: u64) -> Option<StorageModule> {
     let mut rng = SmallRng::seed_from_u64(seed ^ 0x0070_7478_6173);
     let made = graph(&mut rng);
-    let mut m = lower_to_loops(&made.graph);
-    if seed.is_multiple_of(2) {
+    on_grid(&made.graph, seed.is_multiple_of(2), &mut rng)
+}
+
+/// The graph on a grid, under the compiler's own schedule or under random steps; nothing where the back end refuses it.
+pub fn on_grid(graph: &Graph, own_schedule: bool, rng: &mut SmallRng) -> Option<StorageModule> {
+    let mut m = lower_to_loops(graph);
+    if own_schedule {
         default_grid_schedule(&mut m);
     } else {
         let steps = rng.random_range(5..=25);
-        let mut proposer = Proposer::for_grid(&mut rng);
+        let mut proposer = Proposer::for_grid(rng);
         for _ in 0..steps {
             let Some(kind) = proposer.propose(&m) else { continue };
             // A GPU has no workers, and no library for matrices.
@@ -85,7 +91,7 @@ fn compiled(seed: u64) -> Result<Option<Assembly>, String> {
     Ok(Some(Assembly { seed, ptx }))
 }
 
-const REFUSED: [&str; 2] = ["no expansion for a GPU", "bytes of shared memory"];
+pub const REFUSED: [&str; 2] = ["no expansion for a GPU", "bytes of shared memory"];
 
 /// One module of several: one header, and names of their own.
 fn bundle(programs: &[Assembly], arch: usize) -> String {

@@ -23,7 +23,8 @@ use std::collections::BTreeMap;
 pub struct Case {
     pub made: Made,
     pub batches: Vec<(Pattern, Batch)>,
-    expected: Vec<Results>,
+    /// What the reference interpreter makes of each batch.
+    pub expected: Vec<Results>,
 }
 
 /// What went wrong.

@@ -7,6 +7,7 @@
 use super::Device;
 use crate::abi::{GridArg, TableKind, TableWidth};
 use crate::error::{Error, Result};
+use std::time::Duration;
 
 impl Device {
     /// Whether kernels build every table that a batch does not give.
@@ -68,9 +69,29 @@ impl Device {
     /// # Errors
     /// [`Error::Unbound`] where nothing was captured for this batch, [`Error::Cuda`].
     pub fn replay(&mut self) -> Result<()> {
+        if self.captured.is_some() {
+            self.before_a_run(false)?;
+        }
         let graph = self.captured.as_ref().ok_or(Error::Unbound)?;
         self.context.launch_graph(graph)?;
         self.ran = true;
         Ok(())
+    }
+
+    /// Replays, waits, and gives the time by the device's clock.
+    ///
+    /// # Errors
+    /// As [`Device::replay`].
+    pub fn replay_timed(&mut self) -> Result<Duration> {
+        if self.captured.is_some() {
+            self.before_a_run(false)?;
+        }
+        let graph = self.captured.as_ref().ok_or(Error::Unbound)?;
+        let start = self.context.mark()?;
+        self.context.launch_graph(graph)?;
+        let end = self.context.mark()?;
+        self.context.synchronize()?;
+        self.ran = true;
+        start.until(&end)
     }
 }

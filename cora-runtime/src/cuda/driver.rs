@@ -142,6 +142,19 @@ impl Context {
         self.synchronize()
     }
 
+    /// Fills a part of a block, in the order of the stream; the host does not wait.
+    pub(super) fn fill(&self, block: &Block, offset: u64, bytes: u64, value: u8) -> Result<()> {
+        let end = offset.checked_add(bytes);
+        assert!(end.is_some_and(|e| e <= block.bytes), "a buffer is reserved before it is filled");
+        let size = usize::try_from(bytes).map_err(|_| Error::Cuda(format!("{bytes} bytes on the device")))?;
+        if size == 0 {
+            return Ok(());
+        }
+        // SAFETY: the part is inside the block, which is freed after the stream has been waited for.
+        unsafe { result::memset_d8_async(block.address + offset, value, size, self.stream) }
+            .map_err(failed("filling memory of the device"))
+    }
+
     pub(super) fn launch(
         &self,
         function: &Function,
@@ -248,6 +261,10 @@ pub(super) struct Block {
 impl Block {
     pub(super) fn address(&self) -> u64 {
         self.address
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 

@@ -4,10 +4,11 @@ use crate::Stop;
 use std::path::PathBuf;
 
 /// What `--help` prints.
-pub const USAGE: &str = "usage: cora-exec ARTIFACT [options]
+pub const USAGE: &str = "usage: cora-exec ARTIFACT... [options]
 
 Runs a compiled program. Without --param and --lengths the sample in the artifact is run, if it has one, and checked
-against the results that are stored with it. Inputs that are not given are random from the seed.
+against the results that are stored with it; all samples, if there are several. Inputs that are not given are random from
+the seed. Several artifacts are run one after the other, their samples only; one that fails does not keep the next from it.
 
   --param NAME=N           the value of a parameter
   --lengths NAME=FILE      entries of an extent function (text or npy, row-major ragged order)
@@ -20,6 +21,9 @@ against the results that are stored with it. Inputs that are not given are rando
   --repeat N               run this many times and report the median; if more than once, after one run not timed
   --threads N              worker threads; 0 = one for each core
   --poison                 fill padding and unused memory with NaN before each run
+  --graph                  on a GPU: capture the kernels and replay them as one
+  --streams N              on a GPU: N instances at once, each captured, on a stream of its own; all are checked
+  --flush MIB              on a GPU: write as much other memory before each run
   --json                   print one JSON object on standard output
   --info                   say what the artifact is, and run nothing
   --version, --help
@@ -35,12 +39,15 @@ pub enum Command {
 /// Options of a run.
 #[derive(Default)]
 pub struct Args {
-    pub artifact: PathBuf,
+    pub artifacts: Vec<PathBuf>,
     pub sample: bool,
     pub check: bool,
     pub info: bool,
     pub json: bool,
     pub poison: bool,
+    pub graph: bool,
+    pub streams: usize,
+    pub flush: u64,
     pub params: Vec<(String, i64)>,
     pub lengths: Vec<(String, PathBuf)>,
     pub inputs: Vec<(String, PathBuf)>,
@@ -54,8 +61,7 @@ pub struct Args {
 /// Reads the words after the program's name.
 pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Command, Stop> {
     let usage = |why: &str| Stop::Usage(format!("cora-exec: {why}\n{USAGE}"));
-    let mut args = Args { repeat: 1, ..Args::default() };
-    let mut artifact = None;
+    let mut args = Args { repeat: 1, streams: 1, ..Args::default() };
     while let Some(word) = words.next() {
         let (name, mut given) = match word.split_once('=') {
             Some((n, v)) if n.starts_with("--") => (n.to_owned(), Some(v.to_owned())),
@@ -79,6 +85,8 @@ pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Command, Stop> {
             "--skip" => args.skip = number(value()?)?,
             "--seed" => args.seed = number(value()?)?,
             "--repeat" => args.repeat = count(value()?)?.max(1),
+            "--streams" => args.streams = count(value()?)?.clamp(1, 64),
+            "--flush" => args.flush = number(value()?)?,
             "--threads" => args.threads = count(value()?)?,
             _ if given.is_some() => return Err(usage(&format!("there is no option {name} with a value"))),
             "--help" | "-h" => return Ok(Command::Help),
@@ -88,12 +96,18 @@ pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Command, Stop> {
             "--info" => args.info = true,
             "--json" => args.json = true,
             "--poison" => args.poison = true,
+            "--graph" => args.graph = true,
             flag if flag.starts_with('-') => return Err(usage(&format!("there is no option {flag}"))),
-            _ if artifact.is_none() => artifact = Some(PathBuf::from(word)),
-            _ => return Err(usage("more than one artifact")),
+            _ => args.artifacts.push(PathBuf::from(word)),
         }
     }
-    args.artifact = artifact.ok_or_else(|| usage("which artifact?"))?;
+    if args.artifacts.is_empty() {
+        return Err(usage("which artifact?"));
+    }
+    let files = args.inputs.len() + args.outputs.len() + args.lengths.len() + args.params.len();
+    if args.artifacts.len() > 1 && files > 0 {
+        return Err(usage("a batch or a file is of one artifact, and several are given"));
+    }
     if args.sample && !(args.params.is_empty() && args.lengths.is_empty()) {
         return Err(usage("--sample brings its own parameters and lengths"));
     }

@@ -31,16 +31,16 @@ pub fn check_names(args: &Args, desc: &ProgramDesc) -> Result<()> {
     }
 }
 
-/// The sample, where it is to be run.
-pub fn stored<'a>(args: &Args, artifact: &'a Artifact) -> Result<Option<&'a Sample>> {
+/// The samples, where they are to be run.
+pub fn stored<'a>(args: &Args, artifact: &'a Artifact) -> Result<&'a [Sample]> {
     let given = !(args.params.is_empty() && args.lengths.is_empty());
-    let stored = artifact.sample.as_ref().filter(|_| !given);
+    let stored = if given { &[] } else { artifact.samples.as_slice() };
     let none = |why| Err(Error::Sample(why));
     match stored {
-        None if args.sample => none("the artifact has none"),
-        None if args.check && given => none("--check compares with the stored batch, and another is given"),
-        None if args.check => none("--check compares with it, and the artifact has none"),
-        Some(_) if args.check && !args.inputs.is_empty() => {
+        [] if args.sample => none("the artifact has none"),
+        [] if args.check && given => none("--check compares with the stored batch, and another is given"),
+        [] if args.check => none("--check compares with it, and the artifact has none"),
+        [_, ..] if args.check && !args.inputs.is_empty() => {
             none("--check compares with what is stored for the stored inputs, and others are given")
         }
         _ => Ok(stored),

@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::report::{Kernel, Report};
 use cora_runtime::abi::{ProgramDesc, Role};
 use cora_runtime::array::RaggedArray;
-use cora_runtime::artifact::Artifact;
+use cora_runtime::artifact::{Artifact, Machine};
 use cora_runtime::cuda::Device;
 use cora_runtime::exec::{Instance, Options, median};
 use cora_runtime::pool::Pool;
@@ -13,20 +13,45 @@ use cora_runtime::{Error, Result, library};
 use std::sync::Arc;
 use std::time::Duration;
 
+type Arrays = Vec<(usize, RaggedArray)>;
+
 /// What a run gives.
 pub struct Ran {
-    pub outputs: Vec<(usize, RaggedArray)>,
+    /// Those of each instance.
+    pub outputs: Vec<Arrays>,
     pub report: Report,
 }
 
-/// On this processor.
-pub fn on_cpu(
-    args: &Args,
-    artifact: &Artifact,
-    desc: &Arc<ProgramDesc>,
-    batch: &Batch,
-    inputs: &[(usize, RaggedArray)],
-) -> Result<Ran> {
+/// A program that is ready for batches.
+pub enum Loaded {
+    /// On this processor, with as many threads.
+    Cpu(Box<Instance>, usize),
+    /// Instances on the first GPU.
+    Gpu(Vec<Device>),
+}
+
+impl Loaded {
+    /// Loads an artifact's code.
+    pub fn new(args: &Args, artifact: &Artifact, desc: &Arc<ProgramDesc>) -> Result<Loaded> {
+        match &artifact.manifest.machine {
+            Machine::Cpu { .. } => on_cpu(args, artifact, desc),
+            Machine::Cuda { .. } => on_gpu(args, artifact, desc),
+        }
+    }
+
+    /// Runs a batch.
+    pub fn run(&mut self, args: &Args, artifact: &Artifact, batch: &Batch, inputs: &Arrays) -> Result<Ran> {
+        match self {
+            Loaded::Cpu(instance, threads) => run_on_cpu(args, artifact, batch, inputs, instance, *threads),
+            Loaded::Gpu(devices) => run_on_gpu(args, artifact, batch, inputs, devices),
+        }
+    }
+}
+
+fn on_cpu(args: &Args, artifact: &Artifact, desc: &Arc<ProgramDesc>) -> Result<Loaded> {
+    if args.graph || args.streams > 1 || args.flush > 0 {
+        return Err(Error::Cuda("--graph, --streams and --flush are for GPUs, the artifact is for a processor".to_owned()));
+    }
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if args.threads > 0 { args.threads } else { cores() };
     let pool = Arc::new(Pool::new(threads)?);
@@ -34,7 +59,18 @@ pub fn on_cpu(
     let kernels = unsafe { library::load(&artifact.manifest.machine, desc, &artifact.code) }?;
     let options = Options { poison: args.poison, ..Options::default() };
     // SAFETY: code and description come from one compilation.
-    let mut instance = unsafe { Instance::new(desc.clone(), Arc::new(kernels), pool, options) }?;
+    let instance = unsafe { Instance::new(desc.clone(), Arc::new(kernels), pool, options) }?;
+    Ok(Loaded::Cpu(Box::new(instance), threads))
+}
+
+fn run_on_cpu(
+    args: &Args,
+    artifact: &Artifact,
+    batch: &Batch,
+    inputs: &Arrays,
+    instance: &mut Instance,
+    threads: usize,
+) -> Result<Ran> {
     instance.bind(batch)?;
     for (n, array) in inputs {
         instance.set_input(*n, array)?;
@@ -52,43 +88,80 @@ pub fn on_cpu(
     report.prelude_ms = Some(ms(instance.prelude().build_time()));
     report.setup = instance.setup_times().map(|(n, t)| Kernel { kernel: n.to_owned(), ms: ms(t) }).collect();
     report.memory = Some(instance.memory());
-    Ok(Ran { outputs: outputs(desc, |n| instance.output(n))?, report })
+    Ok(Ran { outputs: vec![outputs(&artifact.desc, |n| instance.output(n))?], report })
 }
 
-/// On the first GPU.
-pub fn on_gpu(
-    args: &Args,
-    artifact: &Artifact,
-    desc: &Arc<ProgramDesc>,
-    batch: &Batch,
-    inputs: &[(usize, RaggedArray)],
-) -> Result<Ran> {
-    if args.poison {
-        return Err(Error::Cuda("--poison is for processors".to_owned()));
-    }
+fn on_gpu(args: &Args, artifact: &Artifact, desc: &Arc<ProgramDesc>) -> Result<Loaded> {
     let grid = artifact.grid.clone().unwrap_or_default();
     let ptx = String::from_utf8_lossy(&artifact.code).into_owned();
-    // SAFETY: the user asked for this artifact's code to be run; its checksum holds, and code, launches and
-    // description come from one compilation.
-    let mut device = unsafe { Device::new(desc.clone(), grid, &ptx) }?;
-    device.bind(batch)?;
-    for (n, array) in inputs {
-        device.set_input(*n, array)?;
+    let mut devices = Vec::new();
+    for _ in 0..args.streams {
+        // SAFETY: the user asked for this artifact's code to be run; its checksum holds, and code, launches and
+        // description come from one compilation.
+        let mut device = unsafe { Device::new(desc.clone(), grid.clone(), &ptx) }?;
+        device.poison(args.poison);
+        device.flush(args.flush.saturating_mul(1 << 20))?;
+        devices.push(device);
     }
-    let (mut totals, mut each): (Vec<Duration>, Vec<Vec<Duration>>) = (Vec::new(), Vec::new());
-    if args.repeat > 1 {
-        device.run_timed()?;
-    }
-    for _ in 0..args.repeat {
-        let times = device.run_timed()?;
-        totals.push(times.iter().map(|t| t.1).sum());
-        each.push(times.iter().map(|t| t.1).collect());
-    }
-    let report = report(artifact, batch, 0, totals, &each);
-    Ok(Ran { outputs: outputs(desc, |n| device.output(n))?, report })
+    Ok(Loaded::Gpu(devices))
 }
 
-fn outputs(desc: &ProgramDesc, get: impl Fn(usize) -> Result<RaggedArray>) -> Result<Vec<(usize, RaggedArray)>> {
+fn run_on_gpu(
+    args: &Args,
+    artifact: &Artifact,
+    batch: &Batch,
+    inputs: &Arrays,
+    devices: &mut [Device],
+) -> Result<Ran> {
+    for device in devices.iter_mut() {
+        device.bind(batch)?;
+        for (n, array) in inputs {
+            device.set_input(*n, array)?;
+        }
+    }
+    let (mut totals, mut each): (Vec<Duration>, Vec<Vec<Duration>>) = (Vec::new(), Vec::new());
+    if let [device] = devices
+        && !args.graph
+    {
+        if args.repeat > 1 {
+            device.run_timed()?;
+        }
+        for _ in 0..args.repeat {
+            let times = device.run_timed()?;
+            totals.push(times.iter().map(|t| t.1).sum());
+            each.push(times.iter().map(|t| t.1).collect());
+        }
+    } else {
+        for device in devices.iter_mut() {
+            device.capture()?;
+        }
+        // Reading outputs waits for the stream, so all instances run at once.
+        for _ in 1..if devices.len() > 1 { args.repeat.max(2) } else { 1 } {
+            devices.iter_mut().try_for_each(Device::replay)?;
+        }
+        if let [device] = devices {
+            for _ in 0..args.repeat {
+                totals.push(device.replay_timed()?);
+            }
+        }
+    }
+    let mut all = Vec::new();
+    for device in devices.iter() {
+        all.push(outputs(&artifact.desc, |n| device.output(n))?);
+    }
+    let mut report = report(artifact, batch, 0, totals, &each);
+    let mut tables = Vec::new();
+    for _ in 0..args.repeat {
+        tables.push(devices[0].time_tables(batch)?);
+    }
+    report.prelude_ms = Some(ms(median(tables.iter().map(|t| t.0).collect())));
+    report.copy_ms = Some(ms(median(tables.iter().map(|t| t.1).collect())));
+    report.table_bytes = tables.first().map(|t| t.2);
+    report.device_tables = devices[0].builds_tables();
+    Ok(Ran { outputs: all, report })
+}
+
+fn outputs(desc: &ProgramDesc, get: impl Fn(usize) -> Result<RaggedArray>) -> Result<Arrays> {
     let outputs = desc.tensors.iter().enumerate().filter(|(_, t)| t.role == Role::Output);
     outputs.map(|(n, _)| Ok((n, get(n)?))).collect()
 }
@@ -96,13 +169,14 @@ fn outputs(desc: &ProgramDesc, get: impl Fn(usize) -> Result<RaggedArray>) -> Re
 fn report(artifact: &Artifact, batch: &Batch, threads: usize, totals: Vec<Duration>, each: &[Vec<Duration>]) -> Report {
     let desc = &artifact.desc;
     let time = |k: usize| ms(median(each.iter().map(|e| e[k]).collect()));
+    let kernels = desc.kernels.iter().enumerate().filter(|_| !each.is_empty());
     Report {
         program: artifact.manifest.program.clone(),
         target: artifact.manifest.machine.to_string(),
         batch: desc.params.iter().map(|p| p.name.clone()).zip(batch.params.iter().copied()).collect(),
         threads,
         total_ms: ms(median(totals)),
-        kernels: desc.kernels.iter().enumerate().map(|(k, d)| Kernel { kernel: d.name.clone(), ms: time(k) }).collect(),
+        kernels: kernels.map(|(k, d)| Kernel { kernel: d.name.clone(), ms: time(k) }).collect(),
         ..Report::default()
     }
 }

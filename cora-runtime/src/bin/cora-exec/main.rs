@@ -7,10 +7,16 @@ mod execute;
 mod report;
 
 use args::{Args, Command, USAGE};
-use cora_runtime::artifact::{Artifact, Machine};
+use cora_runtime::abi::ProgramDesc;
+use cora_runtime::array::RaggedArray;
+use cora_runtime::artifact::{Artifact, Machine, Sample};
 use cora_runtime::library::check_machine;
+use cora_runtime::prelude::Batch;
 use cora_runtime::{Error, npy};
+use execute::Loaded;
+use report::Report;
 use std::io::{ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -69,8 +75,40 @@ fn code(result: Result<(), Stop>) -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Stop> {
-    let path = args.artifact.display().to_string();
-    let bytes = std::fs::read(&args.artifact).map_err(|source| Error::Io { path, source })?;
+    if let [path] = &args.artifacts[..] {
+        return one(args, path, &mut None);
+    }
+    let mut worst = Ok(());
+    // One is kept until the next is loaded, so that the context of the device stays.
+    let mut kept = None;
+    for path in &args.artifacts {
+        let Err(why) = one(args, path, &mut kept) else { continue };
+        if let Stop::Failed(e) = &why {
+            let report = Report {
+                artifact: path.display().to_string(),
+                error: Some(format!("error[{}]: {e}", e.code())),
+                ..Report::default()
+            };
+            if args.json {
+                say(&format!("{}\n", report.to_json()))?;
+            }
+        }
+        // What failed on a device may have spoiled it for all that follows.
+        if matches!(&why, Stop::Failed(Error::Cuda(_))) {
+            return Err(why);
+        }
+        let ours = std::mem::replace(&mut worst, Err(why));
+        if let Err(before) = ours {
+            code(Err(before));
+        }
+    }
+    worst
+}
+
+/// Runs an artifact, on its samples or the batch that is given.
+fn one(args: &Args, path: &Path, kept: &mut Option<Loaded>) -> Result<(), Stop> {
+    let name = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|source| Error::Io { path: name.clone(), source })?;
     let artifact = Artifact::from_bytes(&bytes)?;
     if args.info {
         return say(&report::describe(&artifact));
@@ -81,33 +119,55 @@ fn run(args: &Args) -> Result<(), Stop> {
         check_machine(machine)?;
     }
     let stored = batch::stored(args, &artifact)?;
-    let batch = match stored {
-        Some(s) => batch::of_sample(s),
-        None => batch::of_args(args, &desc)?,
+    let cases: Vec<(Option<&Sample>, Batch)> = match stored {
+        [] => vec![(None, batch::of_args(args, &desc)?)],
+        all => all.iter().map(|s| (Some(s), batch::of_sample(s))).collect(),
     };
-    let inputs = batch::inputs(args, &desc, &batch, stored)?;
+    let mut inputs = batch::inputs(args, &desc, &cases[0].1, cases[0].0)?;
     let start = Instant::now();
-    let mut ran = match &artifact.manifest.machine {
-        Machine::Cpu { .. } => execute::on_cpu(args, &artifact, &desc, &batch, &inputs)?,
-        Machine::Cuda { .. } => execute::on_gpu(args, &artifact, &desc, &batch, &inputs)?,
-    };
-    ran.report.whole_ms = start.elapsed().as_secs_f64() * 1e3;
-    for (n, array) in &ran.outputs {
+    let loaded = kept.insert(Loaded::new(args, &artifact, &desc)?);
+    let mut report = Report::default();
+    let mut wrong = Vec::new();
+    for (n, (sample, batch)) in cases.iter().enumerate() {
+        if n > 0 {
+            inputs = batch::inputs(args, &desc, batch, *sample)?;
+        }
+        let mut ran = loaded.run(args, &artifact, batch, &inputs)?;
+        if n == 0 {
+            write_outputs(args, &desc, &ran.outputs[0])?;
+        }
+        // The stored results are those of the stored inputs.
+        if let Some(sample) = sample.filter(|_| args.inputs.is_empty()) {
+            for outputs in &ran.outputs {
+                let messages = check::check(&desc, sample, outputs, &mut ran.report)?;
+                let more = cases.len() > 1 || args.artifacts.len() > 1;
+                let place = |m: String| if more { format!("{m}\n  in {name}, sample {n}") } else { m };
+                wrong.extend(messages.into_iter().map(place));
+            }
+        }
+        let checks = std::mem::take(&mut ran.report.checks);
+        if n == 0 {
+            report = ran.report;
+        }
+        report.checks.extend(checks);
+    }
+    report.artifact = name;
+    report.batches = cases.len();
+    report.whole_ms = start.elapsed().as_secs_f64() * 1e3;
+    report.ok = wrong.is_empty();
+    if args.json {
+        say(&format!("{}\n", report.to_json()))?;
+    } else {
+        eprint!("{}", report.render());
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(Stop::Mismatch(wrong.join("\n"))) }
+}
+
+fn write_outputs(args: &Args, desc: &ProgramDesc, outputs: &[(usize, RaggedArray)]) -> Result<(), Stop> {
+    for (n, array) in outputs {
         if let Some((_, path)) = args.outputs.iter().rev().find(|(name, _)| *name == desc.tensors[*n].name) {
             npy::write(path, array)?;
         }
     }
-    // The stored results are those of the stored inputs.
-    let expected = stored.filter(|_| args.inputs.is_empty());
-    let checked = match expected {
-        Some(sample) => check::check(&desc, sample, &ran.outputs, &mut ran.report)?,
-        None => Vec::new(),
-    };
-    ran.report.ok = checked.is_empty();
-    if args.json {
-        say(&format!("{}\n", ran.report.to_json()))?;
-    } else {
-        eprint!("{}", ran.report.render());
-    }
-    if checked.is_empty() { Ok(()) } else { Err(Stop::Mismatch(checked.join("\n"))) }
+    Ok(())
 }

@@ -26,21 +26,31 @@ pub struct Check {
 /// One run of a program on one batch. Names are those of `cora run --json` where the meaning is the same.
 #[derive(Default, Serialize)]
 pub struct Report {
+    pub artifact: String,
     pub program: String,
     pub target: String,
+    /// Parameters of the first batch.
     pub batch: Vec<(String, i64)>,
+    /// Batches that were run.
+    pub batches: usize,
     /// Whether every check passed.
     pub ok: bool,
     pub threads: usize,
     /// Loading, binding, setting inputs and all runs.
     pub whole_ms: f64,
-    /// Building the tables, on a processor.
+    /// Building the tables on a processor, and on a GPU copying them there.
     pub prelude_ms: Option<f64>,
+    pub copy_ms: Option<f64>,
+    pub table_bytes: Option<u64>,
+    /// Whether kernels of a GPU build the tables.
+    pub device_tables: bool,
     /// Median time of a run of all kernels.
     pub total_ms: f64,
     pub kernels: Vec<Kernel>,
     /// Kernels that prepare const inputs; their time is not part of the total.
     pub setup: Vec<Kernel>,
+    /// What kept it from running.
+    pub error: Option<String>,
     /// Bytes in use, on a processor.
     pub memory: Option<MemoryReport>,
     pub checks: Vec<Check>,
@@ -90,6 +100,6 @@ pub fn describe(artifact: &Artifact) -> String {
     d.tensors.iter().for_each(|x| _ = writeln!(t, "  {:?} {} : {}", x.role, x.name, x.dtype));
     d.setup_kernels.iter().for_each(|k| _ = writeln!(t, "  setup {}", k.name));
     d.kernels.iter().for_each(|k| _ = writeln!(t, "  kernel {}", k.name));
-    let _ = writeln!(t, "  {}", if artifact.sample.is_some() { "with a sample" } else { "without a sample" });
+    let _ = writeln!(t, "  {}", if artifact.samples.is_empty() { "without a sample" } else { "with a sample" });
     t
 }
