@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 /// The binary beside `cora`; built if only the root package's tests are.
-fn exec() -> PathBuf {
+pub fn exec() -> PathBuf {
     let path = PathBuf::from(env!("CARGO_BIN_EXE_cora")).with_file_name("cora-exec");
     let args = ["build", "--quiet", "--offline", "-p", "cora-runtime", "--bin", "cora-exec"];
     let built = Command::new(env!("CARGO")).args(args).current_dir(root()).status();

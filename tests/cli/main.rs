@@ -8,6 +8,7 @@ mod codes;
 mod commands;
 mod compile;
 mod csf;
+mod gpu;
 mod lengths;
 mod passes;
 mod refusals;

@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""Makes what is carried to a machine with an NVIDIA GPU, its driver and Python: one compressed file and `run.sh`.
+
+  scripts/gpu/bundle.py FOLDER [--arch sm_90] [--kernels 2000] [--batches 6] [--seed 1] [--only NAME,...]
+
+In it: `cora-exec`; an artifact of every example under every schedule for GPUs and the compiler's own, with a batch of edge
+lengths and the reference interpreter's results; the same with tables that kernels build; random programs with samples; the
+programs of the measurements without samples; lengths of the data sets where `../shared/lengths` has them, else made-up ones.
+`CORA_BIN` is a folder with `cora` and `cora-exec`; without it both are built.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+# What is timed: a name, the program, its schedule, and more options of `cora compile`.
+WORK = [
+    ("encoder", "examples/encoder_layer.cora", "cuda", []),
+    ("encoder-default", "examples/encoder_layer.cora", "default", []),
+    ("encoder-tables", "examples/encoder_layer.cora", "cuda", ["--device-prelude"]),
+    ("encoder-no-hoist", "examples/encoder_layer.cora", "cuda", ["--no-hoist-loads"]),
+    ("encoder6", "examples/encoder6.cora", "cuda", []),
+    ("encoder6-csf", "examples/encoder6.cora", "cuda", ["--csf"]),
+    ("masked-sdpa", "examples/masked_sdpa.cora", "cuda", []),
+    ("masked-sdpa-padded", "examples/masked_sdpa.cora", "cuda", ["--padded"]),
+    ("vgemm", "examples/vgemm.cora", "cuda", []),
+    ("trmm-split-balanced", "examples/trmm.cora", "cuda", []),
+    ("trmm-split-unbalanced", "examples/trmm.cora", "cuda_split_unbalanced", []),
+    ("trmm-unsplit-unbalanced", "examples/trmm.cora", "cuda_unsplit_unbalanced", []),
+    ("qkt", "examples/qkt.cora", "cuda", []),
+    ("qkt-split-hfused", "examples/qkt.cora", "cuda_split_hfused", []),
+    ("qkt-split2-hfused", "examples/qkt.cora", "cuda_split2_hfused", []),
+    ("qkt-no-hoist", "examples/qkt.cora", "cuda", ["--no-hoist-loads"]),
+    ("attnv", "examples/attnv.cora", "cuda", []),
+    ("attnv-split-hfused", "examples/attnv.cora", "cuda_split_hfused", []),
+    ("attnv-no-hoist", "examples/attnv.cora", "cuda", ["--no-hoist-loads"]),
+    ("layer-norm", "examples/layer_norm.cora", "cuda", []),
+    ("tradd", "examples/tradd.cora", "cuda", []),
+    ("trmul", "examples/trmul.cora", "cuda", []),
+    ("projection-bf16", "examples/projection_bf16.cora", "cuda", []),
+]
+# Programs that are timed with the constant 512 in the place of the lengths too.
+DENSE = ["qkt", "attnv", "layer-norm"]
+# Lengths where tiles are not whole, and none.
+EDGES = [0, 1, 17, 33, 5]
+DATASETS = {"race": 330, "wiki512": 371, "squad": 192, "wiki128": 116, "mnli": 44, "xnli": 45, "mrpc": 53, "cola": 13}
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def build(profile):
+    bins = os.environ.get("CORA_BIN")
+    if bins:
+        return Path(bins)
+    args = ["cargo", "build", "--quiet", "--profile", {"debug": "dev"}.get(profile, profile)]
+    subprocess.run([*args, "--bin", "cora"], cwd=ROOT, check=True)
+    subprocess.run([*args, "-p", "cora-runtime", "--bin", "cora-exec"], cwd=ROOT, check=True)
+    return ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / profile
+
+
+def schedules(text):
+    """The schedules for GPUs of a program, and the compiler's own."""
+    return [*re.findall(r"^schedule (cuda\w*)", text, re.M), "default"]
+
+
+def batch(text, folder):
+    """Options that give a program a small batch of edge lengths."""
+    options, files = [], []
+    (folder / "edges.txt").write_text("\n".join(map(str, EDGES)) + "\n")
+    nested = "\n".join(map(str, (EDGES * 12)[: sum(EDGES)])) + "\n"
+    (folder / "nested.txt").write_text(nested)
+    ragged = re.findall(r"(\w+)\((\w+(?:, *\w+)*)\) +in", text)
+    for name, args in ragged:
+        files.append(f"{name}={folder / ('nested.txt' if ',' in args else 'edges.txt')}")
+    for name in re.findall(r"^param (\w+) ", text, re.M):
+        options += ["--param", f"{name}={len(EDGES) if ragged else 33}"]
+    return options + [x for f in files for x in ("--lengths", f)]
+
+
+def run(args, limit):
+    try:
+        done = subprocess.run(args, cwd=ROOT, capture_output=True, text=True, timeout=limit)
+        return done.returncode, done.stderr
+    except subprocess.TimeoutExpired:
+        return None, ""
+
+
+class Bundle:
+    def __init__(self, args, bins, folder):
+        self.args, self.cora, self.folder = args, bins / "cora", folder
+        self.target = f"cuda:{args.arch}"
+        self.skipped = []
+
+    def skip(self, what, why):
+        self.skipped.append([what, why])
+        say(f"SKIP {what}: {why}")
+
+    def compile(self, program, schedule, options, out):
+        args = [self.cora, "compile", program, "--target", self.target, "--schedule", schedule, *options]
+        code, text = run([*args, "--emit", "artifact", "-o", out], 300)
+        if code != 0:
+            self.skip(out.stem, text.strip().splitlines()[0] if text.strip() else f"exit code {code}")
+
+    def samples(self, path, schedule, tables):
+        folder = self.folder / ("tables" if tables else "samples")
+        name = f"{path.stem}-{schedule}"
+        given = batch(path.read_text(), self.folder / "lengths")
+        args = [self.cora, "run", path, "--target", self.target, "--schedule", schedule, "--emulate", *given]
+        args += ["--device-prelude"] if tables else []
+        # The reference and the emulation of the kernels, which finds races, on one batch.
+        code, text = run([*args, "--artifact", folder / f"{name}.artifact"], self.args.limit)
+        if code is None:
+            self.skip(f"{folder.name}/{name}", f"its emulation takes more than {self.args.limit} s")
+        elif code != 0 and tables and "error[E06" in text:
+            self.skip(f"{folder.name}/{name}", text.strip().splitlines()[0])
+        elif code != 0:
+            raise SystemExit(f"FAILED {name}: {text}")
+
+    def random(self):
+        env = {
+            **os.environ,
+            "CORA_DEVICE_DIR": str(self.folder / "random"),
+            "CORA_DEVICE_ARCH": self.args.arch,
+            "CORA_DEVICE_KERNELS": str(self.args.kernels),
+            "CORA_DEVICE_BATCHES": str(self.args.batches),
+            "CORA_DEVICE_SEED": str(self.args.seed),
+        }
+        test = os.environ.get("CORA_RANDOM_TEST")
+        test = [test] if test else ["cargo", "test", "--quiet", "--test", "end_to_end", "--"]
+        args = [*test, "device_artifacts::random_artifacts", "--exact", "--ignored", "--nocapture"]
+        done = subprocess.run(args, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"FAILED random programs:\n{done.stdout}{done.stderr}")
+        say("random programs: " + next((line for line in done.stdout.splitlines() if "next seed" in line), ""))
+
+    def lengths(self):
+        folder, given = self.folder / "lengths", ROOT.parent / "shared" / "lengths"
+        made_up = []
+        for name, mean in [*DATASETS.items(), ("vgemm_mnk", 0)]:
+            file = given / f"{name}.txt"
+            if file.exists():
+                shutil.copyfile(file, folder / file.name)
+                continue
+            made_up.append(name)
+            rng = random.Random(name)
+            if mean:
+                most = 128 if name in ("wiki128", "mnli", "xnli", "mrpc", "cola") else 512
+                lines = [str(min(most, max(1, round(rng.gauss(mean, mean / 3))))) for _ in range(1024)]
+            else:
+                lines = [" ".join(str(128 * rng.randint(4, 11)) for _ in range(3)) for _ in range(512)]
+            (folder / file.name).write_text("\n".join(lines) + "\n")
+        if made_up:
+            say(f"made-up lengths, no data set's: {', '.join(made_up)}")
+        return made_up
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--kernels", type=int, default=2000, help="random kernels, at least; 0 for none")
+    parser.add_argument("--batches", type=int, default=6, help="samples of each random program")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the first random program")
+    parser.add_argument("--limit", type=int, default=300, help="seconds that the emulation of a sample may take")
+    parser.add_argument("--only", help="examples and measurements of these names alone")
+    args = parser.parse_args()
+    bins = build(os.environ.get("CORA_PROFILE", "release"))
+    args.folder.mkdir(parents=True, exist_ok=True)
+    folder = args.folder.resolve() / "bundle"
+    shutil.rmtree(folder, ignore_errors=True)
+    for part in ("samples", "tables", "random", "work", "lengths"):
+        (folder / part).mkdir(parents=True)
+    shutil.copy(bins / "cora-exec", folder / "cora-exec")
+    subprocess.run(["strip", folder / "cora-exec"], check=False)
+    bundle = Bundle(args, bins, folder)
+    wanted = args.only.split(",") if args.only else None
+    made_up = bundle.lengths()
+    for path in sorted((ROOT / "examples").glob("*.cora")):
+        if wanted and path.stem not in wanted:
+            continue
+        for schedule in schedules(path.read_text()):
+            bundle.samples(path, schedule, False)
+            if schedule == "cuda":
+                bundle.samples(path, schedule, True)
+    for name, program, schedule, options in WORK:
+        if wanted and name not in wanted:
+            continue
+        bundle.compile(program, schedule, options, folder / "work" / f"{name}.artifact")
+        if name in DENSE:
+            text = (ROOT / program).read_text()
+            dense = re.sub(r"^extent lens\(.*\n", "", text, flags=re.M).replace("lens(batch)", "512")
+            (folder / "dense.cora").write_text(dense)
+            bundle.compile(folder / "dense.cora", schedule, options, folder / "work" / f"{name}-dense.artifact")
+            (folder / "dense.cora").unlink()
+    if args.kernels:
+        bundle.random()
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    about = {"arch": args.arch, "commit": commit.stdout.strip(), "seed": args.seed, "made_up_lengths": made_up}
+    (folder / "about.json").write_text(json.dumps({**about, "skipped": bundle.skipped}) + "\n")
+    for script in ("run.py", "peers.py", "report.py"):
+        shutil.copy(HERE / script, folder / script)
+    packed = args.folder / "bundle.tar.xz"
+    with tarfile.open(packed, "w:xz", preset=6) as tar:
+        tar.add(folder, arcname="bundle")
+    shutil.rmtree(folder)
+    shutil.copy(HERE / "run.sh", args.folder / "run.sh")
+    say(f"{packed}: {packed.stat().st_size / 2**20:.1f} MiB, {len(bundle.skipped)} skipped")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

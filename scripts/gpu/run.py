@@ -1,0 +1,386 @@
+#!/usr/bin/env python3
+"""Checks, then times, what is in this folder. Each part that ends is a line of `results.jsonl` in the folder of results, and
+each measurement one; what is there is not done again. Results of an earlier run may also lie beside this file.
+
+  run.sh [--out FOLDER] [--minutes 9] [--repeat 20] [--rounds 3] [--dry-run] [PART...]
+
+Checks: samples, tables, graphs, streams, random, sanitizer. Times: ceilings, encoder, operators, vgemm, trmm, masked, splitting,
+overheads, elementwise, prelude, bf16. Without a part: all, in this order. `--dry-run` only reads every artifact.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CHECKS = ["samples", "tables", "graphs", "streams", "random", "sanitizer"]
+TIMES = [
+    "ceilings", "encoder", "operators", "vgemm", "trmm", "masked", "splitting", "overheads", "elementwise", "prelude", "bf16",
+]  # fmt: skip
+NAMES = ["race", "wiki512", "squad", "wiki128", "mnli", "xnli", "mrpc", "cola"]
+# More than the second-level cache of any card.
+FLUSH_MIB = 256
+
+
+class OutOfTime(Exception):
+    """The rest is for the next run."""
+
+
+class Runner:
+    def __init__(self, args):
+        self.args, self.end = args, time.monotonic() + 60 * args.minutes
+        args.out.mkdir(parents=True, exist_ok=True)
+        self.results = args.out / "results.jsonl"
+        self.lines = []
+        for file in {self.results, HERE / "results.jsonl"}:
+            if file.exists():
+                self.lines += [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
+        self.done = {(line["part"], line["key"]) for line in self.lines if line.get("ok")}
+        self.failed = []
+
+    def keep(self, part, key, **what):
+        line = {"part": part, "key": key, **what}
+        with self.results.open("a") as f:
+            f.write(json.dumps(line) + "\n")
+        self.lines.append(line)
+        if what.get("ok"):
+            self.done.add((part, key))
+        else:
+            self.failed.append(f"{part}: {key}")
+            print(f"FAILED {part}: {key}: {what.get('error', '')}", flush=True)
+
+    def left(self):
+        left = self.end - time.monotonic()
+        if left < 5:
+            raise OutOfTime
+        return left
+
+    def exec(self, artifacts, *options, before=()):
+        """Reports of cora-exec, its exit code and what it said."""
+        args = [*before, HERE / "cora-exec", *artifacts, *options, "--json"]
+        try:
+            done = subprocess.run(args, capture_output=True, text=True, timeout=self.left(), check=False)
+        except subprocess.TimeoutExpired:
+            raise OutOfTime from None
+        reports = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        return reports, done.returncode, (done.stderr + done.stdout)[-4000:]
+
+    def check(self, part, folder, *options, before=(), each=50, only=lambda p: True):
+        """Runs the samples of artifacts, so many in a process; one that spoils the device is run again by itself."""
+        files = [p for p in sorted((HERE / folder).glob("*.artifact")) if only(p) and (part, p.stem) not in self.done]
+        while files:
+            some, files = files[:each], files[each:]
+            reports, code, text = self.exec(some, "--check", *options, before=before)
+            found = {Path(r["artifact"]).stem: r for r in reports}
+            clean = not before or "ERROR SUMMARY: 0 errors" in text or "RACECHECK SUMMARY: 0 hazards" in text
+            if len(some) > 1 and (code not in (0, 3) or not clean):
+                # Which of them it is.
+                kept = [] if before else [p for p in some if p.stem in found and found[p.stem]["ok"]]
+                each, files = (1, [p for p in some if p not in kept] + files)
+                some = kept
+            for p in some:
+                r = found.get(p.stem, {"ok": False, "error": text})
+                ok = bool(r["ok"]) and clean
+                error = "" if ok else r.get("error") or text
+                sizes = {"samples": r.get("batches", 0), "kernels": len(r.get("kernels", [])), "tables": r.get("device_tables")}
+                self.keep(part, p.stem, ok=ok, **sizes, **({"error": error} if error else {}))
+
+    def sequences(self, dataset, batch):
+        lines = (HERE / "lengths" / f"{dataset}.txt").read_text().split()
+        return [int(x) for x in lines[:batch]] if len(lines) >= batch else None
+
+
+def checks(r, part):
+    if part == "samples":
+        r.check("samples", "samples", "--poison", each=8)
+    elif part == "tables":
+        r.check("tables", "tables", "--poison", each=8)
+        r.check("tables-graph", "tables", "--poison", "--graph", each=8)
+    elif part == "graphs":
+        r.check("graphs", "samples", "--poison", "--graph", each=8)
+    elif part == "streams":
+        r.check("streams", "samples", "--poison", "--streams", "2", "--repeat", "4", each=8)
+    elif part == "random":
+        r.check("random", "random", "--poison")
+    elif not shutil.which("compute-sanitizer"):
+        print("SKIP sanitizer: compute-sanitizer is not on the PATH")
+    else:
+        for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
+            small = lambda p: p.stat().st_size < 1 << 20
+            before = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
+            r.check(f"sanitizer-{tool}", "samples", before=before, each=4, only=small)
+
+
+class Timing:
+    """Ours and the peers in turn, on the same inputs."""
+
+    def __init__(self, r):
+        try:
+            import peers  # noqa: PLC0415
+            import torch  # noqa: PLC0415
+        except ImportError as e:
+            raise SystemExit(f"timing wants PyTorch: {e}") from None
+        torch.set_grad_enabled(False)
+        peers.precise()
+        self.r, self.peers, self.np = r, peers, __import__("numpy")
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.clock = peers.Clock(self.device)
+        self.torch = torch
+        self.rng = self.np.random.default_rng(1)
+
+    def case(self, part, key, artifacts, options, arrays, forms, output, within=1e-4):
+        """A measurement: the first artifact's result is what peers are compared with."""
+        r, np = self.r, self.np
+        if (part, key) in r.done:
+            return
+        missing = [a for a in artifacts if not (HERE / "work" / f"{a}.artifact").exists()]
+        artifacts = [a for a in artifacts if a not in missing]
+        if not artifacts:
+            print(f"SKIP {part} {key}: no artifact {', '.join(missing)}")
+            return
+        r.left()
+        with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as tmp:
+            given = []
+            for name, a in arrays.items():
+                np.save(f"{tmp}/{name}.npy", a)
+                given += ["--input", f"{name}={tmp}/{name}.npy"]
+            options = [*options(Path(tmp)), *given, "--flush", str(FLUSH_MIB), "--repeat", str(r.args.repeat)]
+            out = f"{tmp}/out.npy"
+            times, kernels, wrong, skipped, want = {}, {}, [], {}, None
+            for turn in range(r.args.rounds):
+                for a in artifacts:
+                    more = ["--output", f"{output}={out}"] if turn == 0 and output else []
+                    reports, code, text = r.exec([HERE / "work" / f"{a}.artifact"], *options, *more)
+                    if code != 0 or not reports:
+                        r.keep(part, key, ok=False, error=f"{a}: {text}")
+                        return
+                    times.setdefault(a, []).append(reports[0]["total_ms"])
+                    kernels.setdefault(a, []).append({k["kernel"]: k["ms"] for k in reports[0]["kernels"]})
+                    if more:
+                        got = np.load(out).astype(np.float32).reshape(-1)
+                        want = got if want is None else want
+                        if self.peers.difference(got, want) > within:
+                            wrong.append(a)
+                if turn == 0:
+                    made = forms() if forms else []
+                for name, run, read in made:
+                    if run is None:
+                        skipped[name] = read
+                        continue
+                    if turn == 0 and want is not None and read is not None:
+                        off = self.peers.difference(read(), want)
+                        if off > (0.05 if "bf16" in name else within):
+                            wrong.append(f"{name} ({off:.1e})")
+                    times.setdefault(name, []).append(self.clock.median(run, r.args.repeat))
+                r.left()
+            made = None
+        if self.device == "cuda":
+            self.torch.cuda.empty_cache()
+        middle = {k: statistics.median(v) for k, v in times.items()}
+        each = {a: {k: statistics.median(t[k] for t in all_) for k in all_[0]} for a, all_ in kernels.items()}
+        ours = middle[artifacts[0]]
+        ratios = {k: statistics.median(a / b for a, b in zip(times[k], times[artifacts[0]])) for k in middle}
+        error = {"error": "other results: " + ", ".join(wrong)} if wrong else {}
+        r.keep(part, key, ok=not wrong, ms=middle, ratios=ratios, rounds=times, kernels=each, skipped=skipped, **error)
+        print(f"{part} {key}: {ours:.3f} ms; " + ", ".join(f"{k} {v:.2f}x" for k, v in ratios.items()), flush=True)
+
+    def lens_options(self, lens):
+        def options(tmp):
+            (tmp / "lens.txt").write_text("\n".join(map(str, lens)) + "\n")
+            return ["--param", f"M={len(lens)}", "--lengths", f"lens={tmp}/lens.txt"]
+
+        return options
+
+    def on_sequences(self, part, dataset, batch, artifacts, arrays, forms, output, key=None, **more):
+        lens = [512] * batch if dataset == "equal" else self.r.sequences(dataset, batch)
+        if lens is None:
+            print(f"SKIP {part} {dataset}/{batch}: too few lengths")
+            return
+        key = key or f"{dataset}/{batch}"
+        if (part, key) not in self.r.done:
+            x = arrays(lens)
+            make = (lambda: forms(self.peers.Sequences(self.device, lens, x))) if forms else None
+            self.case(part, key, artifacts, self.lens_options(lens), x, make, output, **more)
+
+    def random(self, *shape):
+        return self.rng.standard_normal(shape, dtype=self.np.float32).reshape(-1)
+
+    def part(self, part):
+        getattr(self, part)()
+
+    def ceilings(self):
+        key = self.torch.cuda.get_device_name() if self.device == "cuda" else "cpu"
+        size = 8192 if self.device == "cuda" else 128
+        found = self.peers.ceilings(self.clock, self.r.args.repeat, size)
+        self.r.keep("ceilings", key, ok=True, **found)
+        print(found, flush=True)
+
+    def encoder(self):
+        arrays = lambda lens: self.peers.encoder_arrays(lens, self.rng)
+        for d in NAMES:
+            for b in (32, 64, 128):
+                self.on_sequences("encoder", d, b, ["encoder", "encoder-tables"], arrays, self.peers.encoder_forms, "Y", within=1e-3)
+
+    def operators(self):
+        arrays = lambda lens: self.peers.encoder_arrays(lens, self.rng)
+        for d, b in (("race", 128), ("cola", 32)):
+            # Each kernel of ours is a part of one program: `kernels` has its time.
+            timed = lambda s: [(n, run, None if run else read) for n, run, read in self.peers.operator_forms(s)]
+            self.on_sequences("operators", d, b, ["encoder", "encoder-default"], arrays, timed, "Y", within=1e-3)
+
+    def vgemm(self):
+        lines = [tuple(map(int, x.split())) for x in (HERE / "lengths" / "vgemm_mnk.txt").read_text().splitlines() if x.strip()]
+        for count in (2, 4, 8, 16, 32, 64, 128, 256, 512):
+            sizes = lines[:count]
+            if ("vgemm", str(count)) in self.r.done or len(sizes) < count:
+                continue
+            x = {"X": self.random(sum(m * k for m, _, k in sizes)), "Y": self.random(sum(k * n for _, n, k in sizes))}
+
+            def options(tmp, sizes=sizes):
+                out = ["--param", f"B={len(sizes)}"]
+                for name, column in zip(("ms", "ns", "ks"), zip(*sizes)):
+                    (tmp / name).write_text("\n".join(map(str, column)) + "\n")
+                    out += ["--lengths", f"{name}={tmp / name}"]
+                return out
+
+            forms = lambda sizes=sizes, x=x: self.peers.product_forms(self.device, sizes, x)
+            self.case("vgemm", str(count), ["vgemm"], options, x, forms, "C")
+
+    def square(self, part, n, key, artifacts, arrays, forms):
+        if (part, key) not in self.r.done:
+            x = arrays()
+            self.case(part, key, artifacts, lambda _: ["--param", f"N={n}"], x, lambda: forms(x), "C")
+
+    def trmm(self):
+        ours = ["trmm-split-balanced", "trmm-split-unbalanced", "trmm-unsplit-unbalanced"]
+        for n in (512, 1024, 2048, 4096, 8192):
+            arrays = lambda n=n: {"L": self.random(n * (n + 1) // 2), "X": self.random(n * n)}
+            self.square("trmm", n, str(n), ours, arrays, lambda x, n=n: self.peers.trmm_forms(self.device, n, x))
+
+    def elementwise(self):
+        for w in ("tradd", "trmul"):
+            for n in (128, 512, 2048, 8192):
+                arrays = lambda n=n: {k: self.random(n * (n + 1) // 2) for k in "XY"}
+                forms = lambda x, n=n, w=w: self.peers.elementwise_forms(self.device, w, n, x)
+                self.square("elementwise", n, f"{w}/{n}", [w], arrays, forms)
+
+    def masked(self):
+        arrays = lambda lens: {"QKV": self.random(sum(lens) * 3 * 512)}
+        for d in ("race", "mnli"):
+            for b in (32, 64, 128):
+                forms = lambda s: self.peers.encoder_forms(s, causal=True)
+                self.on_sequences("masked", d, b, ["masked-sdpa", "masked-sdpa-padded"], arrays, forms, "O", within=1e-3)
+
+    def qkt_arrays(self, lens):
+        return {k: self.random(sum(lens) * 512) for k in "QK"}
+
+    def attnv_arrays(self, lens):
+        return {"P": self.random(8 * sum(n * n for n in lens)), "V": self.random(sum(lens) * 512)}
+
+    def splitting(self):
+        qkt, attnv = ["qkt", "qkt-split-hfused", "qkt-split2-hfused"], ["attnv", "attnv-split-hfused"]
+        for b in (8, 16, 32, 64, 128, 256, 512, 1024):
+            self.on_sequences("splitting", "mnli", b, qkt, self.qkt_arrays, None, "S", key=f"qkt/{b}")
+            self.on_sequences("splitting", "mnli", b, attnv, self.attnv_arrays, None, "O", key=f"attnv/{b}")
+
+    def overheads(self):
+        """Ragged programs on equal lengths beside the same with a constant, and without hoisted loads."""
+        self.on_sequences("overheads", "equal", 64, ["qkt", "qkt-no-hoist"], self.qkt_arrays, None, "S", key="qkt")
+        self.on_sequences("overheads", "equal", 64, ["attnv", "attnv-no-hoist"], self.attnv_arrays, None, "O", key="attnv")
+        arrays = lambda lens: self.peers.encoder_arrays(lens, self.rng)
+        self.on_sequences("overheads", "equal", 64, ["encoder", "encoder-no-hoist"], arrays, None, "Y", key="encoder")
+        dense = lambda _: ["--param", "M=64"]
+        lens = [512] * 64
+        for w, arrays, output in (("qkt", self.qkt_arrays, "S"), ("attnv", self.attnv_arrays, "O")):
+            if ("overheads", f"{w}-dense") not in self.r.done:
+                self.case("overheads", f"{w}-dense", [f"{w}-dense"], dense, arrays(lens), None, output)
+
+    def prelude(self):
+        """Building and copying tables of six layers once for all of them, and as sparse compilers' position arrays."""
+        for d, b in (("race", 128), ("race", 32), ("cola", 128), ("cola", 32)):
+            lens = self.r.sequences(d, b)
+            for a in ("encoder6", "encoder6-csf"):
+                key = f"{d}/{b} {a}"
+                file = HERE / "work" / f"{a}.artifact"
+                if ("prelude", key) in self.r.done or lens is None or not file.exists():
+                    continue
+                with tempfile.TemporaryDirectory() as tmp:
+                    options = self.lens_options(lens)(Path(tmp))
+                    reports, code, text = self.r.exec([file], *options, "--repeat", str(self.r.args.repeat))
+                if code != 0 or not reports:
+                    self.r.keep("prelude", key, ok=False, error=text)
+                    continue
+                names = ("prelude_ms", "copy_ms", "table_bytes", "total_ms")
+                found = {n: reports[0][n] for n in names}
+                found["share"] = (found["prelude_ms"] + found["copy_ms"]) / found["total_ms"]
+                self.r.keep("prelude", key, ok=True, **found)
+                print(f"prelude {key}: {found}", flush=True)
+
+    def bf16(self):
+        half = lambda n: (self.random(n).view(self.np.uint32) >> 16).astype(self.np.uint16)
+        arrays = lambda lens: {"X": half(sum(lens) * 512), "W": half(512 * 512), "B": self.random(512)}
+        for d, b in (("race", 128), ("cola", 32)):
+            self.on_sequences("bf16", d, b, ["projection-bf16"], arrays, self.peers.bf16_forms, "Y", within=0.05)
+
+
+def dry(r):
+    """Reads every artifact: this needs no GPU."""
+    files = sorted(HERE.glob("*/*.artifact"))
+    wrong = 0
+    for start in range(0, len(files), 200):
+        some = files[start : start + 200]
+        done = subprocess.run([HERE / "cora-exec", *some, "--info"], capture_output=True, text=True, check=False)
+        if done.returncode != 0 or done.stdout.count(" bytes of code\n") != len(some):
+            wrong += 1
+            print(done.stderr[-2000:])
+    about = json.loads((HERE / "about.json").read_text())
+    print(f"{len(files)} artifacts for {about['arch']} are read; {len(about['skipped'])} were skipped when packed")
+    for part in r.args.part or [*CHECKS, *TIMES]:
+        print(f"would do {part}: {sum(p == part for p, _ in r.done)} there already")
+    return 1 if wrong or not files else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="run.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="*", choices=[[], *CHECKS, *TIMES], help="parts; all if none is given")
+    parser.add_argument("--out", type=Path, default=HERE.parent / "results")
+    parser.add_argument("--minutes", type=float, default=9, help="stop, to be continued, after as many")
+    parser.add_argument("--repeat", type=int, default=20, help="runs of a turn")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each")
+    parser.add_argument("--dry-run", action="store_true")
+    args = parser.parse_args()
+    r = Runner(args)
+    if args.dry_run:
+        return dry(r)
+    timing, parts = None, args.part or [*CHECKS, *TIMES]
+    try:
+        for part in parts:
+            if (part, "end") in r.done:
+                continue
+            before = len(r.failed)
+            start = time.monotonic()
+            if part in CHECKS:
+                checks(r, part)
+            else:
+                timing = timing or Timing(r)
+                timing.part(part)
+            if len(r.failed) == before:
+                r.keep(part, "end", ok=True, seconds=round(time.monotonic() - start, 1))
+            elif part in CHECKS and not args.part:
+                print("what is wrong is not timed")
+                break
+    except OutOfTime:
+        print(f"the time is up in {part}: run again with the same --out to go on")
+    samples = sum(x.get("samples", 0) for x in r.lines if x.get("ok"))
+    print(f"{samples} samples right, {len(r.failed)} failed; results in {r.results}")
+    return 1 if r.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
