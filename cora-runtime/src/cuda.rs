@@ -23,9 +23,9 @@ use crate::limits::Limits;
 use crate::plan::{Request, place};
 use crate::prelude::{Batch, Prelude, PreludeCache, Tables};
 use driver::{Block, Context, Function, Graph, Module, Pinned};
-use trial::Trial;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use trial::Trial;
 
 /// Alignment of buffers in the arena and of tables: the widest access.
 const ALIGN: u64 = 256;

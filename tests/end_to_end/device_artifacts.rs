@@ -94,7 +94,7 @@ fn artifact(seed: u64, batches: usize, target: &GpuTarget) -> Result<Option<Arti
 #[ignore = "makes files for a machine with a GPU: nothing is checked here but that they can be read"]
 fn random_artifacts() {
     let dir = std::env::var_os("CORA_DEVICE_DIR").map(PathBuf::from);
-        let (first, wanted) = (setting("CORA_DEVICE_SEED", 1), setting("CORA_DEVICE_KERNELS", 2000));
+    let (first, wanted) = (setting("CORA_DEVICE_SEED", 1), setting("CORA_DEVICE_KERNELS", 2000));
     let batches = setting("CORA_DEVICE_BATCHES", 6) as usize;
     let arch = std::env::var("CORA_DEVICE_ARCH").unwrap_or_else(|_| "sm_90".to_owned());
     let target = GpuTarget::new(&arch).expect("a known architecture");
@@ -102,7 +102,8 @@ fn random_artifacts() {
     let (next, kernels, samples) = (AtomicU64::new(first), AtomicU64::new(0), AtomicU64::new(0));
     let failures = Mutex::new(Vec::new());
     let one = |seed: u64| -> Result<(), String> {
-        let made = guarded(|| Ok(artifact(seed, batches, &target))).map_err(|f| format!("seed {seed}: {}", f.detail))?;
+        let made =
+            guarded(|| Ok(artifact(seed, batches, &target))).map_err(|f| format!("seed {seed}: {}", f.detail))?;
         let Some(artifact) = made? else { return Ok(()) };
         let bytes = artifact.to_bytes().map_err(|e| e.to_string())?;
         if Artifact::from_bytes(&bytes).map_err(|e| format!("seed {seed}: {e}"))? != artifact {

@@ -50,7 +50,9 @@ impl Loaded {
 
 fn on_cpu(args: &Args, artifact: &Artifact, desc: &Arc<ProgramDesc>) -> Result<Loaded> {
     if args.graph || args.streams > 1 || args.flush > 0 {
-        return Err(Error::Cuda("--graph, --streams and --flush are for GPUs, the artifact is for a processor".to_owned()));
+        return Err(Error::Cuda(
+            "--graph, --streams and --flush are for GPUs, the artifact is for a processor".to_owned(),
+        ));
     }
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if args.threads > 0 { args.threads } else { cores() };
@@ -106,13 +108,7 @@ fn on_gpu(args: &Args, artifact: &Artifact, desc: &Arc<ProgramDesc>) -> Result<L
     Ok(Loaded::Gpu(devices))
 }
 
-fn run_on_gpu(
-    args: &Args,
-    artifact: &Artifact,
-    batch: &Batch,
-    inputs: &Arrays,
-    devices: &mut [Device],
-) -> Result<Ran> {
+fn run_on_gpu(args: &Args, artifact: &Artifact, batch: &Batch, inputs: &Arrays, devices: &mut [Device]) -> Result<Ran> {
     for device in devices.iter_mut() {
         device.bind(batch)?;
         for (n, array) in inputs {
