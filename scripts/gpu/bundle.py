@@ -182,7 +182,8 @@ def main():
     for part in ("samples", "tables", "random", "work", "lengths"):
         (folder / part).mkdir(parents=True)
     shutil.copy(bins / "cora-exec", folder / "cora-exec")
-    subprocess.run(["strip", folder / "cora-exec"], check=False)
+    if shutil.which("strip"):
+        subprocess.run(["strip", folder / "cora-exec"], check=True)
     bundle = Bundle(args, bins, folder)
     wanted = args.only.split(",") if args.only else None
     made_up = bundle.lengths()

@@ -343,7 +343,8 @@ def dry(r):
             wrong += 1
             print(done.stderr[-2000:])
     about = json.loads((HERE / "about.json").read_text())
-    print(f"{len(files)} artifacts for {about['arch']} are read; {len(about['skipped'])} were skipped when packed")
+    said = "cannot all be read" if wrong else "are read"
+    print(f"{len(files)} artifacts for {about['arch']} {said}; {len(about['skipped'])} were skipped when packed")
     for part in r.args.part or [*CHECKS, *TIMES]:
         print(f"would do {part}: {sum(p == part for p, _ in r.done)} there already")
     return 1 if wrong or not files else 0
