@@ -95,6 +95,8 @@ pub struct Dim {
 pub struct TensorDim {
     /// Label for people: the dimension's name.
     pub name: String,
+    /// Another name by which schedules may call it.
+    pub also: Option<String>,
     /// Number of valid positions, over `Arg(0..j)` = the indices of the dimensions outside it
     /// (and, for a tensor attached in a loop, that loop's outer variables).
     pub extent: ExprId,
@@ -105,7 +107,7 @@ pub struct TensorDim {
 impl TensorDim {
     /// A dimension that stores what is valid.
     pub fn new(name: impl Into<String>, extent: ExprId) -> TensorDim {
-        TensorDim { name: name.into(), extent, storage: extent }
+        TensorDim { name: name.into(), also: None, extent, storage: extent }
     }
 }
 
@@ -184,6 +186,8 @@ impl Tensor {
 pub struct VarInfo {
     /// Its name (`q`, `q_o`), not necessarily unique; the printer adds a suffix where needed.
     pub name: String,
+    /// For the variable of a loop: another name by which schedules may call the loop.
+    pub also: Option<String>,
     /// For the variable of a loop: whether what does not vary in the loop is read before it. Nothing = as the pass that
     /// hoists is told.
     pub hoist: Option<bool>,
@@ -211,10 +215,10 @@ pub struct Env {
 impl Env {
     /// A new variable.
     pub fn new_var(&mut self, name: impl Into<String>) -> VarId {
-        self.vars.push(VarInfo { name: name.into(), hoist: None })
+        self.vars.push(VarInfo { name: name.into(), also: None, hoist: None })
     }
 
-    /// A variable for a copy of the loop over `v`, with its name and its mark.
+    /// A variable for a copy of the loop over `v`, with its names and its mark.
     pub fn copy_var(&mut self, v: VarId) -> VarId {
         let info = self.vars[v].clone();
         self.vars.push(info)

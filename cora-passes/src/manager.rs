@@ -1,8 +1,8 @@
 //! The pass manager: named passes, pipelines as text, and an observer that sees every step.
 
 use crate::lower::{
-    Simplifier, await_tiles, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, functions, hoist,
-    legalize, place_barriers, shape_blocks, threads_outward, to_loops, to_storage, vectorize, virtual_threads,
+    Simplifier, await_tiles, capacity, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, functions,
+    hoist, legalize, place_barriers, shape_blocks, threads_outward, to_loops, to_storage, vectorize, virtual_threads,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};
@@ -126,6 +126,18 @@ pub const PASSES: &[Pass] = &[
         summary: "the iterations of virtual threads stand side by side",
         input: Stage::Storage,
         run: |p, _, _| on_storage(p, virtual_threads::virtual_threads),
+    },
+    Pass {
+        name: "capacities",
+        summary: "sizes that are enough for shorter rows too, where kernels build the tables",
+        input: Stage::Storage,
+        run: |p, _, _| match p {
+            Program::Storage(mut m) => {
+                capacity::capacities(&mut m).map_err(|d| vec![d])?;
+                Ok(Program::Storage(m))
+            }
+            p => Ok(p),
+        },
     },
     Pass {
         name: "lower-functions",

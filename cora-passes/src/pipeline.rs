@@ -76,8 +76,10 @@ pub fn compile(
     };
     let mut back: Vec<Invocation> = BACK_END.iter().map(with_options).collect();
     if options.device_prelude {
-        let at = BACK_END.iter().position(|&p| p == "threads-outward").unwrap_or(BACK_END.len());
-        back.insert(at, invoke("device-prelude"));
+        for (pass, before) in [("capacities", "lower-functions"), ("device-prelude", "threads-outward")] {
+            let at = back.iter().position(|p| p.pass == before).unwrap_or(back.len());
+            back.insert(at, invoke(pass));
+        }
     }
     let steps = options.schedule.map_or(&[][..], |s| &s.steps);
     let place = |ds: Vec<Diagnostic>| ds.into_iter().map(|d| at_step(d, steps)).collect::<Vec<_>>();

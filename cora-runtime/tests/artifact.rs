@@ -6,6 +6,9 @@ use cora_runtime::abi::{
     ParamDesc, ProgramDesc, Role, TableDesc, TableKind, TableWidth, TensorDesc,
 };
 use cora_runtime::artifact::{Artifact, Machine, Manifest, Sample};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 /// `O[b, i] = f(A[b, i])` over `i < lens(b)`.
 fn program() -> ProgramDesc {
@@ -157,20 +160,64 @@ fn other_versions_and_shapes() {
     says(&change(&|l| l.symbol = "other".into()), "has no launch");
 }
 
+/// The system's allocator, which counts what each thread has.
+struct Counting;
+
+thread_local! {
+    /// Bytes that the thread has now, and the most that it had.
+    static BYTES: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+// SAFETY: every call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let (now, most) = BYTES.get();
+        let now = now.wrapping_add(layout.size());
+        BYTES.set((now, most.max(now)));
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        let (now, most) = BYTES.get();
+        BYTES.set((now.saturating_sub(layout.size()), most));
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What `f` gives, and the most bytes that it had allocated at one time.
+fn counted<T>(f: impl FnOnce() -> T) -> (T, usize) {
+    let before = BYTES.get().0;
+    BYTES.set((before, before));
+    let out = f();
+    (out, BYTES.get().1 - before)
+}
+
+/// Most bytes that reading a file may take for each of its own: what it holds as values of the language.
+const BYTES_FOR_EACH: usize = 64;
+
 /// Random damage under a right checksum: whatever is inside gives an error or a valid artifact. A length that claims
 /// more than the file holds must not make memory for it.
+///
+/// `CORA_ARTIFACT_SECONDS` is how long it goes on, at least for 60000 files; `CORA_ARTIFACT_SEED` is where it begins.
 #[test]
 fn damage_under_a_right_checksum() {
+    let setting = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let bytes = artifact().to_bytes().expect("encodes");
-    let mut state = 0x1234_5678_9abc_def1_u64;
+    let mut state = 0x1234_5678_9abc_def1_u64 ^ setting("CORA_ARTIFACT_SEED").unwrap_or(0);
     let mut random = |n: usize| {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         (state >> 16) as usize % n
     };
-    let (mut valid, mut wrong) = (0, 0);
-    for _ in 0..60_000 {
+    let (mut valid, mut wrong, mut most) = (0, 0, 0);
+    let (start, time) = (Instant::now(), Duration::from_secs(setting("CORA_ARTIFACT_SECONDS").unwrap_or(0)));
+    while valid + wrong < 60_000 || start.elapsed() < time {
         let mut damaged = bytes.clone();
         for _ in 0..=random(4) {
             let at = 12 + random(damaged.len() - 12);
@@ -184,7 +231,11 @@ fn damage_under_a_right_checksum() {
         if random(8) == 0 {
             damaged.truncate(48 + random(damaged.len() - 48));
         }
-        match Artifact::from_bytes(&sealed(damaged)) {
+        let damaged = sealed(damaged);
+        let (read, taken) = counted(|| Artifact::from_bytes(&damaged));
+        most = most.max(taken);
+        assert!(taken <= BYTES_FOR_EACH * bytes.len(), "{taken} bytes for a file of {}", damaged.len());
+        match read {
             Ok(a) => {
                 valid += 1;
                 assert!(a.code.len() <= bytes.len());
@@ -195,6 +246,12 @@ fn damage_under_a_right_checksum() {
             }
         }
     }
+    let files = valid + wrong;
+    println!(
+        "{files} files of {} bytes in {:.0?}: {valid} valid, {wrong} refused; at most {most} bytes allocated",
+        bytes.len(),
+        start.elapsed()
+    );
     assert!(valid > 100 && wrong > 10_000, "{valid} valid, {wrong} wrong");
 }
 

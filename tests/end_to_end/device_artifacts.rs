@@ -70,7 +70,7 @@ fn artifact(seed: u64, batches: usize, target: &GpuTarget) -> Result<Option<Arti
     let mut rng = SmallRng::seed_from_u64(seed ^ 0x6465_7669_6365);
     let made = case(&mut rng, batches).map_err(|f| format!("seed {seed}: {}\n{}", f.kind, f.detail))?;
     let Some(made) = made else { return Ok(None) };
-    let Some(storage) = on_grid(&made.made.graph, seed.is_multiple_of(2), &mut rng) else { return Ok(None) };
+    let Some(storage) = on_grid(&made.made.graph, seed.is_multiple_of(2), false, &mut rng) else { return Ok(None) };
     let program = match compile(&storage, target) {
         Ok(p) => p,
         Err(CompileError::Intrinsic { .. }) => return Ok(None),

@@ -3,7 +3,7 @@
 use crate::examples::{LARGE, load, small};
 use crate::harness::{Case, message, report};
 use crate::support::{batches, files, in_parallel, stem};
-use cora::driver::{Form, lower_for, lower_form};
+use cora::driver::lower_for;
 use cora::ir::interp::{self, Options};
 
 #[test]
@@ -47,34 +47,5 @@ fn examples_on_a_grid() {
             }
         }
         complaints
-    }));
-}
-
-/// Tables that kernels build are what the host builds, and blocks beyond the present lengths do nothing.
-#[test]
-fn tables_built_on_the_device() {
-    let names = ["attnv", "embedding_pool", "layer_norm", "listing1", "qkt", "ragged_softmax", "row_statistics"];
-    let mut examples = files("examples", "cora");
-    examples.retain(|p| names.contains(&stem(p).as_str()));
-    report(&in_parallel(&examples, |path| {
-        let name = stem(path);
-        let source = match load(path, small(&name)) {
-            Ok(s) => s,
-            Err(e) => return vec![e],
-        };
-        let schedule = source.graph.schedule("cuda");
-        let form = Form { grid: true, device_prelude: true, ..Form::default() };
-        let lowered = match lower_form(&source, schedule, form, &mut |_| {}) {
-            Ok(l) => l,
-            Err(e) => return vec![format!("{name}: {}", message(e))],
-        };
-        let plans: Vec<_> = batches::edges(&source.graph.env).into_iter().skip(9).step_by(4).collect();
-        let cases = match Case::all(&source, &plans, |_, _| None) {
-            Ok(c) => c,
-            Err(e) => return vec![e],
-        };
-        let options = Options { races: true, ..Options::default() };
-        let run = |case: &Case| interp::run_storage(&lowered.storage, &case.batch, &options).err();
-        cases.iter().filter_map(|c| Some(format!("{name}, {}: {}", c.name, run(c)?))).collect()
     }));
 }

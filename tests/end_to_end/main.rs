@@ -4,10 +4,12 @@
 mod support;
 
 mod banks;
+mod constants;
 mod crates;
 mod datasets;
 mod determinism;
 mod device_artifacts;
+mod device_prelude;
 mod examples;
 mod grid;
 mod guard_pages;
@@ -20,4 +22,5 @@ mod ptx;
 mod random;
 mod random_native;
 mod random_ptx;
+mod sass;
 mod tables;

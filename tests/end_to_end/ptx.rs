@@ -7,6 +7,8 @@ use crate::support::{compare, files, in_parallel, root, stem};
 use cora::codegen_cuda::{CompileError, GpuTarget, compile};
 use cora::driver::{Form, lower_for, lower_form};
 use cora::ir::storage::Stmt;
+use cora::runtime::abi::GridLaunch;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -60,11 +62,19 @@ fn examples_assemble() {
                     complaints.push(format!("{name} ({form}, {arch}): copies beside the threads"));
                 }
                 match compiled {
-                    Ok(p) => match tool.as_deref().map(|t| assemble(t, &p.ptx, arch, &format!("{name}-{form}"))) {
-                        Some(Ok(kernels)) => rows
-                            .lock()
-                            .expect("no panic while it is held")
-                            .extend(kernels.iter().map(|k| format!("{name:<16} {form:<23} {arch:<7} {k}"))),
+                    Ok(p) => match tool.as_deref().map(|t| run_ptxas(t, &p.ptx, arch, &format!("{name}-{form}"))) {
+                        Some(Ok((kernels, _))) => {
+                            for k in kernels {
+                                let launch = p.grid.launch(&k.kernel).expect("each kernel is launched");
+                                let (threads, busy) = (launch.threads.map(u64::from), k.occupancy(launch, arch));
+                                let threads: u64 = threads.iter().product();
+                                let row = format!("{name:<16} {form:<23} {arch:<7} {k} {threads:>4} {busy:>3}");
+                                if form.starts_with("cuda") && k.spills > 0 {
+                                    complaints.push(format!("{row}: registers are spilled"));
+                                }
+                                rows.lock().expect("no panic while it is held").push(row);
+                            }
+                        }
                         Some(Err(e)) => complaints.push(format!("{name} ({form}, {arch}): {e}")),
                         None => {}
                     },
@@ -87,7 +97,7 @@ fn examples_assemble() {
         return;
     }
     rows.sort();
-    let head = "; program, schedule, architecture, kernel; registers, spilled bytes, shared bytes, barriers";
+    let head = "; program, schedule, architecture, kernel; registers, spilled bytes, shared bytes, barriers, threads, occupancy in per cent";
     let text = format!("{head}\n{}\n", rows.join("\n"));
     report(&compare(&root().join("filetests/ptx/resources.txt"), &text).into_iter().collect::<Vec<_>>());
 }
@@ -131,10 +141,20 @@ fn kernels_that_build_tables_assemble() {
 
 /// What `ptxas -v` says of each kernel.
 pub fn assemble(tool: &Path, ptx: &str, arch: &str, name: &str) -> Result<Vec<String>, String> {
+    Ok(run_ptxas(tool, ptx, arch, name)?.0.iter().map(Resources::to_string).collect())
+}
+
+/// The machine code.
+pub fn cubin(tool: &Path, ptx: &str, arch: &str, name: &str) -> Result<Vec<u8>, String> {
+    Ok(run_ptxas(tool, ptx, arch, name)?.1)
+}
+
+fn run_ptxas(tool: &Path, ptx: &str, arch: &str, name: &str) -> Result<(Vec<Resources>, Vec<u8>), String> {
     let base = std::env::temp_dir().join(format!("cora-{}-{name}-{arch}", std::process::id()));
     let (input, output) = (base.with_extension("ptx"), base.with_extension("cubin"));
     std::fs::write(&input, ptx).map_err(|e| e.to_string())?;
     let run = Command::new(tool).args(["-v", "-arch", arch]).arg(&input).arg("-o").arg(&output).output();
+    let code = std::fs::read(&output).unwrap_or_default();
     for p in [&input, &output] {
         // What is not there need not be removed.
         let _ = std::fs::remove_file(p);
@@ -144,16 +164,51 @@ pub fn assemble(tool: &Path, ptx: &str, arch: &str, name: &str) -> Result<Vec<St
     if !run.status.success() {
         return Err(text);
     }
-    Ok(text.split("Compiling entry function '").skip(1).map(row).collect())
+    Ok((text.split("Compiling entry function '").skip(1).map(Resources::of).collect(), code))
 }
 
-fn row(text: &str) -> String {
-    let kernel = text.split('\'').next().unwrap_or_default();
-    let before = |what: &str| {
-        let at = text.find(what).unwrap_or(0);
-        let word = text[..at].trim_end().rsplit([' ', ',']).next().unwrap_or_default();
-        word.parse::<u64>().unwrap_or(0)
-    };
-    let spills = before("bytes spill stores") + before("bytes spill loads");
-    format!("{kernel:<28} {:>3} {spills:>5} {:>6} {:>2}", before("registers"), before("bytes smem"), before("barriers"))
+/// What a kernel takes.
+struct Resources {
+    kernel: String,
+    registers: u64,
+    spills: u64,
+    shared: u64,
+    barriers: u64,
+}
+
+impl Resources {
+    fn of(text: &str) -> Self {
+        let kernel = text.split('\'').next().unwrap_or_default().to_owned();
+        let before = |what: &str| {
+            let at = text.find(what).unwrap_or(0);
+            let word = text[..at].trim_end().rsplit([' ', ',']).next().unwrap_or_default();
+            word.parse::<u64>().unwrap_or(0)
+        };
+        let spills = before("bytes spill stores") + before("bytes spill loads");
+        let (registers, shared, barriers) = (before("registers"), before("bytes smem"), before("barriers"));
+        Self { kernel, registers, spills, shared, barriers }
+    }
+
+    /// Per cent of a multiprocessor's warps that blocks of so many threads can keep busy at once (CUDA C++ Programming Guide,
+    /// technical specifications per compute capability): registers go by 256 to warps, of which each of four schedulers
+    /// has as many; shared memory by 128 bytes, or 256 before `sm_80`, from where on each block costs 1 KiB more.
+    fn occupancy(&self, launch: &GridLaunch, arch: &str) -> u64 {
+        let (memory, grain, cost) = match arch {
+            "sm_70" => (96 << 10, 256, 0),
+            "sm_80" => (164 << 10, 128, 1024),
+            _ => (228 << 10, 128, 1024),
+        };
+        let warps = launch.threads.iter().map(|&t| u64::from(t)).product::<u64>().div_ceil(32);
+        let by_registers = 65536 / (self.registers.max(1) * 32).next_multiple_of(256) / 4 * 4 / warps;
+        let shared = (self.shared.max(u64::from(launch.shared)) + cost).next_multiple_of(grain);
+        let blocks = by_registers.min(memory / shared.max(1)).min(64 / warps).min(32);
+        blocks * warps * 100 / 64
+    }
+}
+
+impl fmt::Display for Resources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kernel, registers, spills, shared, barriers } = self;
+        write!(f, "{kernel:<28} {registers:>3} {spills:>5} {shared:>6} {barriers:>2}")
+    }
 }

@@ -35,15 +35,25 @@ struct Assembly {
     ptx: Vec<String>,
 }
 
+/// The program of a seed, and what the rest is drawn from.
+pub fn program(seed: u64) -> (Graph, SmallRng) {
+    let mut rng = SmallRng::seed_from_u64(seed ^ 0x0070_7478_6173);
+    (graph(&mut rng).graph, rng)
+}
+
 /// The program on a grid; nothing where the back end refuses it.
 fn lowered(seed: u64) -> Option<StorageModule> {
-    let mut rng = SmallRng::seed_from_u64(seed ^ 0x0070_7478_6173);
-    let made = graph(&mut rng);
-    on_grid(&made.graph, seed.is_multiple_of(2), &mut rng)
+    lowered_with(seed, false)
+}
+
+/// The same, with kernels that build its tables or not.
+pub fn lowered_with(seed: u64, device_prelude: bool) -> Option<StorageModule> {
+    let (made, mut rng) = program(seed);
+    on_grid(&made, seed.is_multiple_of(2), device_prelude, &mut rng)
 }
 
 /// The graph on a grid, under the compiler's own schedule or under random steps; nothing where the back end refuses it.
-pub fn on_grid(graph: &Graph, own_schedule: bool, rng: &mut SmallRng) -> Option<StorageModule> {
+pub fn on_grid(graph: &Graph, own_schedule: bool, device_prelude: bool, rng: &mut SmallRng) -> Option<StorageModule> {
     let mut m = lower_to_loops(graph);
     if own_schedule {
         default_grid_schedule(&mut m);
@@ -61,8 +71,14 @@ pub fn on_grid(graph: &Graph, own_schedule: bool, rng: &mut SmallRng) -> Option<
         // Stages that no step has bound.
         default_grid_schedule(&mut m);
     }
+    let mut names: Vec<&str> = BACK_END.to_vec();
+    if device_prelude {
+        for (pass, before) in [("capacities", "lower-functions"), ("device-prelude", "threads-outward")] {
+            names.insert(names.iter().position(|p| *p == before)?, pass);
+        }
+    }
     let passes: Vec<Invocation> =
-        BACK_END.iter().map(|p| Invocation { pass: (*p).to_owned(), args: String::new() }).collect();
+        names.into_iter().map(|p| Invocation { pass: p.to_owned(), args: String::new() }).collect();
     let mut cx = PassContext { simplifier: &mut StandardSimplifier::new() };
     match run_pipeline(Program::Loops(m), &passes, &mut cx, &mut |_| {}) {
         Ok(Program::Storage(s)) => {

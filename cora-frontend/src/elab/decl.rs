@@ -459,7 +459,7 @@ impl<'a> Elab<'a> {
             let extent = self.graph.env.dims[d].extent;
             let extent = self.over_args(extent, &ids);
             let storage = if pad == 1 { extent } else { self.graph.env.pool.round_up(extent, pad) };
-            out.push(TensorDim { name: self.dim_name(d), extent, storage });
+            out.push(TensorDim { name: self.dim_name(d), also: None, extent, storage });
         }
         out
     }

@@ -54,7 +54,7 @@ fn room(env: &mut Env, what: &str) -> TensorId {
         name,
         ty: ScalarType::F32,
         tuple: None,
-        dims: vec![TensorDim { name: "element".to_owned(), extent, storage: extent }],
+        dims: vec![TensorDim { name: "element".to_owned(), also: None, extent, storage: extent }],
         role: Role::Temp,
         scope: Scope::Global,
         range: None,

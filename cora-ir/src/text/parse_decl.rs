@@ -161,6 +161,11 @@ impl Parser {
         })
     }
 
+    /// ` as ki`: another name of a dimension or a loop, if it has one.
+    pub(super) fn also(&mut self) -> Parse<Option<String>> {
+        Ok(if self.eat_word("as") { Some(display(&self.bare_name("another name")?.0)) } else { None })
+    }
+
     fn tensor_decl(&mut self) -> Parse<TensorId> {
         self.next();
         let (name, span) = self.at_name("the tensor's name")?;
@@ -170,10 +175,11 @@ impl Parser {
         self.punct("[")?;
         let dims = self.list("]", &mut |p| {
             let name = display(&p.bare_name("the dimension's name")?.0);
+            let also = p.also()?;
             p.punct(":")?;
             let extent = p.expr()?;
             let storage = if p.eat_word("pad") { p.expr()? } else { extent };
-            Ok(TensorDim { name, extent, storage })
+            Ok(TensorDim { name, also, extent, storage })
         })?;
         self.punct(":")?;
         let tuple = if matches!(self.peek(), Tok::At(_)) { Some(self.combiner_ref()?) } else { None };

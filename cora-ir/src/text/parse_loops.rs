@@ -49,6 +49,7 @@ impl Parser {
     fn for_loop(&mut self) -> Parse<For> {
         self.word("for")?;
         let (name, span) = self.binder()?;
+        let also = self.also()?;
         self.word("in")?;
         self.zero_to()?;
         let extent = self.expr()?;
@@ -58,6 +59,7 @@ impl Parser {
         let init = self.eat_word("init");
         let depth = self.scope_depth();
         let var = self.bind(name, span)?;
+        self.env.vars[var].also = also;
         self.hoist(var)?;
         let mut prefetch = Vec::new();
         while self.eat_word("prefetch") {

@@ -171,6 +171,14 @@ impl<'a> Printer<'a> {
         name
     }
 
+    /// Writes the other name of a dimension or a loop, if it has one: ` as ki`.
+    pub(super) fn also(&mut self, name: Option<&str>) -> &mut Self {
+        match name {
+            Some(n) => self.text(" as ").text(&quote(n)),
+            None => self,
+        }
+    }
+
     /// Writes the mark of a loop, if it has one: ` hoist off`.
     pub(super) fn hoist(&mut self, v: VarId) {
         if let Some(on) = self.exprs.env.vars[v].hoist {
@@ -293,7 +301,7 @@ impl<'a> Printer<'a> {
         self.line().text("tensor ").tensor(id).text("[");
         for (j, d) in t.dims.iter().enumerate() {
             let comma = if j > 0 { ", " } else { "" };
-            self.text(comma).text(&quote(&d.name)).text(": ").header_expr(d.extent);
+            self.text(comma).text(&quote(&d.name)).also(d.also.as_deref()).text(": ").header_expr(d.extent);
             if d.storage != d.extent {
                 self.text(" pad ").header_expr(d.storage);
             }

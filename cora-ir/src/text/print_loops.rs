@@ -66,7 +66,7 @@ impl Printer<'_> {
 
     fn for_loop(&mut self, l: &For) {
         let name = self.line().text("for ").binder(l.var);
-        self.text(" in 0..").expr(l.extent);
+        self.also(self.exprs.env.vars[l.var].also.as_deref()).text(" in 0..").expr(l.extent);
         if l.kind != LoopKind::Serial {
             self.text(" ").text(l.kind.name());
         }

@@ -189,6 +189,7 @@ fn ids_exist() {
         tuple: None,
         dims: vec![crate::env::TensorDim {
             name: "x".into(),
+            also: None,
             extent: ExprId::from_index(5),
             storage: ExprId::from_index(5),
         }],

@@ -8,17 +8,19 @@
 //!
 //! Each table but those that a batch gives has a kernel, in the order in which the host would build them, before all other
 //! kernels: a prefix sum in one block, each thread a stretch; a greatest value likewise; the entries of a map one by one;
-//! of a permutation each index by how many go before it. What the host computes from its own tables, sizes of buffers and
-//! numbers of blocks, is then for the longest rows that may come: blocks beyond the present ones do nothing.
+//! of a permutation each index by how many go before it. Of a function of several arguments each thread makes the rows of a
+//! stretch of the first one: threads first count the entries of theirs, so that each knows where its own begin. What the
+//! host computes from its own tables, sizes of buffers and numbers of blocks, is then for the longest rows that may come
+//! (`capacity`): blocks beyond the present ones do nothing. Tables that only the host reads have no kernel.
 //!
-//! Requires: tables made, block loops shaped. Ensures: on any lengths of which none is above those that sizes were computed
-//! for, the same results. Runs after `shape-blocks` where it is asked for.
+//! Requires: tables made, block loops shaped, sizes enough for shorter rows. Ensures: on any lengths of which none is above
+//! those that sizes were computed for, the same results. Runs after `shape-blocks` where it is asked for.
 
 use super::layout::sizes;
 use cora_ir::loops::{Axis, LoopKind};
 use cora_ir::storage::{Buffer, Kernel, Stmt, StorageModule, Table};
 use cora_ir::types::Combiner;
-use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ScalarType, Scope, Tensor, TensorDim, TensorId, UfDef};
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ScalarType, Scope, Tensor, TensorDim, TensorId, UfDef, VarId};
 
 /// Threads of a block that builds a table.
 const THREADS: i64 = 256;
@@ -26,23 +28,22 @@ const THREADS: i64 = 256;
 /// Adds the kernels that build the tables.
 ///
 /// # Errors
-/// `E0614` a kernel that runs on no grid, a table of several arguments, or a size that may shrink as rows grow.
+/// `E0614` a kernel that runs on no grid.
 pub fn device_prelude(m: &mut StorageModule) -> Result<(), Diagnostic> {
     if let Some(k) = m.kernels.iter().find(|k| !k.is_grid()) {
         return Err(refusal(format!("kernel `{}` runs on no grid", k.name), "bind its loops to blocks and threads"));
     }
-    check_sizes(m)?;
-    let built: Vec<Table> = m.tables.iter().filter(|t| !given(&m.env, t)).cloned().collect();
-    let mut kernels = Vec::new();
-    for t in &built {
-        let mut b = Build::new(m, t);
-        let body = b.table(t)?;
-        let name = format!("{}.table", m.env.ufs[t.uf].name);
-        kernels.push(Kernel { name, body });
-    }
     let tables: Vec<TensorId> = m.tables.iter().map(|t| t.tensor).collect();
     for k in &mut m.kernels {
         guard_blocks(&mut m.env, &tables, &mut k.body);
+    }
+    let built = needed(m);
+    let mut kernels = Vec::new();
+    for t in &built {
+        let mut b = Build::new(m, t);
+        let body = b.table(t);
+        let name = format!("{}.table", m.env.ufs[t.uf].name);
+        kernels.push(Kernel { name, body });
     }
     m.kernels.splice(0..0, kernels);
     Ok(())
@@ -64,6 +65,7 @@ fn guard_blocks(env: &mut Env, tables: &[TensorId], body: &mut [Stmt]) {
         if let Stmt::For { var, extent, kind, body } = s
             && kind.is_block()
             && env.pool.any(*extent, &mut |n| matches!(n, Expr::Load { tensor, .. } if tables.contains(tensor)))
+            && !guarded(env, *var, body)
         {
             let v = env.pool.var(*var);
             let cond = env.pool.lt(v, *extent);
@@ -73,86 +75,51 @@ fn guard_blocks(env: &mut Env, tables: &[TensorId], body: &mut [Stmt]) {
     }
 }
 
-/// What the host computes for the longest rows must be enough for shorter ones.
-fn check_sizes(m: &StorageModule) -> Result<(), Diagnostic> {
-    let hint = "build the prelude on the host, or give the size in a form that grows with every length";
-    for b in &m.buffers {
-        if !grows(m, b.elems) {
-            let name = &m.env.tensors[b.tensor].name;
-            return Err(refusal(format!("the size of `{name}` may shrink as rows grow"), hint));
-        }
-    }
-    for k in &m.kernels {
-        let mut shrinks = false;
-        for s in &k.body {
-            s.walk(&mut |s| match s {
-                Stmt::For { extent, kind, .. } if kind.is_block() => shrinks |= !grows(m, *extent),
-                _ => {}
-            });
-        }
-        if shrinks {
-            let what = format!("the number of blocks of kernel `{}` may shrink as rows grow", k.name);
-            return Err(refusal(what, hint));
-        }
-    }
-    Ok(())
+/// Whether blocks beyond the present lengths already do nothing.
+fn guarded(env: &Env, var: VarId, body: &[Stmt]) -> bool {
+    matches!(body, [Stmt::If { cond, other, .. }] if other.is_empty()
+        && matches!(*env.pool.get(*cond), Expr::Bin(BinOp::Lt, a, _) if env.pool.as_var(a) == Some(var)))
 }
 
-/// Whether an expression is at least as great where lengths are: by its form, with what reads no table constant.
-fn grows(m: &StorageModule, e: ExprId) -> bool {
-    let pool = &m.env.pool;
-    let constant = |e: ExprId| !pool.any(e, &mut |n| matches!(n, Expr::Load { .. } | Expr::Search { .. }));
-    if constant(e) {
-        return true;
+/// The tables that kernels read, and those from which these are made, but the given ones. The others say how large
+/// something is, and only the host reads them.
+fn needed(m: &StorageModule) -> Vec<Table> {
+    let mut read: Vec<TensorId> = Vec::new();
+    let mut note = |e: ExprId| {
+        m.env.pool.walk(e, &mut |_, n| match n {
+            Expr::Load { tensor, .. } | Expr::Search { table: tensor, .. } => read.push(*tensor),
+            _ => {}
+        });
+    };
+    for s in m.kernels.iter().flat_map(|k| &k.body) {
+        s.walk(&mut |s| match s {
+            Stmt::For { kind, .. } if kind.is_block() => {}
+            s => s.exprs().into_iter().for_each(&mut note),
+        });
     }
-    match pool.get(e) {
-        Expr::Cast(_, a) => grows(m, *a),
-        Expr::Bin(BinOp::Add | BinOp::Min | BinOp::Max, a, b) => grows(m, *a) && grows(m, *b),
-        Expr::Bin(BinOp::Mul, a, b) => grows(m, *a) && grows(m, *b) && nonnegative(m, *a) && nonnegative(m, *b),
-        Expr::Bin(BinOp::Sub, a, b) => grows(m, *a) && constant(*b),
-        Expr::Bin(BinOp::FloorDiv, a, b) => grows(m, *a) && pool.as_int(*b).is_some_and(|n| n > 0),
-        Expr::Load { tensor, index, guard: None, .. } => {
-            let Some(t) = m.tables.iter().find(|t| t.tensor == *tensor) else { return false };
-            let own = match &m.env.ufs[t.uf].def {
-                UfDef::Extent { .. } => true,
-                UfDef::PrefixSum { .. } | UfDef::Max { .. } | UfDef::Map { .. } => t.body.is_some_and(|b| grows(m, b)),
-                UfDef::SortDesc { .. } | UfDef::Search { .. } => false,
-            };
-            own && index.iter().all(|&i| constant(i)) && t.domain.iter().all(|&d| grows(m, d))
-        }
-        _ => false,
-    }
-}
-
-/// Whether an expression is never negative, by its form and the declared ranges.
-fn nonnegative(m: &StorageModule, e: ExprId) -> bool {
-    let pool = &m.env.pool;
-    match pool.get(e) {
-        Expr::Int(n) => *n >= 0,
-        Expr::Param(p) => m.env.params[*p].lo >= 0,
-        Expr::Cast(_, a) => nonnegative(m, *a),
-        Expr::Bin(BinOp::Add | BinOp::Mul | BinOp::FloorDiv | BinOp::Min, a, b) => {
-            nonnegative(m, *a) && nonnegative(m, *b)
-        }
-        Expr::Bin(BinOp::Max, a, b) => nonnegative(m, *a) || nonnegative(m, *b),
-        Expr::Load { tensor, guard: None, .. } => {
-            let Some(t) = m.tables.iter().find(|t| t.tensor == *tensor) else { return false };
-            match &m.env.ufs[t.uf].def {
-                UfDef::Extent { lo, .. } => nonnegative(m, *lo),
-                UfDef::Map { .. } => t.body.is_some_and(|b| nonnegative(m, b)),
-                _ => true,
+    let mut out: Vec<Table> = Vec::new();
+    for t in m.tables.iter().rev().filter(|t| !given(&m.env, t)) {
+        if read.contains(&t.tensor) {
+            for &e in t.domain.iter().chain(&t.body).chain([&t.entries]) {
+                m.env.pool.walk(e, &mut |_, n| match n {
+                    Expr::Load { tensor, .. } | Expr::Search { table: tensor, .. } => read.push(*tensor),
+                    _ => {}
+                });
             }
+            out.push(t.clone());
         }
-        _ => false,
     }
+    out.reverse();
+    out
 }
 
 /// The kernel of one table under way.
 struct Build<'a> {
     env: &'a mut Env,
     buffers: &'a mut Vec<Buffer>,
-    /// A thread's sum so far, and one of each thread.
+    /// A thread's sum so far, where its next entry goes, and a sum of each thread.
     own: TensorId,
+    place: TensorId,
     each: TensorId,
 }
 
@@ -168,33 +135,33 @@ impl<'a> Build<'a> {
             m.buffers.push(Buffer { tensor, elems, offset: None });
             tensor
         };
-        let (own, each) = (buffer("own", Scope::Reg, 1), buffer("each", Scope::Shared, THREADS));
-        Self { env, buffers: &mut m.buffers, own, each }
+        let own = buffer("own", Scope::Reg, 1);
+        let (place, each) = (buffer("place", Scope::Reg, 1), buffer("each", Scope::Shared, THREADS));
+        Self { env, buffers: &mut m.buffers, own, place, each }
     }
 
-    fn table(&mut self, t: &Table) -> Result<Vec<Stmt>, Diagnostic> {
-        let name = self.env.ufs[t.uf].name.clone();
+    fn table(&mut self, t: &Table) -> Vec<Stmt> {
         let domain = sizes(self.env, &t.domain);
         let body = t.body.unwrap_or_else(|| self.env.pool.int(0));
-        let def = self.env.ufs[t.uf].def.clone();
-        let stmts = match (def, domain.as_slice()) {
+        let stmts = match (self.env.ufs[t.uf].def.clone(), domain.as_slice()) {
             (UfDef::Max { .. }, _) => self.greatest(t.tensor, &domain, body),
             (UfDef::PrefixSum { .. }, &[n]) => self.sums(t.tensor, n, body),
-            (UfDef::Map { .. }, &[n]) => self.entries(n, |b, x| {
+            (UfDef::SortDesc { .. }, &[n]) => self.entries(n, |b, x| b.ranked(t.tensor, n, body, x)),
+            (_, []) => {
+                let (zero, one) = (self.env.pool.int(0), self.env.pool.int(1));
+                self.entries(one, |b, _| vec![b.put(t.tensor, zero, body)])
+            }
+            (_, &[n]) => self.entries(n, |b, x| {
                 let value = b.env.pool.instantiate(body, &[x]);
                 vec![b.put(t.tensor, x, value)]
             }),
-            (UfDef::SortDesc { .. }, &[n]) => self.entries(n, |b, x| b.ranked(t.tensor, n, body, x)),
-            _ => {
-                let what = format!("table `{name}` has {} arguments", domain.len());
-                return Err(refusal(what, "build the prelude on the host"));
-            }
+            (def, _) => self.rows(t.tensor, &domain, body, matches!(def, UfDef::PrefixSum { .. })),
         };
         // What no statement uses any more is no buffer.
         let used = |b: TensorId| stmts.iter().any(|s| s.any(&mut |s| s.writes().contains(&b)));
-        let (own, each) = (self.own, self.each);
-        self.buffers.retain(|b| (b.tensor != own && b.tensor != each) || used(b.tensor));
-        Ok(stmts)
+        let own = [self.own, self.place, self.each];
+        self.buffers.retain(|b| !own.contains(&b.tensor) || used(b.tensor));
+        stmts
     }
 
     fn for_loop(
@@ -214,19 +181,27 @@ impl<'a> Build<'a> {
         self.for_loop("t", n, LoopKind::Bound(Axis::ThreadX), body)
     }
 
-    /// `own = own op value`, or `own = value`.
-    fn collect(&mut self, op: Option<Combiner>, value: ExprId) -> Stmt {
+    /// `to = to op value`, or `to = value`.
+    fn set(&mut self, to: TensorId, op: Option<Combiner>, value: ExprId) -> Stmt {
         let index = self.env.pool.int(0);
         let value = self.env.pool.cast(ScalarType::I64, value);
-        let old = self.env.load(self.own, [index]);
+        let old = self.env.load(to, [index]);
         let value = op.map_or(value, |c| self.env.pool.bin(c.op(), old, value));
-        Stmt::Store { tensor: self.own, index, value, mask: None, rest: vec![] }
+        Stmt::Store { tensor: to, index, value, mask: None, rest: vec![] }
+    }
+
+    fn collect(&mut self, op: Option<Combiner>, value: ExprId) -> Stmt {
+        self.set(self.own, op, value)
+    }
+
+    fn get(&mut self, of: TensorId) -> ExprId {
+        let zero = self.env.pool.int(0);
+        let value = self.env.load(of, [zero]);
+        self.env.pool.cast(ScalarType::Index, value)
     }
 
     fn own(&mut self) -> ExprId {
-        let zero = self.env.pool.int(0);
-        let own = self.env.load(self.own, [zero]);
-        self.env.pool.cast(ScalarType::Index, own)
+        self.get(self.own)
     }
 
     fn put(&mut self, tensor: TensorId, index: ExprId, value: ExprId) -> Stmt {
@@ -302,6 +277,78 @@ impl<'a> Build<'a> {
             vec![Stmt::If { cond, then, other: Vec::new() }]
         });
         vec![first, second]
+    }
+
+    /// The entries of a function of several arguments, in order: each thread those of a stretch of the first one.
+    fn rows(&mut self, table: TensorId, domain: &[ExprId], body: ExprId, sums: bool) -> Vec<Stmt> {
+        let (n, inner) = (domain[0], &domain[1..]);
+        let first = self.partial(n, |b, x| {
+            b.each_row(inner, vec![x], &mut |b, _, n| {
+                let more = b.env.pool.int(i64::from(sums));
+                let entries = b.env.pool.add(n, more);
+                vec![b.collect(Some(Combiner::Sum), entries)]
+            })
+        });
+        let second = self.threads(|b, t| {
+            let zero = b.env.pool.int(0);
+            let begin = b.collect(None, zero);
+            let before = b.others(Combiner::Sum, t);
+            let own = b.own();
+            let here = b.set(b.place, None, own);
+            let rest = b.stretch(t, n, |b, x| {
+                b.each_row(inner, vec![x], &mut |b, args, n| {
+                    if sums { b.sums_of_row(table, args, n, body) } else { b.row(table, args, n, body) }
+                })
+            });
+            vec![begin, before, here, rest]
+        });
+        vec![first, second]
+    }
+
+    /// A statement for each row: of the arguments but the last, and of the number of values of that.
+    fn each_row(
+        &mut self,
+        inner: &[ExprId],
+        args: Vec<ExprId>,
+        row: &mut dyn FnMut(&mut Self, &[ExprId], ExprId) -> Vec<Stmt>,
+    ) -> Vec<Stmt> {
+        let Some((&extent, rest)) = inner.split_first() else { return Vec::new() };
+        let extent = self.env.pool.instantiate(extent, &args);
+        if rest.is_empty() {
+            return row(self, &args, extent);
+        }
+        let body = |b: &mut Self, i| b.each_row(rest, args.iter().copied().chain([i]).collect(), row);
+        vec![self.for_loop("i", extent, LoopKind::Serial, body)]
+    }
+
+    /// A value to where the thread's next entry goes.
+    fn append(&mut self, table: TensorId, value: ExprId) -> Vec<Stmt> {
+        let (at, one) = (self.get(self.place), self.env.pool.int(1));
+        vec![self.put(table, at, value), self.set(self.place, Some(Combiner::Sum), one)]
+    }
+
+    fn row(&mut self, table: TensorId, args: &[ExprId], n: ExprId, body: ExprId) -> Vec<Stmt> {
+        vec![self.for_loop("x", n, LoopKind::Serial, |b, x| {
+            let all: Vec<ExprId> = args.iter().copied().chain([x]).collect();
+            let value = b.env.pool.instantiate(body, &all);
+            b.append(table, value)
+        })]
+    }
+
+    /// The sums of a row: 0, and then what is before each further position.
+    fn sums_of_row(&mut self, table: TensorId, args: &[ExprId], n: ExprId, body: ExprId) -> Vec<Stmt> {
+        let zero = self.env.pool.int(0);
+        let mut out = vec![self.collect(None, zero)];
+        out.extend(self.append(table, zero));
+        out.push(self.for_loop("x", n, LoopKind::Serial, |b, x| {
+            let all: Vec<ExprId> = args.iter().copied().chain([x]).collect();
+            let value = b.env.pool.instantiate(body, &all);
+            let mut each = vec![b.collect(Some(Combiner::Sum), value)];
+            let own = b.own();
+            each.extend(b.append(table, own));
+            each
+        }));
+        out
     }
 
     /// The greatest of `own` and `body` over the dimensions that are left, whose extents are over `args`.

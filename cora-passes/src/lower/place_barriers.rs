@@ -439,24 +439,20 @@ impl Placement<'_> {
                 Stmt::For { var, body, kind, extent } if !kind.is_thread() => {
                     let extent = *extent;
                     self.wait_for_reads(extent, pending, &mut out);
+                    let mut placed = self.place_loop((*var, *kind), body, pending);
                     if !kind.is_block() {
-                        // What must come before the first iteration waits outside.
+                        // What must come before the first iteration waits outside, unless each iteration waits anyway.
                         let whole = Stmt::For { var: *var, extent, kind: *kind, body: body.clone() };
                         let accesses = self.accesses(&whole, &FxHashMap::default(), &[]);
                         if pending.conflicts(self.env, &self.updated, &accesses) {
-                            out.push(Stmt::Barrier);
-                            *pending = Pending::default();
+                            let after = self.place_loop((*var, *kind), body, &Pending::default());
+                            if after.0 != placed.0 {
+                                out.push(Stmt::Barrier);
+                                placed = after;
+                            }
                         }
-                        // What an iteration leaves pending the next one begins with.
-                        let mut trial = pending.clone();
-                        let mut copy = body.clone();
-                        self.place(&mut copy, &mut trial);
-                        let changing = bound_below(body, *var);
-                        pending.add(trial.0.into_iter().map(|a| self.one_iteration_on(a, &changing)));
                     }
-                    let before = pending.clone();
-                    self.place(body, pending);
-                    pending.add(before.0);
+                    (*body, *pending) = placed;
                 }
                 Stmt::If { cond, then, other } => {
                     let cond = *cond;
@@ -485,6 +481,23 @@ impl Placement<'_> {
             out.push(s);
         }
         *body = out;
+    }
+
+    /// The body of a serial or block loop with its barriers, and what is pending after it, where `pending` is before.
+    fn place_loop(&mut self, (var, kind): (VarId, LoopKind), body: &[Stmt], pending: &Pending) -> (Vec<Stmt>, Pending) {
+        let mut pending = pending.clone();
+        if !kind.is_block() {
+            // What an iteration leaves pending the next one begins with.
+            let mut trial = pending.clone();
+            self.place(&mut body.to_vec(), &mut trial);
+            let changing = bound_below(body, var);
+            pending.add(trial.0.into_iter().map(|a| self.one_iteration_on(a, &changing)));
+        }
+        let before = pending.clone();
+        let mut body = body.to_vec();
+        self.place(&mut body, &mut pending);
+        pending.add(before.0);
+        (body, pending)
     }
 
     /// An index that changes from one iteration to the next is not the same function of the thread.

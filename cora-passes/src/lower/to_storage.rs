@@ -54,6 +54,10 @@ pub fn lower_to_csf(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Result<S
 
 fn lower(m: &LoopModule, simplifier: &mut dyn Simplifier, csf: bool) -> Result<StorageModule, Diagnostic> {
     let mut env = m.env.clone();
+    // Other names are for schedules.
+    for t in m.env.tensors.ids() {
+        env.tensors[t].dims.iter_mut().for_each(|d| d.also = None);
+    }
     let spreads = tensorize::spreads(m)?;
     let components = split_tuples(&mut env);
     let mut cx = Lowering {

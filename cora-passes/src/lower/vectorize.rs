@@ -6,7 +6,7 @@
 //! ```
 //!
 //! An extent that is not constant becomes a mask. A store to one place from all lanes is a
-//! reduction: the lanes are combined first. A loop that has no vector form (an inner loop whose
+//! reduction: the lanes are combined first. A serial loop of one iteration is its body. A loop that has no vector form (an inner loop whose
 //! extent depends on the lane) runs serially.
 //!
 //! Requires: storage dialect, simplified. Ensures: serial and parallel loops only. Runs before
@@ -54,7 +54,9 @@ fn lower(env: &mut Env, body: Vec<Stmt>, around: &mut Around<'_>) -> Vec<Stmt> {
     let mut out = Vec::new();
     for s in body {
         match s {
-            Stmt::For { var, extent, kind: LoopKind::Unroll, body } => unroll(env, var, extent, body, around, &mut out),
+            Stmt::For { var, extent, kind, body } if kind == LoopKind::Unroll || runs_once(env, var, extent, kind) => {
+                unroll(env, var, extent, body, around, &mut out);
+            }
             Stmt::For { var, extent, kind: LoopKind::Vector, body } => {
                 let body = lower_inside(env, var, extent, body, around);
                 match lanes_of(env, var, extent, &body, around) {
@@ -74,6 +76,11 @@ fn lower(env: &mut Env, body: Vec<Stmt>, around: &mut Around<'_>) -> Vec<Stmt> {
         }
     }
     out
+}
+
+/// Whether a loop is there for schedules to name it only.
+fn runs_once(env: &Env, var: VarId, extent: ExprId, kind: LoopKind) -> bool {
+    kind == LoopKind::Serial && env.pool.as_int(extent) == Some(1) && env.vars[var].hoist.is_none()
 }
 
 fn lower_inside(env: &mut Env, var: VarId, extent: ExprId, body: Vec<Stmt>, around: &mut Around<'_>) -> Vec<Stmt> {

@@ -327,7 +327,7 @@ fn copy_dims(
                 let rest = env.pool.sub(whole, base);
                 let divides = super::split::divisible(&mut env.pool, whole, c);
                 let extent = if divides { size } else { env.pool.min(size, rest) };
-                TensorDim { name: format!("{name}_i"), extent, storage: size }
+                TensorDim { name: format!("{name}_i"), also: None, extent, storage: size }
             }
         });
     }

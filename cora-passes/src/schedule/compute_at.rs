@@ -5,7 +5,12 @@
 //! loops inside `i`. Where that is a box (a range in each dimension), the new nest runs over the
 //! box. Where it is not (a tile of a fused loop covers parts of several rows) and there is one
 //! reader that reads one element an iteration, the new nest copies the reader's own loops and the
-//! buffer is indexed by them.
+//! buffer is indexed by them. So it does where two dimensions' indices depend on one loop, whether or not the
+//! constants at hand make that a box.
+//!
+//! Loops and dimensions have the names that the form gives them, and where a dimension and a loop of the reader correspond
+//! also those that the other form would: which form it is may depend on the program's constants, and schedules need
+//! not. For the same reason a loop of the reader with one iteration still has its loop.
 //!
 //! Requires: a producer whose own loops are not scheduled yet, every reader inside the loop.
 //! Ensures: the same values; the tensor's scope is `local`; its loops can be scheduled afterwards.
@@ -55,6 +60,12 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
     let (region, masks) = region_under(m, tensor, &readers, &mask, unproved);
     let held: &[ExprId] = if masks { &mask } else { &[] };
     let mut nest = match region {
+        Some(region) if !masks && correlated(m, &readers) => {
+            match pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &main, &r, &mask)) {
+                Some(nest) => nest,
+                None => build_box(m, stage, &main, (&region, &readers)),
+            }
+        }
         Some(region) => build_box(m, stage, &main, (&region, &readers)),
         None => match pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &main, &r, &mask)) {
             Some(nest) => nest,
@@ -256,6 +267,7 @@ fn build_box(m: &mut LoopModule, stage: TensorId, main: &Block, (region, readers
     let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
     let mut loops: Vec<(VarId, ExprId)> = Vec::new();
     let mut spatial = region.iter();
+    let mut dim = 0;
     for it in &mut block.iters {
         let name = env.vars[it.var].name.clone();
         let extent = env.pool.substitute(it.extent, &map);
@@ -270,7 +282,12 @@ fn build_box(m: &mut LoopModule, stage: TensorId, main: &Block, (region, readers
         let Range { lo, hi, clip } = known.unwrap_or(Range { lo: zero, hi: last, clip: false });
         // One position is in bounds of the rows that are read, but perhaps not of all in a range.
         let steered = loops.iter().any(|&(v, _)| env.pool.uses_var(extent, v));
-        it.binding = if lo == hi && !clip && !steered {
+        let spans = if it.kind == IterKind::Spatial { spanned(env, readers, dim) } else { Spans::default() };
+        if it.kind == IterKind::Spatial {
+            env.tensors[stage].dims[dim].also = spans.name(env).filter(|n| *n != name);
+            dim += 1;
+        }
+        it.binding = if lo == hi && known.is_some() && !clip && !steered && !spans.unit {
             lo
         } else {
             // Reads that no condition guards are in bounds: such a range is clipped only where it was
@@ -280,7 +297,9 @@ fn build_box(m: &mut LoopModule, stage: TensorId, main: &Block, (region, readers
             let size = env.pool.sub(hi, lo);
             let size = env.pool.add(size, one);
             let size = shift_min(env, size);
+            let also = spans.name(env).filter(|n| *n != name);
             let var = env.new_var(name);
+            env.vars[var].also = also;
             loops.push((var, size));
             let v = env.pool.var(var);
             env.pool.add(lo, v)
@@ -288,6 +307,61 @@ fn build_box(m: &mut LoopModule, stage: TensorId, main: &Block, (region, readers
         map.insert(it.var, it.binding);
     }
     wrap(env, stage, block, &loops)
+}
+
+/// The readers' inner loops that run through a dimension.
+#[derive(Default)]
+struct Spans {
+    /// The one loop, if the index of every read is a position plus its variable.
+    one: Option<VarId>,
+    /// Whether one that the index depends on has one iteration by the program's constants.
+    unit: bool,
+}
+
+impl Spans {
+    fn name(&self, env: &Env) -> Option<String> {
+        self.one.map(|v| env.vars[v].name.clone())
+    }
+}
+
+/// What runs through dimension `d` of the tensor that is read.
+fn spanned(env: &mut Env, readers: &[Reader], d: usize) -> Spans {
+    let mut all = Vec::new();
+    let mut unit = false;
+    for r in readers {
+        for a in &r.accesses {
+            let index = a.index[d];
+            let used: Vec<_> = r.loops[r.outer..].iter().filter(|l| env.pool.uses_var(index, l.0)).copied().collect();
+            unit |= used.iter().any(|l| env.pool.as_int(l.1) == Some(1));
+            let one = if let [(v, _)] = used[..] { starts_at(env, index, v).then_some(v) } else { None };
+            all.push(one);
+        }
+    }
+    let one = all.first().copied().flatten().filter(|_| all.iter().all(|v| *v == all[0]));
+    Spans { one, unit }
+}
+
+/// Whether `index` is `v` and something that does not depend on it.
+fn starts_at(env: &mut Env, index: ExprId, v: VarId) -> bool {
+    let e = env.pool.var(v);
+    let rest = env.pool.sub(index, e);
+    let rest = normalize(&mut env.pool, rest);
+    !env.pool.uses_var(rest, v)
+}
+
+/// Whether the indices of two dimensions depend on one loop inside, as those of a fused loop do.
+fn correlated(m: &LoopModule, readers: &[Reader]) -> bool {
+    let uses = |a: &Access, v: VarId| a.index.iter().filter(|&&e| m.env.pool.uses_var(e, v)).count() > 1;
+    let inside = |r: &Reader| r.loops[r.outer..].iter().any(|&(v, _)| r.accesses.iter().any(|a| uses(a, v)));
+    readers.iter().any(inside)
+}
+
+/// For each loop the last dimension whose index depends on it, if no other loop has that.
+fn dims_of_loops(env: &Env, index: &[ExprId], loops: &[(VarId, ExprId)]) -> Vec<Option<usize>> {
+    let last = |v: VarId| index.iter().rposition(|&e| env.pool.uses_var(e, v));
+    let all: Vec<_> = loops.iter().map(|l| last(l.0)).collect();
+    let alone = |d: &Option<usize>| d.filter(|_| all.iter().filter(|x| *x == d).count() == 1);
+    all.iter().map(alone).collect()
 }
 
 /// Whether `a <= b` by the ranges of the loops around.
@@ -389,12 +463,15 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader
     // Copies of the reader's loops, and the producer's indices through them.
     let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
     let (mut loops, mut dims) = (Vec::new(), Vec::new());
-    for &(v, extent) in &mirrored {
+    let old = env.tensors[stage].dims.clone();
+    for (&(v, extent), d) in mirrored.iter().zip(dims_of_loops(env, access, &mirrored)) {
         let name = env.vars[v].name.clone();
+        let also = d.map(|d| old[d].name.clone()).filter(|n| *n != name);
         let bound = bound_above(env, extent, &r.loops)?;
-        dims.push(TensorDim::new(name.clone(), bound));
+        dims.push(TensorDim { also: also.clone(), ..TensorDim::new(name.clone(), bound) });
         let extent = env.pool.substitute(extent, &map);
         let copy = env.new_var(name);
+        env.vars[copy].also = also;
         let e = env.pool.var(copy);
         map.insert(v, e);
         loops.push((copy, extent));

@@ -11,6 +11,8 @@ pub(super) struct Target {
     pub tensor: TensorId,
     /// Names of its stored dimensions as they are.
     pub names: Vec<String>,
+    /// The same, with the other name of each dimension that has one.
+    others: Vec<String>,
 }
 
 impl Target {
@@ -34,7 +36,9 @@ impl Target {
         }
         let own = t.dims.iter().map(|d| d.name.clone()).collect();
         let names = stored_names(&t.layout, own).unwrap_or_default();
-        Ok(Self { tensor, names })
+        let own = t.dims.iter().map(|d| d.also.as_ref().unwrap_or(&d.name).clone()).collect();
+        let others = stored_names(&t.layout, own).unwrap_or_default();
+        Ok(Self { tensor, names, others })
     }
 
     /// The position of a stored dimension.
@@ -42,7 +46,8 @@ impl Target {
     /// # Errors
     /// `E0470` there is none of that name.
     pub(super) fn position(&self, m: &LoopModule, dim: &str) -> Result<usize, Diagnostic> {
-        self.names.iter().position(|n| n == dim).ok_or_else(|| {
+        let position = |names: &[String]| names.iter().position(|n| n == dim);
+        position(&self.names).or_else(|| position(&self.others)).ok_or_else(|| {
             let name = &m.env.tensors[self.tensor].name;
             Diagnostic::new("E0470", format!("tensor `{name}` has no dimension `{dim}`"))
                 .hint(format!("its stored dimensions are: {}", self.names.join(", ")))

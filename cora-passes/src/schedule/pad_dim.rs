@@ -23,8 +23,10 @@ pub fn pad_dim(m: &mut LoopModule, tensor: &str, dim: &str, multiple: i64) -> Re
         return Err(Diagnostic::new("E0479", format!("the layout of `{tensor}` has changed already"))
             .hint("pad_dim comes before split_dim, fuse_dims and reorder_dims; a split pads by itself"));
     }
-    let Some(d) = m.env.tensors[t].dims.iter().position(|d| d.name == dim) else {
-        let names: Vec<&str> = m.env.tensors[t].dims.iter().map(|d| d.name.as_str()).collect();
+    let dims = &m.env.tensors[t].dims;
+    let also = || dims.iter().position(|d| d.also.as_deref() == Some(dim));
+    let Some(d) = dims.iter().position(|d| d.name == dim).or_else(also) else {
+        let names: Vec<&str> = dims.iter().map(|d| d.name.as_str()).collect();
         return Err(Diagnostic::new("E0470", format!("tensor `{tensor}` has no dimension `{dim}`"))
             .hint(format!("its dimensions are: {}", names.join(", "))));
     };

@@ -208,6 +208,15 @@ fn room(
             {
                 continue;
             }
+            // Positions in the tile have room where there is room for the tile.
+            if binding == Some(v)
+                && env.pool.as_int(storage).is_some()
+                && env.tensors[b.tensor].dims[d + 1..].iter().all(|x| !calls_with_arg(&env.pool, x.storage, d as u32))
+                && out.iter().all(|(k, _)| *k != d)
+            {
+                out.push((d, full));
+                continue;
+            }
             let slope = poly(&mut env.pool, binding?).terms.get(&vec![v]).copied().filter(|&c| c > 0 && never_empty)?;
             let inner = &env.tensors[b.tensor].dims[d + 1..];
             let steered = inner.iter().any(|x| calls_with_arg(&env.pool, x.storage, d as u32));

@@ -36,12 +36,13 @@ pub fn reorder(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), 
 
 fn permute(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), Diagnostic> {
     let mut paths = Vec::new();
-    for (n, name) in order.iter().enumerate() {
-        if order[..n].contains(name) {
+    for name in order {
+        let path = find_loop(m, &LoopRef { stage: stage.to_owned(), name: name.clone() })?;
+        if paths.contains(&path) {
             return Err(Diagnostic::new("E0432", format!("reorder names loop `{stage}.{name}` twice"))
                 .hint("name each loop once; loops that are not named keep their places"));
         }
-        paths.push(find_loop(m, &LoopRef { stage: stage.to_owned(), name: name.clone() })?);
+        paths.push(path);
     }
     let mut sorted = paths.clone();
     sorted.sort_by_key(Vec::len);

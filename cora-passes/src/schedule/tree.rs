@@ -109,12 +109,14 @@ pub fn written_by(m: &LoopModule, stage: TensorId) -> TensorId {
     m.blocks().into_iter().find(|b| b.stage == stage).map_or(stage, |b| b.tensor)
 }
 
-/// The path of the loop that `r` names.
+/// The path of the loop that `r` names: by its name, else by its other name.
 pub fn find_loop(m: &LoopModule, r: &LoopRef) -> Result<Path, Diagnostic> {
     let stage = find_stage(m, &r.stage)?;
     let loops = stage_loops(m, stage);
     let name_of = |p: &Path| m.env.vars[loop_at(&m.body, p).var].name.clone();
-    loops.iter().find(|p| name_of(p) == r.name).cloned().ok_or_else(|| {
+    let also = |p: &&Path| m.env.vars[loop_at(&m.body, p).var].also.as_ref() == Some(&r.name);
+    let found = loops.iter().find(|p| name_of(p) == r.name).or_else(|| loops.iter().find(also));
+    found.cloned().ok_or_else(|| {
         let names: Vec<String> = loops.iter().map(name_of).collect();
         Diagnostic::new("E0402", format!("stage `{}` has no loop `{}`", r.stage, r.name))
             .hint(format!("its loops are: {}", names.join(", ")))
@@ -401,8 +403,8 @@ pub fn in_own_loops(env: &mut Env, block: Block, loops: &[For]) -> Stmt {
     let mut vars: FxHashMap<VarId, ExprId> = FxHashMap::default();
     let mut own = Vec::new();
     for l in loops {
-        let name = env.vars[l.var].name.clone();
-        let var = env.new_var(name);
+        let var = env.copy_var(l.var);
+        env.vars[var].hoist = None;
         let extent = env.pool.substitute(l.extent, &vars);
         let e = env.pool.var(var);
         vars.insert(l.var, e);

@@ -1,22 +1,23 @@
 //! `vectorize S.i 16`: the iterations of a loop become the lanes of vectors.
 //!
 //! Requires: a serial, innermost loop over which no tuples are reduced. Ensures: only the loop's kind changes; with a width,
-//! a longer or variable loop is split first.
+//! the loop is split first; of one that is no longer than that the outer loop runs once, so that a schedule which names it
+//! stays valid whatever the extent.
 
 use super::relax_reduced::blocks_below;
 use super::serial_loop::serial_loop;
 use super::split::split;
-use super::tree::{check_no_hoisting, find_loop, is_reduction_var, loop_at_mut, place_init};
+use super::tree::{check_fresh_loop, check_no_hoisting, find_loop, is_reduction_var, loop_at_mut, place_init};
 use super::unroll::MAX_COPIES;
-use cora_ir::loops::{Block, BlockRole, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Tail};
 use cora_ir::{Diagnostic, Reduction};
 
-/// Makes the iterations of an innermost loop the lanes of vectors of `width` elements; a longer or
-/// variable loop is split by the width first, into `<name>_o` and `<name>`.
+/// Makes the iterations of an innermost loop the lanes of vectors; with a width of at most that many, the loop being split
+/// into `<name>_o` and `<name>`.
 ///
 /// # Errors
-/// `E0440` not innermost, `E0441` no constant width, `E0411` not serial, `E0438` a loop over which tuples are reduced.
+/// `E0403` the name of the outer loop is taken, `E0440` not innermost, `E0441` no constant width, `E0411` not serial, `E0438` a loop over which tuples are reduced.
 pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
     let l = serial_loop(m, &path, target)?;
@@ -47,6 +48,18 @@ pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Re
             let outer = format!("{}_o", target.name);
             split(m, target, w, (&outer, &target.name), Tail::Exact)?;
             vectorize(m, target, None)
+        }
+        (Some(_), Some(0..)) => {
+            let outer = format!("{}_o", target.name);
+            check_fresh_loop(m, stage, &outer)?;
+            let (var, extent) = (m.env.new_var(outer), m.env.pool.int(1));
+            let whole = loop_at_mut(&mut m.body, &path);
+            whole.kind = LoopKind::Vector;
+            let body = vec![Stmt::For(whole.clone())];
+            let kind = LoopKind::Serial;
+            *whole = For { var, stage, extent, kind, prefetch: vec![], init: false, body };
+            place_init(m, stage);
+            Ok(())
         }
         (_, Some(1..=MAX_COPIES)) => {
             loop_at_mut(&mut m.body, &path).kind = LoopKind::Vector;

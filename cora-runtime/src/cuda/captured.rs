@@ -10,14 +10,17 @@ use crate::error::{Error, Result};
 use std::time::Duration;
 
 impl Device {
-    /// Whether kernels build every table that a batch does not give.
+    /// Whether kernels build every table that kernels read and no batch gives.
     pub fn builds_tables(&self) -> bool {
-        let built = |t: usize| {
+        let read = |t: usize| {
             let takes = |a: &GridArg| matches!(*a, GridArg::Table(i) if i as usize == t);
-            self.grid.builds.contains(&(t as u32)) && self.grid.launches.iter().any(|l| l.args.iter().any(takes))
+            self.grid.launches.iter().any(|l| l.args.iter().any(takes))
         };
         let given = |t: usize| matches!(self.desc.tables[t].kind, TableKind::Input);
-        (0..self.desc.tables.len()).all(|t| given(t) || built(t))
+        let built = |t: usize| self.grid.builds.contains(&(t as u32));
+        let mut tables = 0..self.desc.tables.len();
+        // Without any such kernel sizes are for one batch.
+        tables.clone().all(given) || (!self.grid.builds.is_empty() && tables.all(|t| given(t) || built(t) || !read(t)))
     }
 
     /// Gives the lengths of the next runs, none above that of the batch that is bound.

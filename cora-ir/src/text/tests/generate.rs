@@ -106,7 +106,8 @@ impl Gen {
                 extent = self.env.pool.add(extent, v);
             }
             let storage = if self.rng.chance(50) { extent } else { self.env.pool.round_up(extent, 4) };
-            TensorDim { name: self.name(), extent, storage }
+            let also = self.rng.chance(10).then(|| self.name());
+            TensorDim { name: self.name(), also, extent, storage }
         });
         let dims = dims.collect();
         let ty = self.rng.pick(&ScalarType::ELEMENTS);

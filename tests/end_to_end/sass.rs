@@ -1,0 +1,174 @@
+//! What is left in the machine code of the examples' own schedules for grids: how many instructions of a contraction's
+//! inner loop are multiply-adds, and how wide global memory is read. Disassembled where the set-up could fetch the tool.
+
+use crate::examples::{LARGE, load};
+use crate::harness::{message, report};
+use crate::ptx::{cubin, ptxas};
+use crate::support::{files, in_parallel, stem};
+use cora::codegen_cuda::{CompileError, GpuTarget, compile};
+use cora::driver::lower_for;
+use cora::ir::storage::{Kernel, Stmt};
+use cora::ir::{BinOp, Env, Expr, ExprId, ScalarType};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+const ARCH: &str = "sm_80";
+
+/// Least part of the instructions of a contraction's inner loop that are multiply-adds, in per cent.
+const LEAST: usize = 80;
+
+/// Kernels that do not come up to that, and why.
+const OTHERS: &[(&str, &str, &str)] = &[
+    // A score, or two columns of a row of the result, to each lane: each factor is loaded for few multiply-adds.
+    ("masked_sdpa", "cuda", "O"),
+    ("masked_sdpa", "cuda", "S"),
+    // Rows that end inside a tile of a triangle: every term has a condition.
+    ("trmm", "cuda", "C.tail"),
+    ("trmm", "cuda_split_unbalanced", "C.tail"),
+    ("trmm", "cuda_unsplit_unbalanced", "C"),
+];
+
+/// NVIDIA's disassembler, put there by `scripts/setup_ptxas.sh`.
+fn nvdisasm() -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join("nvdisasm/nvidia/cu13/bin/nvdisasm");
+    path.exists().then_some(path)
+}
+
+/// The instructions of a function by name, and its loops that hold no other: first and last instruction.
+struct Function {
+    name: String,
+    code: Vec<String>,
+    loops: Vec<(usize, usize)>,
+}
+
+fn functions(text: &str) -> Vec<Function> {
+    text.split("\n.text.").skip(1).map(function).collect()
+}
+
+fn function(text: &str) -> Function {
+    let name = text.split(':').next().unwrap_or_default().to_owned();
+    let (mut code, mut labels, mut back) = (Vec::new(), Vec::new(), Vec::new());
+    for line in text.lines() {
+        if let Some(label) = line.strip_suffix(':').filter(|l| l.starts_with(".L_")) {
+            labels.push((label, code.len()));
+        }
+        let Some((_, rest)) = line.split_once("*/").filter(|_| line.trim_start().starts_with("/*")) else { continue };
+        let mut words = rest.split_whitespace().skip_while(|w| w.starts_with('@'));
+        let Some(op) = words.next() else { continue };
+        if op == "BRA"
+            && let Some(to) = rest.split_once('(').and_then(|x| x.1.split_once(')')).map(|x| x.0.trim_matches('`'))
+            && let Some(&(_, at)) = labels.iter().find(|l| l.0 == to.trim_start_matches('`'))
+        {
+            back.push((at, code.len()));
+        }
+        code.push(op.to_owned());
+    }
+    let inner = |a: &(usize, usize)| !back.iter().any(|b| a != b && a.0 <= b.0 && b.1 <= a.1);
+    let loops = back.iter().copied().filter(inner).collect();
+    Function { name, code, loops }
+}
+
+impl Function {
+    /// Per cent of multiply-adds in the loop that has most of them.
+    fn multiply_adds(&self) -> Option<usize> {
+        let adds = |&(a, b): &(usize, usize)| self.code[a..=b].iter().filter(|op| op.starts_with("FFMA")).count();
+        let most = self.loops.iter().max_by_key(|l| adds(l)).filter(|l| adds(l) > 0)?;
+        Some(adds(most) * 100 / (most.1 + 1 - most.0))
+    }
+
+    /// How many instructions read global memory, of 16 bytes a lane and of fewer.
+    fn reads(&self) -> (usize, usize) {
+        let reads = || self.code.iter().filter(|op| op.starts_with("LDG"));
+        let wide = reads().filter(|op| op.contains(".128")).count();
+        (wide, reads().count() - wide)
+    }
+}
+
+/// Whether a kernel adds products of two elements of `f32`, terms of one sum in many iterations.
+fn contracts(env: &Env, k: &Kernel) -> bool {
+    let loads = |e: ExprId| matches!(env.pool.get(e), Expr::Load { .. } | Expr::Splat(..));
+    let term = |e: ExprId| matches!(*env.pool.get(e), Expr::Bin(BinOp::Mul, a, b) if loads(a) && loads(b));
+    let adds = |e: ExprId| {
+        let sum = matches!(*env.pool.get(e), Expr::Bin(BinOp::Add, a, b) if loads(a) && term(b) || loads(b) && term(a));
+        sum && env.pool.ty(e).scalar == ScalarType::F32
+    };
+    k.body.iter().any(|s| s.any(&mut |s| matches!(s, Stmt::Store { value, .. } if adds(*value))))
+}
+
+fn disassemble(tool: &Path, code: &[u8], name: &str) -> Result<String, String> {
+    let path = std::env::temp_dir().join(format!("cora-{}-{name}.cubin", std::process::id()));
+    std::fs::write(&path, code).map_err(|e| e.to_string())?;
+    let run = Command::new(tool).arg("-c").arg(&path).output().map_err(|e| e.to_string());
+    // What is not there need not be removed.
+    let _ = std::fs::remove_file(&path);
+    let run = run?;
+    if !run.status.success() {
+        return Err(String::from_utf8_lossy(&run.stderr).into_owned());
+    }
+    Ok(String::from_utf8_lossy(&run.stdout).into_owned())
+}
+
+#[test]
+fn inner_loops_multiply_and_add() {
+    let (Some(assembler), Some(disassembler)) = (ptxas(), nvdisasm()) else {
+        eprintln!("SKIP disassembling: run scripts/setup_ptxas.sh");
+        return;
+    };
+    let rows: Mutex<Vec<String>> = Mutex::default();
+    let mut examples = files("examples", "cora");
+    examples.retain(|p| !LARGE.contains(&stem(p).as_str()));
+    let target = GpuTarget::new(ARCH).expect("a known architecture");
+    report(&in_parallel(&examples, |path| {
+        let name = stem(path);
+        let source = match load(path, &[]) {
+            Ok(s) => s,
+            Err(e) => return vec![e],
+        };
+        let mut complaints = Vec::new();
+        for schedule in source.graph.schedules.iter().filter(|s| s.name.starts_with("cuda")) {
+            let what = format!("{name:<16} {:<24}", schedule.name);
+            let lowered = lower_for(&source, Some(schedule), false, true, &mut |_| {}).map_err(message);
+            let program = lowered.map(|l| (compile(&l.storage, &target), l));
+            if let Ok((Err(CompileError::Architecture { .. } | CompileError::Intrinsic { .. }), _)) = program {
+                continue;
+            }
+            let found = program.and_then(|(program, l)| {
+                let program = program.map_err(|e| e.to_string())?;
+                let code = cubin(&assembler, &program.ptx, ARCH, &format!("sass-{name}-{}", schedule.name))?;
+                Ok((l.storage, disassemble(&disassembler, &code, &format!("{name}-{}", schedule.name))?))
+            });
+            let (storage, text) = match found {
+                Ok(f) => f,
+                Err(e) => {
+                    complaints.push(format!("{what}: {e}"));
+                    continue;
+                }
+            };
+            for f in functions(&text) {
+                let own = storage.kernels.iter().find(|k| f.name == format!("cora_{}", k.name.replace('.', "_")));
+                let Some(k) = own else {
+                    complaints.push(format!("{what}: whose is `{}`?", f.name));
+                    continue;
+                };
+                let part = f.multiply_adds().filter(|_| contracts(&storage.env, k));
+                let (wide, narrow) = f.reads();
+                let shown = part.map_or("-".to_owned(), |p| p.to_string());
+                let row = format!("{what} {:<16} {shown:>4} {wide:>4} {narrow:>4}", k.name);
+                let other = OTHERS.contains(&(name.as_str(), schedule.name.as_str(), k.name.as_str()));
+                if part.is_some_and(|p| p < LEAST) && !other {
+                    complaints.push(format!("{row}: too few multiply-adds"));
+                }
+                rows.lock().expect("no panic while it is held").push(row);
+            }
+        }
+        complaints
+    }));
+    let mut rows = rows.into_inner().expect("no panic while it was held");
+    rows.sort();
+    println!(
+        "program, schedule, kernel; per cent of multiply-adds in a contraction's inner loop; instructions that read global"
+    );
+    println!("memory by 16 bytes a lane, and by fewer");
+    println!("{}", rows.join("\n"));
+}
