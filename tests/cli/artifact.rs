@@ -123,6 +123,20 @@ fn samples_allow_what_the_check_allows() {
     assert!(out.status.success(), "{out:?}");
 }
 
+/// Bounds that follow from a whole layer still say something.
+#[test]
+fn samples_of_a_long_chain_are_informative() {
+    let path = scratch("layer.cora-artifact").to_str().expect("UTF-8").to_owned();
+    let lengths = crate::tool::file("layer.lengths", "3\n7\n");
+    let given = format!("lens={lengths}");
+    let program = "examples/encoder_layer.cora";
+    succeeds(&["run", program, "--param", "M=2", "--lengths", &given, "--artifact", &path]);
+    let out = run(&[&path]);
+    let text = String::from_utf8_lossy(&out.stderr);
+    let allowed = text.split("allowed ").nth(1).and_then(|t| t.split_whitespace().next()).and_then(|t| t.parse().ok());
+    assert!(allowed.is_some_and(|a: f64| a > 0.0 && a < 1e-2), "{text}");
+}
+
 #[test]
 fn offloaded_products() {
     if let Err(e) = cora::runtime::blas::library() {
