@@ -6,7 +6,7 @@
 //! for j in 0..64 vector { Sr[j] += (Xp[j] if j < R else 0) }  =>  Sr[j] += Xp[j]
 //! ```
 
-use crate::simplify::{Facts, bounds, simplify};
+use crate::simplify::{Facts, Prover, bounds, simplify};
 use cora_ir::affine::poly;
 use cora_ir::loops::{Block, Iter, IterKind, LoopModule, Stmt};
 use cora_ir::{Env, Expr, ExprId, Scope, TensorId, VarId};
@@ -146,6 +146,8 @@ pub struct Relaxed<'a> {
     pub loops: Loops,
     /// What is written past the end of what is computed.
     pub stretches: &'a Stretches,
+    /// Whether the exact tile always has an iteration, which reads valid positions.
+    pub never_empty: bool,
 }
 
 impl Relaxed<'_> {
@@ -196,14 +198,13 @@ impl Relaxed<'_> {
         (bindings, spatial): (&FxHashMap<VarId, ExprId>, &FxHashSet<VarId>),
     ) -> Option<Vec<Option<(ExprId, ExprId)>>> {
         let mut out = Vec::new();
-        let mut steered = false;
-        for (d, &i) in index.iter().enumerate() {
-            let at = env.pool.substitute(i, bindings);
+        let mut filled = false;
+        let all: Vec<ExprId> = index.iter().map(|&i| env.pool.substitute(i, bindings)).collect();
+        for (d, &at) in all.iter().enumerate() {
             if !env.pool.uses_var(at, self.var) {
                 out.push(None);
                 continue;
             }
-            steered = true;
             let at = simplify(env, None, facts, at);
             if env.pool.uses_var(at, self.var) {
                 let s = *self.stretches.get(&(tensor, d))?;
@@ -211,6 +212,7 @@ impl Relaxed<'_> {
                 let beyond = simplify(env, None, facts, beyond);
                 let range = bounds(env, facts, beyond);
                 (range.lo? >= 0 && range.hi? < s.len).then_some(())?;
+                filled = true;
             }
             let storage = env.tensors[tensor].dims[d].storage;
             let mut outer = vec![storage];
@@ -225,6 +227,18 @@ impl Relaxed<'_> {
             outer.iter().all(known).then_some(())?;
             out.push(Some((at, storage)));
         }
-        steered.then_some(out)
+        (filled && (self.never_empty || within(env, facts, tensor, &all))).then_some(out)
     }
+}
+
+/// Whether the index lies inside the tensor's storage whenever the loops get there.
+fn within(env: &mut Env, facts: &Facts, tensor: TensorId, index: &[ExprId]) -> bool {
+    let mut prover = Prover::new();
+    index.iter().enumerate().all(|(d, &at)| {
+        let storage = env.tensors[tensor].dims[d].storage;
+        let storage = env.pool.instantiate(storage, index);
+        let zero = env.pool.int(0);
+        let (above, below) = (env.pool.le(zero, at), env.pool.lt(at, storage));
+        prover.prove(env, facts, above).is_proved() && prover.prove(env, facts, below).is_proved()
+    })
 }

@@ -94,7 +94,7 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
         m.env.tensors[tensor].dims[d].storage = extent;
     }
     let stretches = stretches(m);
-    let relaxed = Relaxed { var, loops, stretches: &stretches };
+    let relaxed = Relaxed { var, loops, stretches: &stretches, never_empty };
     let mut body = std::mem::take(&mut loop_at_mut(&mut m.body, &path).body);
     if mask {
         clamp_surplus(&mut m.env.pool, &mut body, var, last);
