@@ -436,6 +436,24 @@ pub fn projection_bf16() -> Result<Graph, Vec<Diagnostic>> {
     b.finish()
 }
 
+/// The program `projection_f16`.
+pub fn projection_f16() -> Result<Graph, Vec<Diagnostic>> {
+    let mut b = ProgramBuilder::new("projection_f16");
+    let m = b.param("M", 0..=4096);
+    let batch = b.dim("batch", m);
+    let lens = b.extent("lens", &[batch], 0..=512);
+    let q = b.dim("q", lens.at([batch]));
+    let k = b.dim("k", 512);
+    let n = b.dim("n", 512);
+    let x = b.input("X", &[batch, q, k], ScalarType::F16);
+    let w = b.const_input("W", &[k, n], ScalarType::F16);
+    let v_b = b.const_input("B", &[n], ScalarType::F32);
+    let y_sum = b.reduce("Y.sum", &[batch, q, n], Combiner::Sum, &[k], |_, _| x.at((batch, q, k)).cast(ScalarType::F32) * w.at((k, n)).cast(ScalarType::F32));
+    let y = b.compute("Y", &[batch, q, n], |_| v_b.at([n]) + y_sum.at((batch, q, n)));
+    b.output(y);
+    b.finish()
+}
+
 /// The program `qkt`.
 pub fn qkt() -> Result<Graph, Vec<Diagnostic>> {
     let mut b = ProgramBuilder::new("qkt");
@@ -587,6 +605,24 @@ pub fn vgemm() -> Result<Graph, Vec<Diagnostic>> {
     b.finish()
 }
 
+/// The program `vgemm_tf32`.
+pub fn vgemm_tf32() -> Result<Graph, Vec<Diagnostic>> {
+    let mut b = ProgramBuilder::new("vgemm_tf32");
+    let v_b = b.param("B", 0..=512);
+    let v_b_2 = b.dim("b", v_b);
+    let ms = b.extent("ms", &[v_b_2], 0..=1408);
+    let i = b.dim("i", ms.at([v_b_2]));
+    let ns = b.extent("ns", &[v_b_2], 0..=1408);
+    let j = b.dim("j", ns.at([v_b_2]));
+    let ks = b.extent("ks", &[v_b_2], 0..=1408);
+    let k = b.dim("k", ks.at([v_b_2]));
+    let x = b.input("X", &[v_b_2, i, k], ScalarType::F32);
+    let y = b.input("Y", &[v_b_2, k, j], ScalarType::F32);
+    let c = b.reduce("C", &[v_b_2, i, j], Combiner::Sum, &[k], |_, _| x.at((v_b_2, i, k)).tf32() * y.at((v_b_2, k, j)).tf32());
+    b.output(c);
+    b.finish()
+}
+
 /// The program `steps`.
 pub fn steps() -> Result<Graph, Vec<Diagnostic>> {
     let mut b = ProgramBuilder::new("steps");
@@ -664,6 +700,7 @@ pub const ALL: &[Build] = &[
     moe,
     nested,
     projection_bf16,
+    projection_f16,
     qkt,
     ragged_softmax,
     row_statistics,
@@ -672,6 +709,7 @@ pub const ALL: &[Build] = &[
     trmm,
     trmul,
     vgemm,
+    vgemm_tf32,
     steps,
     tuples,
 ];
