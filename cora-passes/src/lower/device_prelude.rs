@@ -123,6 +123,9 @@ struct Build<'a> {
     each: TensorId,
 }
 
+/// Makes the statements of a row from its arguments and the number of its values.
+type EachRow<'f, 'a> = dyn FnMut(&mut Build<'a>, &[ExprId], ExprId) -> Vec<Stmt> + 'f;
+
 impl<'a> Build<'a> {
     fn new(m: &'a mut StorageModule, t: &Table) -> Self {
         let env = &mut m.env;
@@ -306,12 +309,7 @@ impl<'a> Build<'a> {
     }
 
     /// A statement for each row: of the arguments but the last, and of the number of values of that.
-    fn each_row(
-        &mut self,
-        inner: &[ExprId],
-        args: Vec<ExprId>,
-        row: &mut dyn FnMut(&mut Self, &[ExprId], ExprId) -> Vec<Stmt>,
-    ) -> Vec<Stmt> {
+    fn each_row(&mut self, inner: &[ExprId], args: Vec<ExprId>, row: &mut EachRow<'_, 'a>) -> Vec<Stmt> {
         let Some((&extent, rest)) = inner.split_first() else { return Vec::new() };
         let extent = self.env.pool.instantiate(extent, &args);
         if rest.is_empty() {
