@@ -121,11 +121,16 @@ fn stretch(env: &mut Env, b: &Block, e: ExprId, loops: &Loops) -> Option<Stretch
         if c < 1 || c > len || n < 1 {
             break;
         }
+        let (v, by) = (env.pool.var(l), env.pool.int(c));
+        let step = env.pool.mul(v, by);
+        let rest = env.pool.sub(base, step);
+        let rest = cora_ir::affine::normalize(&mut env.pool, rest);
+        if env.pool.uses_var(rest, l) {
+            break;
+        }
+        base = rest;
         len = c.checked_mul(n - 1)?.checked_add(len)?;
-        let zero = env.pool.int(0);
-        base = env.pool.substitute(base, &[(l, zero)].into_iter().collect());
     }
-    base = cora_ir::affine::normalize(&mut env.pool, base);
     (len > 1).then_some(Stretch { base, len })
 }
 
