@@ -219,7 +219,7 @@ fn split_by(p: &Poly, c: i64) -> (Poly, Poly) {
 
 /// Normalises every scalar `Index` subexpression of `e`; the value is unchanged for all inputs.
 pub fn normalize(pool: &mut ExprPool, e: ExprId) -> ExprId {
-    pool.rewrite(e, &mut |p, n| Some(normalize_node(p, n)))
+    pool.rewrite_once(e, &mut |p, n| Some(normalize_node(p, n)))
 }
 
 fn is_index_scalar(pool: &ExprPool, e: ExprId) -> bool {

@@ -86,7 +86,19 @@ pub enum Expr {
 pub struct ExprPool {
     nodes: Vec<Expr>,
     types: Vec<Type>,
+    /// Which replaceable leaves may stand below each node ([`variable_bit`], [`FORMALS`]).
+    leaves: Vec<u64>,
     index: FxHashMap<Expr, ExprId>,
+    /// Normal forms that were computed; nodes never change, so that they stay true.
+    normal: FxHashMap<ExprId, ExprId>,
+}
+
+/// The bit that stands for formal arguments and operands; the others stand for variables.
+const FORMALS: u64 = 1 << 63;
+
+/// The bit of a variable in [`ExprPool`]'s sets of leaves; several variables may share one.
+fn variable_bit(v: VarId) -> u64 {
+    1 << (v.index() % 63)
 }
 
 /// Values nested deeper than this are refused, so that no stage can run out of stack.
@@ -162,7 +174,14 @@ impl ExprPool {
             return id;
         }
         let id = ExprId::from_index(self.nodes.len());
+        let own = match node {
+            Expr::Var(v) => variable_bit(v),
+            Expr::Arg(_) | Expr::Operand(..) => FORMALS,
+            _ => 0,
+        };
         self.nodes.push(node.clone());
+        let below = self.children(id).iter().fold(own, |all, k| all | self.leaves[k.index()]);
+        self.leaves.push(below);
         self.types.push(ty);
         self.index.insert(node, id);
         id
@@ -525,35 +544,49 @@ impl ExprPool {
         out
     }
 
+    /// [`ExprPool::rewrite`] by `f`, which must depend on nothing but the node and must always be the same
+    /// function: what was rewritten once is kept for good.
+    pub(crate) fn rewrite_once(&mut self, id: ExprId, f: &mut dyn FnMut(&mut Self, ExprId) -> Option<ExprId>) -> ExprId {
+        let mut memo = std::mem::take(&mut self.normal);
+        let out = self.rewrite_memo(id, &mut memo, f);
+        self.normal = memo;
+        out
+    }
+
     /// Replaces variables.
     pub fn substitute(&mut self, id: ExprId, map: &FxHashMap<VarId, ExprId>) -> ExprId {
         if map.is_empty() {
             return id;
         }
         let leaf = |n: &Expr| if let Expr::Var(v) = n { map.get(v).copied() } else { None };
-        self.replace_leaves(id, &mut FxHashMap::default(), &leaf)
+        let which = map.keys().fold(0, |all, &v| all | variable_bit(v));
+        self.replace_leaves(id, which, &mut FxHashMap::default(), &leaf)
     }
 
     /// Replaces the formal arguments `Arg(0)`, `Arg(1)`, ... by `actuals`.
     pub fn instantiate(&mut self, id: ExprId, actuals: &[ExprId]) -> ExprId {
         let leaf = |n: &Expr| if let Expr::Arg(n) = n { actuals.get(*n as usize).copied() } else { None };
-        self.replace_leaves(id, &mut FxHashMap::default(), &leaf)
+        self.replace_leaves(id, FORMALS, &mut FxHashMap::default(), &leaf)
     }
 
     /// Replaces the operands `Operand(0)`, `Operand(1)`, ... of a combiner by `actuals`.
     pub fn with_operands(&mut self, id: ExprId, actuals: &[ExprId]) -> ExprId {
         let leaf = |n: &Expr| if let Expr::Operand(n, _) = n { actuals.get(*n as usize).copied() } else { None };
-        self.replace_leaves(id, &mut FxHashMap::default(), &leaf)
+        self.replace_leaves(id, FORMALS, &mut FxHashMap::default(), &leaf)
     }
 
-    /// Replaces leaves, all at once: what comes in is not replaced again, even where a node around it
-    /// folds away (`$0 + $1` at `[$1, 0]` is `$1`).
+    /// Replaces leaves (only of those in the set `which`), all at once: what comes in is not replaced
+    /// again, even where a node around it folds away (`$0 + $1` at `[$1, 0]` is `$1`).
     fn replace_leaves(
         &mut self,
         id: ExprId,
+        which: u64,
         memo: &mut FxHashMap<ExprId, ExprId>,
         leaf: &dyn Fn(&Expr) -> Option<ExprId>,
     ) -> ExprId {
+        if self.leaves[id.index()] & which == 0 {
+            return id;
+        }
         if let Some(&done) = memo.get(&id) {
             return done;
         }
@@ -561,7 +594,7 @@ impl ExprPool {
         let out = if kids.is_empty() {
             leaf(self.get(id)).unwrap_or(id)
         } else {
-            let new: Args = kids.iter().map(|&k| self.replace_leaves(k, memo, leaf)).collect();
+            let new: Args = kids.iter().map(|&k| self.replace_leaves(k, which, memo, leaf)).collect();
             if new == kids { id } else { self.with_children(id, &new) }
         };
         memo.insert(id, out);
@@ -594,12 +627,15 @@ impl ExprPool {
 
     /// Whether the expression mentions variable `v`.
     pub fn uses_var(&self, id: ExprId, v: VarId) -> bool {
-        self.any(id, &mut |e| *e == Expr::Var(v))
+        self.leaves[id.index()] & variable_bit(v) != 0 && self.any(id, &mut |e| *e == Expr::Var(v))
     }
 
     /// The variables mentioned, in order of first visit.
     pub fn vars_of(&self, id: ExprId) -> Vec<VarId> {
         let mut out = Vec::new();
+        if self.leaves[id.index()] & !FORMALS == 0 {
+            return out;
+        }
         self.walk(id, &mut |_, e| {
             if let Expr::Var(v) = e
                 && !out.contains(v)

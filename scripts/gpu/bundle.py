@@ -138,7 +138,7 @@ class Bundle:
         }
         test = os.environ.get("CORA_RANDOM_TEST")
         test = [test] if test else ["cargo", "test", "--quiet", "--test", "end_to_end", "--"]
-        args = [*test, "device_artifacts::random_artifacts", "--exact", "--ignored", "--nocapture"]
+        args = [*test, "device_artifacts::random_artifacts", "--exact", "--nocapture"]
         done = subprocess.run(args, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise SystemExit(f"FAILED random programs:\n{done.stdout}{done.stderr}")
