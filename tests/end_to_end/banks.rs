@@ -5,9 +5,10 @@ use crate::examples::load;
 use crate::harness::{message, report};
 use crate::support::batches::{plan, values, with_inputs};
 use crate::support::{compare, files, in_parallel, root, stem};
-use cora::driver::lower_for;
+use cora::driver::{Source, lower_for};
 use cora::ir::UfDef;
 use cora::ir::interp::{self, Options};
+use std::path::Path;
 use std::sync::Mutex;
 
 /// Sizes that keep the interpreter fast; the tiles of the schedules are all there.
@@ -23,6 +24,26 @@ const SIZES: &[(&str, &[(&str, i64)])] = &[
     ("sdpa", &[("H", 1)]),
 ];
 
+/// A program in a size that keeps the interpreter fast, with rows of these lengths (or, where none is ragged, this size),
+/// and inputs; nothing for `encoder6`, whose layer is an example of its own.
+///
+/// # Errors
+/// What the compiler has against it.
+pub fn small(path: &Path, size: i64, rows: &[i64]) -> Result<Option<(Source, interp::Batch)>, String> {
+    let name = stem(path);
+    if name == "encoder6" {
+        return Ok(None);
+    }
+    let sizes = SIZES.iter().find(|(n, _)| *n == name).map_or(&[][..], |(_, s)| s);
+    let source = load(path, sizes)?;
+    let env = &source.graph.env;
+    let ragged = env.ufs.iter().any(|(_, u)| matches!(u.def, UfDef::Extent { .. }));
+    let count = i64::try_from(rows.len()).expect("few rows");
+    let batch = values(env, &plan("small", if ragged { count } else { size }, rows));
+    let batch = with_inputs(env, &batch, 1, |_, _| None);
+    Ok(Some((source, batch)))
+}
+
 /// Passes for each one that is needed that a kernel may take.
 const MOST: f64 = 1.1;
 
@@ -31,18 +52,11 @@ fn shared_memory_without_conflicts() {
     let rows: Mutex<Vec<String>> = Mutex::default();
     report(&in_parallel(&files("examples", "cora"), |path| {
         let name = stem(path);
-        // Its layer is an example of its own.
-        if name == "encoder6" {
-            return Vec::new();
-        }
-        let sizes = SIZES.iter().find(|(n, _)| *n == name).map_or(&[][..], |(_, s)| s);
-        let source = match load(path, sizes) {
-            Ok(s) => s,
+        let (source, batch) = match small(path, 100, &[70]) {
+            Ok(Some(made)) => made,
+            Ok(None) => return Vec::new(),
             Err(e) => return vec![e],
         };
-        let ragged = source.graph.env.ufs.iter().any(|(_, u)| matches!(u.def, UfDef::Extent { .. }));
-        let batch = values(&source.graph.env, &plan("one row", if ragged { 1 } else { 100 }, &[70]));
-        let batch = with_inputs(&source.graph.env, &batch, 1, |_, _| None);
         let mut complaints = Vec::new();
         for schedule in source.graph.schedules.iter().filter(|s| s.name.starts_with("cuda")) {
             let what = format!("{name:<16} {:<24}", schedule.name);

@@ -4,6 +4,7 @@
 mod support;
 
 mod banks;
+mod buffers;
 mod constants;
 mod crates;
 mod datasets;
