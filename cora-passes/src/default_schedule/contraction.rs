@@ -7,7 +7,7 @@
 use super::nest::{Loop, Nest, moves_by_one};
 use super::{LANES, attempt, step};
 use crate::schedule::tree::{enclosing, loop_at, stage_loops};
-use cora_ir::loops::{Block, BlockRole, IterKind, LoopModule};
+use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
 use cora_ir::schedule::{Formula, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, Reduction, Role, Scope, TensorId, VarId};
 
@@ -29,6 +29,9 @@ const BROAD: Tile = Tile { rows: 6, columns: WIDE, task: 96 };
 /// Reduced iterations that are unrolled.
 const UNROLL: i64 = 4;
 
+/// Panels of columns from which on they are tasks enough.
+const PANELS: i64 = 8;
+
 /// A read: the tensor and its index over the block's iterators.
 pub(super) type Read = (TensorId, Vec<ExprId>);
 
@@ -40,6 +43,10 @@ pub(super) fn factors(m: &LoopModule, b: &Block) -> Option<[Read; 2]> {
     let Expr::Bin(BinOp::Mul, x, y) = *m.env.pool.get(b.value) else { return None };
     let read = |e: ExprId| match m.env.pool.get(e) {
         Expr::Load { tensor, index, .. } => Some((*tensor, index.to_vec())),
+        Expr::Cast(_, e) => match m.env.pool.get(*e) {
+            Expr::Load { tensor, index, .. } => Some((*tensor, index.to_vec())),
+            _ => None,
+        },
         _ => None,
     };
     Some([read(x)?, read(y)?])
@@ -107,6 +114,14 @@ impl Contraction {
         if many && moves_by_one(m, &self.b.1, self.column) { BROAD } else { NARROW }
     }
 
+    /// Whether the factor of the columns is another one for each iteration of a loop outside the tiles.
+    fn many_products(&self, m: &LoopModule) -> bool {
+        let own = |v: VarId| self.nest.loops.iter().any(|l| l.var == v);
+        let moved = |i: &Iter| m.env.pool.vars_of(i.binding).into_iter().any(|v| !own(v));
+        let used = |i: &Iter| self.b.1.iter().any(|&e| m.env.pool.uses_var(e, i.var));
+        self.has_batches() || self.nest.block.iters.iter().any(|i| used(i) && moved(i))
+    }
+
     /// Whether the loops outside the nest after attaching would be batches.
     pub(super) fn has_batches(&self) -> bool {
         !self.batches.is_empty()
@@ -160,10 +175,19 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         fuse(m, nest, &batch, "batches")?;
         batch = vec!["batches".to_owned()];
     }
+    let alone = given && !copied && !nest.attached;
+    if given
+        && !copied
+        && c.many_products(m)
+        && let [row] = row.as_slice()
+        && attempt(m, |m| panels(m, &c, row, None))
+    {
+        return Some(());
+    }
     let tile = c.tile(m);
     if !copied && m.env.tensors[c.b.0].role == Role::ConstInput {
         // One whose shape depends on the batch is read where it is.
-        attempt(m, |m| pack(m, &c, tile));
+        attempt(m, |m| pack(m, &c, tile, None));
     }
     if copied {
         transpose(m, &c, stage, batch.last())?;
@@ -200,12 +224,45 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     order.extend([row.clone(), inner.clone()]);
     reorder(m, nest, order.clone())?;
     accumulate(m, nest, &at, &[&row], &inner, unrolled)?;
-    if given && !copied && !nest.attached && task > 1 {
+    if alone && task > 1 {
         // Tasks of all batches in one list, unless a stage may be attached there, which would find no box
         // to compute; a refusal leaves them nested.
         let _ = fuse(m, nest, &order[..task], "tile");
     }
     Some(())
+}
+
+/// A contraction whose reduced loop grows by one from row to row: padded to the rows of a tile, so that all rows of a
+/// tile reduce equally long.
+fn stairs(m: &mut LoopModule, c: &Contraction, row: &str, reduced: &str) -> Option<()> {
+    let count = m.env.pool.constant_bound(c.inner.extent).map(|n| n / BROAD.columns);
+    if !c.has_batches() && count.is_some_and(|n| n < PANELS) {
+        return None;
+    }
+    step(m, StepKind::PadLoop { target: c.nest.named(reduced), multiple: BROAD.rows })?;
+    panels(m, c, row, Some(BROAD.rows))
+}
+
+/// A task is a panel of columns of a batch: that of the other factor is copied, with zeros beside its last columns, to
+/// where it stays near for all tiles of rows. The last reduced loop is unrolled by `unrolled`, if not as usual.
+fn panels(m: &mut LoopModule, c: &Contraction, row: &str, unrolled: Option<i64>) -> Option<()> {
+    let (nest, tile) = (&c.nest, BROAD);
+    split(m, nest, row, tile.rows, "ro", "ri")?;
+    split(m, nest, &c.inner.name, tile.columns, "co", "ci")?;
+    let mut tasks = [names(&c.batches), names(&c.columns), vec!["co".to_owned()]].concat();
+    let own = ["ro".to_owned()].into_iter().chain(names(&c.reduced)).chain(["ri".to_owned(), "ci".to_owned()]);
+    reorder(m, nest, tasks.iter().cloned().chain(own).collect())?;
+    if tasks.len() > 1 {
+        fuse(m, nest, &tasks, "tile")?;
+        tasks = vec!["tile".to_owned()];
+    }
+    pack(m, c, tile, Some(nest.named(&tasks[0])))?;
+    let stage = accumulate(m, nest, "ro", &["ri"], "ci", None)?;
+    let named = |l: &str| LoopRef { stage: stage.clone(), name: l.to_owned() };
+    let (target, factor) = (named(&c.reduced.last()?.name), unrolled.unwrap_or(UNROLL));
+    let (outer, inner) = ("ko".to_owned(), "ku".to_owned());
+    step(m, StepKind::Split { target, factor, outer, inner, tail: Tail::Exact })?;
+    step(m, StepKind::Unroll { target: named("ku") })
 }
 
 /// A contraction whose reduced loop is longer from row to row, as in a triangle: up to what the rows of a tile have in
@@ -215,6 +272,9 @@ pub(super) fn triangle(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     let ([row], [reduced]) = (c.rows.as_slice(), c.reduced.as_slice()) else { return None };
     if c.nest.attached || !m.env.pool.uses_var(reduced.extent, row.var) {
         return None;
+    }
+    if attempt(m, |m| stairs(m, &c, &row.name, &reduced.name)) {
+        return Some(());
     }
     let tile = c.tile(m);
     let rows = || Formula::Int(tile.rows);
@@ -261,7 +321,7 @@ pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     order.push(lanes.clone());
     reorder(m, &nest, order)?;
     match at {
-        Some(at) => accumulate(m, &nest, &at, &[], &lanes, None),
+        Some(at) => accumulate(m, &nest, &at, &[], &lanes, None).map(|_| ()),
         // One tile beside its reader: its own buffer is near enough.
         None => step(m, StepKind::Vectorize { target: nest.named(&lanes), width: Some(LANES) }),
     }
@@ -287,7 +347,7 @@ fn reorder(m: &mut LoopModule, nest: &Nest, order: Vec<String>) -> Option<()> {
     step(m, StepKind::Reorder { stage: nest.stage.clone(), order })
 }
 
-/// Sums one iteration of loop `at` in registers: `rows` unrolled, `lanes` in vectors.
+/// Sums one iteration of loop `at` in registers, `rows` unrolled, `lanes` in vectors; gives the stage that sums.
 fn accumulate(
     m: &mut LoopModule,
     nest: &Nest,
@@ -295,7 +355,7 @@ fn accumulate(
     rows: &[&str],
     lanes: &str,
     unrolled: Option<String>,
-) -> Option<()> {
+) -> Option<String> {
     let name = m.env.fresh_tensor_name(&format!("{}.acc", nest.stage));
     let (stage, scope) = (nest.stage.clone(), Scope::Reg);
     step(m, StepKind::CacheWrite { stage, name: name.clone(), scope, at: nest.named(at) })?;
@@ -309,14 +369,14 @@ fn accumulate(
         }
     }
     if let Some(k) = unrolled {
-        step(m, StepKind::Unroll { target: LoopRef { stage: name, name: k } })?;
+        step(m, StepKind::Unroll { target: LoopRef { stage: name.clone(), name: k } })?;
     }
-    Some(())
+    Some(name)
 }
 
-/// Copies the factor, which is the same for all batches, once: panels of a tile's columns with the reduced dimensions
-/// outside them, so that a tile reads it in order.
-fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile) -> Option<()> {
+/// Copies the factor in panels of a tile's columns with the reduced dimensions outside them, so that a tile reads it in
+/// order: once where it is the same for all batches, or in loop `at`, with zeros beside the last columns.
+fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: Option<LoopRef>) -> Option<()> {
     let pool = &m.env.pool;
     let reduced: Vec<VarId> = c.nest.block.iters.iter().filter(|i| i.kind == IterKind::Reduce).map(|i| i.var).collect();
     let (mut others, mut summed, mut moved) = (vec![], vec![], vec![]);
@@ -329,7 +389,7 @@ fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile) -> Option<()> {
             others.push(LayoutDim::whole(d));
         }
     }
-    let &[column] = moved.as_slice() else { return Some(()) };
+    let &[column] = moved.as_slice() else { return None };
     let mut layout = others;
     layout.push(LayoutDim::div(column, tile.columns));
     layout.extend(summed);
@@ -339,13 +399,18 @@ fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile) -> Option<()> {
     let same: Vec<&Read> = reads.iter().filter(|r| r.0 == c.b.0).collect();
     let access = if same.len() > 1 { same.iter().position(|r| r.1 == c.b.1) } else { None };
     let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[c.b.0].name.clone());
-    let scope = Scope::Global;
-    step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at: None, layout, access })?;
+    let near = at.is_some();
+    let scope = if near { Scope::Local } else { Scope::Global };
+    step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at, layout, access })?;
     let of = m.env.tensor_named(&name)?;
     let last = stage_loops(m, of).into_iter().max_by_key(Vec::len)?;
     let last = m.env.vars[loop_at(&m.body, &last).var].name.clone();
+    let target = LoopRef { stage: name, name: last };
+    if near {
+        step(m, StepKind::Relax { target: target.clone(), zero: true })?;
+    }
     // Written once: not worth a refusal.
-    let _ = step(m, StepKind::Vectorize { target: LoopRef { stage: name, name: last }, width: Some(LANES) });
+    let _ = step(m, StepKind::Vectorize { target, width: Some(LANES) });
     Some(())
 }
 

@@ -90,7 +90,7 @@ pub fn base_of(env: &mut Env, e: ExprId, var: VarId) -> Option<ExprId> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
     base: ExprId,
-    len: i64,
+    len: ExprId,
 }
 
 /// Stretches of the dimensions of local buffers that all of their writers write, whatever the other indices are.
@@ -101,24 +101,26 @@ pub fn stretches(m: &mut LoopModule) -> Stretches {
     written(m, &mut stretch)
 }
 
-/// The loops of constant extent that step through the dimension with index `e` without a gap, the innermost by one.
+/// The loops that step through the dimension with index `e` without a gap, the innermost by one; only the outermost of
+/// them may have an extent that is not constant.
 fn stretch(env: &mut Env, b: &Block, e: ExprId, loops: &Loops) -> Option<Stretch> {
     let v = env.pool.as_var(e)?;
     let binding = b.iters.iter().find(|i| i.var == v)?.binding;
     b.predicate.is_empty().then_some(())?;
     let p = poly(&mut env.pool, binding);
-    let mut steps: Vec<(i64, i64, VarId)> = Vec::new();
+    let mut steps: Vec<(i64, ExprId, VarId)> = Vec::new();
     for &(l, extent) in loops {
         let x = env.pool.var(l);
         let steered = loops.iter().any(|o| env.pool.uses_var(o.1, l));
-        if let (Some(&c), Some(n), false) = (p.terms.get(&vec![x]), env.pool.as_int(extent), steered) {
-            steps.push((c, n, l));
+        if let (Some(&c), false) = (p.terms.get(&vec![x]), steered) {
+            steps.push((c, extent, l));
         }
     }
     steps.sort_unstable();
     let (mut base, mut len) = (binding, 1_i64);
-    for (c, n, l) in steps {
-        if c < 1 || c > len || n < 1 {
+    for (c, extent, l) in steps {
+        let n = env.pool.as_int(extent);
+        if c < 1 || c > len || n.is_some_and(|n| n < 1) || (n.is_none() && c != len) {
             break;
         }
         let (v, by) = (env.pool.var(l), env.pool.int(c));
@@ -129,9 +131,13 @@ fn stretch(env: &mut Env, b: &Block, e: ExprId, loops: &Loops) -> Option<Stretch
             break;
         }
         base = rest;
+        let Some(n) = n else {
+            let each = env.pool.int(len);
+            return Some(Stretch { base, len: env.pool.mul(extent, each) });
+        };
         len = c.checked_mul(n - 1)?.checked_add(len)?;
     }
-    (len > 1).then_some(Stretch { base, len })
+    (len > 1).then(|| Stretch { base, len: env.pool.int(len) })
 }
 
 /// Of the spatial iterators `read`, those that nothing in the block mentions any more go.
@@ -215,8 +221,7 @@ impl Relaxed<'_> {
                 let s = *self.stretches.get(&(tensor, d))?;
                 let beyond = env.pool.sub(at, s.base);
                 let beyond = simplify(env, None, facts, beyond);
-                let range = bounds(env, facts, beyond);
-                (range.lo? >= 0 && range.hi? < s.len).then_some(())?;
+                is_below(env, facts, beyond, s.len).then_some(())?;
                 filled = true;
             }
             let storage = env.tensors[tensor].dims[d].storage;
@@ -234,6 +239,18 @@ impl Relaxed<'_> {
         }
         (filled && (self.never_empty || within(env, facts, tensor, &all))).then_some(out)
     }
+}
+
+/// Whether `0 <= e < end` wherever the loops get.
+fn is_below(env: &mut Env, facts: &Facts, e: ExprId, end: ExprId) -> bool {
+    if let Some(end) = env.pool.as_int(end) {
+        let range = bounds(env, facts, e);
+        return range.lo.is_some_and(|l| l >= 0) && range.hi.is_some_and(|h| h < end);
+    }
+    let zero = env.pool.int(0);
+    let (above, below) = (env.pool.le(zero, e), env.pool.lt(e, end));
+    let mut prover = Prover::new();
+    prover.prove(env, facts, above).is_proved() && prover.prove(env, facts, below).is_proved()
 }
 
 /// Whether the index lies inside the tensor's storage whenever the loops get there.

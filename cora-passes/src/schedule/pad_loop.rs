@@ -5,14 +5,17 @@
 //! storage padding only; their reads are guarded, so padding is never observed.
 
 use super::compute_inline::zero_of;
+use super::filled::{Loops, Relaxed, stretches};
 use super::pad_dim::check_multiple;
+use super::relax::each_block;
 use super::split::divisible;
-use super::tree::{add_predicate, clamp_surplus, find_loop, find_stage, loop_at, loop_at_mut, place_init, written_by};
+use super::tree::{add_predicate, clamp_surplus, enclosing, find_loop, find_stage, loop_at, loop_at_mut, place_init, written_by};
 use crate::simplify::{Facts, with_example};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Env, Expr, ExprId, ExprPool, Scope, TensorId, VarId};
+use rustc_hash::FxHashSet;
 
 /// Rounds a loop's extent up to a multiple.
 ///
@@ -45,16 +48,24 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     let mut error = None;
     let mut reduced = false;
     let mut body = loop_at(&m.body, &path).body.clone();
+    let mut loops: Loops = enclosing(&m.body, &path).iter().map(|l| (l.var, l.extent)).collect();
+    loops.push((var, padded));
+    let stretches = stretches(m);
+    let surplus = Relaxed { var, loops, stretches: &stretches, never_empty: false };
     for s in &mut body {
-        s.blocks_mut(&mut |b| {
-            let using: Vec<usize> =
-                (0..b.iters.len()).filter(|&n| m.env.pool.uses_var(b.iters[n].binding, var)).collect();
+        each_block(s, &mut Vec::new(), &mut |b, inside| {
+            let using = steered(&m.env, b, var);
             if using.iter().any(|&n| b.iters[n].binding != v) {
                 error = Some(not_a_dimension(target));
             } else if !indexes(&m.env.pool, b, &using) || using.iter().any(|&n| b.iters[n].kind == IterKind::Reduce) {
                 reduced = true;
             } else {
-                for n in using {
+                // What a copy holds there reaches surplus elements only.
+                let free = !inside.iter().any(|l| m.env.pool.uses_var(l.1, var));
+                let own = if free { surplus.settle(&mut m.env, b, inside) } else { FxHashSet::default() };
+                let mut padded = steered(&m.env, b, var);
+                padded.retain(|&n| !own.contains(&b.iters[n].var));
+                for n in padded {
                     if let Err(e) = pad_block(&mut m.env, b, n, multiple) {
                         error = Some(e);
                     }
@@ -78,6 +89,11 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     l.extent = padded;
     place_init(m, stage);
     Ok(())
+}
+
+/// The iterators that a loop steers.
+fn steered(env: &Env, b: &Block, var: VarId) -> Vec<usize> {
+    (0..b.iters.len()).filter(|&n| env.pool.uses_var(b.iters[n].binding, var)).collect()
 }
 
 /// Whether each value of the iterators `ns` writes an element of its own.

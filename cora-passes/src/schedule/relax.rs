@@ -245,7 +245,7 @@ pub(super) fn tile_of(env: &mut Env, extent: ExprId) -> Option<(ExprId, ExprId)>
 }
 
 /// Calls `f` with each block below and the loops around it.
-fn each_block(s: &mut Stmt, loops: &mut Loops, f: &mut dyn FnMut(&mut Block, &Loops)) {
+pub(super) fn each_block(s: &mut Stmt, loops: &mut Loops, f: &mut dyn FnMut(&mut Block, &Loops)) {
     match s {
         Stmt::For(l) => {
             loops.push((l.var, l.extent));
