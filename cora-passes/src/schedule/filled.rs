@@ -168,7 +168,10 @@ impl Relaxed<'_> {
         let facts = Facts::in_loops(self.loops.iter().chain(inside).copied());
         let mut loads = Vec::new();
         env.pool.walk(b.value, &mut |id, n| {
-            if let Expr::Load { tensor, index, guard: None, part } = n {
+            // An integer may be an index; past the end it might be one that is not there.
+            if let Expr::Load { tensor, index, guard: None, part } = n
+                && env.tensors[*tensor].ty.is_float()
+            {
                 loads.push((id, *tensor, *part, index.clone()));
             }
         });
