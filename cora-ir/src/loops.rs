@@ -231,6 +231,9 @@ pub struct Block {
     /// Whether this update goes on from a partial result that another block leaves in its elements, so
     /// that it has no `init` block of its own (the later parts of a reduction that is split).
     pub continues: bool,
+    /// Whether this update of one value is indivisible: iterations that nothing orders combine into one element, in
+    /// any order.
+    pub atomic: bool,
     /// Typed dimensions and their bindings.
     pub iters: Vec<Iter>,
     /// Conjuncts over enclosing loop variables; nothing happens unless all hold.

@@ -249,6 +249,8 @@ pub enum StepKind {
         target: LoopRef,
         /// What the iterations become.
         to: Binding,
+        /// Whether iterations of a reduced loop combine into one element as they come, in no order.
+        atomic: bool,
     },
     /// `pad_loop S.i 2`: rounds a loop's extent up (paper: loop padding).
     PadLoop {

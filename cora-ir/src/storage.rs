@@ -3,11 +3,12 @@
 use crate::env::Env;
 use crate::ids::{ExprId, TensorId, UfId, VarId};
 use crate::loops::LoopKind;
+use crate::types::Combiner;
 
 mod gemm;
 mod stmt;
 pub use gemm::{Gemm, Matrix};
-pub use stmt::is_copy;
+pub use stmt::{is_atomic, is_copy};
 
 mod tile;
 pub use tile::Tile;
@@ -108,6 +109,18 @@ pub enum Stmt {
         /// Other buffers written at the same index under the same mask: the components of a tuple. All
         /// values are computed before anything is written.
         rest: Vec<(TensorId, ExprId)>,
+    },
+    /// `tensor[index] = combine(tensor[index], value)`, which nothing comes between: of threads and blocks that nothing
+    /// orders, each has its part in the element. Stands in a grid.
+    Atomic {
+        /// The global buffer.
+        tensor: TensorId,
+        /// Flat offset of one element.
+        index: ExprId,
+        /// How: one of [`is_atomic`].
+        combiner: Combiner,
+        /// One value.
+        value: ExprId,
     },
     /// A store to shared memory that goes on while its thread does. The value is an element of a global buffer or a vector
     /// of them; where its guard does not hold, zero. It has arrived for its thread once its group has been waited for,

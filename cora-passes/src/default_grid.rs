@@ -28,8 +28,8 @@ pub fn default_grid_schedule(m: &mut LoopModule) {
             continue;
         }
         let r = |name: &str| LoopRef { stage: all.stage.clone(), name: name.to_owned() };
-        let _ = bind(m, &r(&outer), Binding::Axis(Axis::BlockX));
-        let _ = bind(m, &r(&inner), Binding::Axis(Axis::ThreadX));
+        let _ = bind(m, &r(&outer), Binding::Axis(Axis::BlockX), false);
+        let _ = bind(m, &r(&inner), Binding::Axis(Axis::ThreadX), false);
     }
 }
 

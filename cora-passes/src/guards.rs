@@ -165,6 +165,10 @@ impl Walk<'_> {
                 self.reads(*index);
                 self.reads(*value);
             }
+            Stmt::Atomic { index, value, .. } => {
+                self.reads(*index);
+                self.reads(*value);
+            }
             Stmt::Store { index, value, mask, rest, .. } => {
                 if let Some(m) = mask {
                     self.guard("mask", *m);

@@ -299,7 +299,7 @@ impl Emitter<'_> {
     }
 
     /// A value in the form that memory has, with the index's lanes.
-    fn stored_value(&mut self, tensor: TensorId, index: ExprId, value: ExprId) -> Result<Val, EmitFault> {
+    pub(super) fn stored_value(&mut self, tensor: TensorId, index: ExprId, value: ExprId) -> Result<Val, EmitFault> {
         let elements = self.module.env.tensors[tensor].ty;
         let given = self.pool.ty(value);
         if given.scalar != elements {

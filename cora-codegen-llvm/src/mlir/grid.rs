@@ -15,7 +15,7 @@
 
 use cora_ir::loops::Axis;
 use cora_ir::storage::{Kernel, Stmt, StorageModule};
-use cora_ir::{Expr, ScalarType, TensorId, UnOp, VarId};
+use cora_ir::{Combiner, Expr, ExprId, ScalarType, TensorId, UnOp, VarId};
 
 use super::EmitFault;
 use super::builder::{Builder, Cmp, Elem, Ty, Val};
@@ -185,6 +185,34 @@ impl Emitter<'_> {
         let v = self.b.bitcast(v, ty.elem);
         self.store_at(v, target);
         self.forget(&[to]);
+        Ok(())
+    }
+
+    /// An element combined with a value by one operation of memory, which other threads and blocks see whole. Nothing is
+    /// ordered by it; its result is not used, so that the assembler takes the form without one (`RED`).
+    pub(super) fn atomic(
+        &mut self,
+        (tensor, index): (TensorId, ExprId),
+        combiner: Combiner,
+        value: ExprId,
+    ) -> Result<(), EmitFault> {
+        if self.threads.is_none() {
+            return Err(EmitFault::NotLegal("an atomic update"));
+        }
+        let v = self.stored_value(tensor, index, value)?;
+        let ty = self.b.ty(v);
+        let op = match (combiner, ty.elem.is_float()) {
+            (Combiner::Sum, true) => "fadd",
+            (Combiner::Sum, false) => "add",
+            (Combiner::Min, false) => "min",
+            (Combiner::Max, false) => "max",
+            _ => return Err(EmitFault::NotLegal("an atomic update that memory does not do")),
+        };
+        let at = self.address(tensor, index)?;
+        let pointer = Ty::scalar(Elem::Ptr);
+        let at = self.b.op(pointer, &format!("llvm.addrspacecast {at} : !llvm.ptr to !llvm.ptr<1>"));
+        self.b.op(ty, &format!("llvm.atomicrmw {op} {at}, {v} syncscope(\"device\") monotonic : !llvm.ptr<1>, {ty}"));
+        self.forget(&[tensor]);
         Ok(())
     }
 

@@ -75,6 +75,7 @@ impl Emitter<'_> {
             Stmt::Barrier => self.barrier(),
             Stmt::Commit => self.commit(),
             Stmt::Wait { pending } => self.wait(*pending),
+            Stmt::Atomic { tensor, index, combiner, value } => self.atomic((*tensor, *index), *combiner, *value),
             Stmt::Copy { tensor, index, value, mask } => self.copy(*tensor, *index, *value, *mask),
             Stmt::Shuffle { to, from, xor } => self.shuffle((*to, *from), *xor),
             Stmt::Gemm(g) => self.gemm(g),

@@ -136,7 +136,13 @@ impl<'a> ScheduleBuilder<'a> {
     /// Iterations become blocks of a grid, threads of a block, or virtual threads.
     pub fn bind(&mut self, target: impl ToLoop, to: Binding) -> &mut Self {
         let target = self.at(target);
-        self.step(StepKind::Bind { target, to })
+        self.step(StepKind::Bind { target, to, atomic: false })
+    }
+
+    /// The same of a reduced loop: iterations combine into an element as they come, in no order.
+    pub fn bind_atomic(&mut self, target: impl ToLoop, to: Binding) -> &mut Self {
+        let target = self.at(target);
+        self.step(StepKind::Bind { target, to, atomic: true })
     }
 
     /// Rounds a loop's extent up to a multiple.

@@ -246,10 +246,13 @@ fn step_call(step: &StepKind) -> String {
         StepKind::Vectorize { target, width } => format!("vectorize({}, {width:?})", at(target)),
         StepKind::Unroll { target } => format!("unroll({})", at(target)),
         StepKind::Parallel { target } => format!("parallel({})", at(target)),
-        StepKind::Bind { target, to: Binding::Axis(axis) } => {
-            format!("bind({}, Binding::Axis(Axis::{axis:?}))", at(target))
+        StepKind::Bind { target, to, atomic } => {
+            let to = match to {
+                Binding::Axis(axis) => format!("Axis(Axis::{axis:?})"),
+                to => format!("{to:?}"),
+            };
+            format!("bind{}({}, Binding::{to})", if *atomic { "_atomic" } else { "" }, at(target))
         }
-        StepKind::Bind { target, to } => format!("bind({}, Binding::{to:?})", at(target)),
         StepKind::PadLoop { target, multiple } => format!("pad_loop({}, {multiple})", at(target)),
         StepKind::SplitDim { tensor, dim, factor, outer, inner } => {
             format!("split_dim({tensor:?}, {dim:?}, {factor}, {outer:?}, {inner:?})")

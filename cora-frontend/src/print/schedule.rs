@@ -24,7 +24,9 @@ pub fn print_step(step: &StepKind) -> String {
         StepKind::Vectorize { target, width: None } => format!("vectorize {}", at(target)),
         StepKind::Unroll { target } => format!("unroll {}", at(target)),
         StepKind::Parallel { target } => format!("parallel {}", at(target)),
-        StepKind::Bind { target, to } => format!("bind {} {}", at(target), to.name()),
+        StepKind::Bind { target, to, atomic } => {
+            format!("bind {} {}{}", at(target), to.name(), if *atomic { " atomic" } else { "" })
+        }
         StepKind::PadLoop { target, multiple } => format!("pad_loop {} {multiple}", at(target)),
         StepKind::PadDim { tensor, dim, multiple } => format!("pad_dim {tensor}.{dim} {multiple}"),
         StepKind::SplitDim { tensor, dim, factor, outer, inner } => {

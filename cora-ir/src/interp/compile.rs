@@ -299,7 +299,7 @@ impl Compiler<'_, '_> {
             let float = self.context.env.tensors[tensor].ty.is_float();
             let access = Box::new(Access { tensor, index: index.clone().into() });
             self.push(Step::Do(match leaf.combine {
-                Some(combiner) => Instr::Update { float, access, combiner, value, w },
+                Some(combiner) => Instr::Update { float, access, combiner, value, atomic: leaf.atomic, w },
                 None => Instr::Store { float, access, value, mask, copy: leaf.copy, w },
             }));
         }

@@ -38,6 +38,8 @@ pub(crate) enum How {
     Write,
     /// A write that arrives later.
     Copy,
+    /// A combination that nothing comes between, which is no race with another one.
+    Atomic,
 }
 
 /// Copies of the block that runs.
@@ -124,6 +126,7 @@ struct Tiles {
 struct Element {
     write: Option<Who>,
     read: Option<Who>,
+    atomic: Option<Who>,
 }
 
 /// The accesses of one kernel so far.
@@ -244,7 +247,7 @@ impl Shadow {
             }
             // It may have been read as late as now. What wrote it meanwhile was found there.
             self.now.thread = r.thread;
-            let _ = self.access(TensorId::from_index(r.element.0 as usize), r.element.1, false);
+            let _ = self.access(TensorId::from_index(r.element.0 as usize), r.element.1, How::Read);
         }
         self.now.thread = lanes;
     }
@@ -282,7 +285,7 @@ impl Shadow {
     }
 
     /// Records an access; gives the other thread's or block's that it races with.
-    fn access(&mut self, tensor: TensorId, at: i64, write: bool) -> Option<&'static str> {
+    fn access(&mut self, tensor: TensorId, at: i64, how: How) -> Option<&'static str> {
         let across_blocks = (*self.shared.get(tensor.index())?)?;
         let now = self.now;
         let e = self.elements.entry((tensor.index() as u32, at)).or_default();
@@ -291,20 +294,28 @@ impl Shadow {
             Some(o) if o.epoch == now.epoch && o.thread != now.thread => Some("another thread of the block"),
             _ => None,
         };
-        let mut found = conflict(e.write);
-        if write {
-            found = found.or(conflict(e.read));
-            e.write = Some(now);
-            return found;
-        }
-        e.read = Some(match e.read {
+        let (write, read, atomic) = (conflict(e.write), conflict(e.read), conflict(e.atomic));
+        let several = |before: Option<Who>| match before {
             Some(r) if across_blocks && r.block != now.block => Who { block: MANY, thread: MANY, ..now },
             Some(r) if r.block == now.block && r.epoch == now.epoch && r.thread != now.thread => {
                 Who { thread: MANY, ..now }
             }
             _ => now,
-        });
-        found
+        };
+        match how {
+            How::Write | How::Copy => {
+                e.write = Some(now);
+                write.or(read).or(atomic)
+            }
+            How::Read => {
+                e.read = Some(several(e.read));
+                write.or(atomic)
+            }
+            How::Atomic => {
+                e.atomic = Some(several(e.atomic));
+                write.or(read)
+            }
+        }
     }
 
     /// Records what an instruction accesses of a buffer that the threads of a block share, elements of `size` bytes.
@@ -327,7 +338,7 @@ impl Shadow {
         if how == How::Copy {
             self.copies.elements.insert(element, (self.now.thread, self.copies.group));
         }
-        match self.access(tensor, at, write) {
+        match self.access(tensor, at, how) {
             None => Ok(()),
             Some(other) => Err(InterpError::Race { tensor: name(), at, write, other }),
         }

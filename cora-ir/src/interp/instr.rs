@@ -61,7 +61,7 @@ pub(crate) enum Instr {
     /// Writes an element, which arrives later if it is a copy.
     Store { float: bool, access: Box<Access>, value: Opd, mask: Option<Opd>, copy: bool, w: Width },
     /// Combines into an element, lane after lane.
-    Update { float: bool, access: Box<Access>, combiner: Combiner, value: Opd, w: Width },
+    Update { float: bool, access: Box<Access>, combiner: Combiner, value: Opd, atomic: bool, w: Width },
     /// Sets an accumulator: to a scalar in all lanes, or lane by lane.
     AccSet { float: bool, acc: Opd, value: Opd },
     /// `acc = combine(acc, value)`; a scalar accumulator takes all lanes.

@@ -289,10 +289,14 @@ impl<'m> Machine<'m, '_> {
                 let how = if *copy { How::Copy } else { How::Write };
                 return self.store(*float, access, *value, *mask, (how, *w));
             }
-            Instr::Update { float, access, combiner, value, w } => {
+            Instr::Update { float, access, combiner, value, atomic, w } => {
                 let n = r.width(*w);
-                self.shadowed(access, How::Read, 0, n)?;
-                self.shadowed(access, How::Write, 0, n)?;
+                if *atomic {
+                    self.shadowed(access, How::Atomic, 0, n)?;
+                } else {
+                    self.shadowed(access, How::Read, 0, n)?;
+                    self.shadowed(access, How::Write, 0, n)?;
+                }
                 let r = &mut self.regs;
                 let Some(held) = self.memory.get_mut(access.tensor) else { return Err(self.absent(access.tensor)) };
                 let done = if *float {

@@ -70,6 +70,8 @@ pub(crate) struct Leaf {
     pub fold: Option<Fold>,
     /// Whether it goes on after the statement.
     pub copy: bool,
+    /// The combination with the old element is indivisible.
+    pub atomic: bool,
 }
 
 /// How a fold combines.
@@ -93,7 +95,19 @@ pub(crate) struct Fold {
 impl Leaf {
     pub fn store(tensor: TensorId, index: Vec<ExprId>, value: ExprId) -> Self {
         let (binds, predicate, mask, combine, fold) = (Vec::new(), Vec::new(), None, None, None);
-        Self { binds, predicate, tensor, index, value, rest: Vec::new(), mask, combine, fold, copy: false }
+        Self {
+            binds,
+            predicate,
+            tensor,
+            index,
+            value,
+            rest: Vec::new(),
+            mask,
+            combine,
+            fold,
+            copy: false,
+            atomic: false,
+        }
     }
 
     /// The tensors written.

@@ -343,6 +343,10 @@ fn node(env: &Env, s: &Stmt, factors: Option<Factors>) -> Node {
         Stmt::Copy { tensor, index, value, mask } => {
             Node::Leaf(Leaf { mask: *mask, copy: true, ..Leaf::store(*tensor, vec![*index], *value) })
         }
+        Stmt::Atomic { tensor, index, combiner, value } => {
+            let leaf = Leaf::store(*tensor, vec![*index], *value);
+            Node::Leaf(Leaf { combine: Some(*combiner), atomic: true, ..leaf })
+        }
         Stmt::Store { tensor, index, value, mask, rest } => {
             Node::Leaf(store(env, (*tensor, *value), *index, *mask, rest))
         }

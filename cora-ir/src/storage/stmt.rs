@@ -5,6 +5,7 @@ use super::{Beside, Stmt, WARP};
 use crate::env::{Env, Scope};
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId};
+use crate::types::{Combiner, ScalarType};
 
 /// Whether a store of `value` to `tensor` may be a [`Stmt::Copy`].
 pub fn is_copy(env: &Env, tensor: TensorId, value: ExprId) -> bool {
@@ -20,6 +21,16 @@ pub fn is_copy(env: &Env, tensor: TensorId, value: ExprId) -> bool {
     };
     let global = env.tensors.get(*from).is_some_and(|f| f.scope == Scope::Global && f.ty == to.ty);
     to.scope == Scope::Shared && global && guard.is_none_or(|(_, other)| zero(other))
+}
+
+/// Whether threads can combine elements of type `ty` in memory without getting between each other: sums of 32 and 64
+/// bits, and the least and greatest of integers. Floating-point instructions of the latter kind would lose NaN.
+pub fn is_atomic(combiner: Combiner, ty: ScalarType) -> bool {
+    match combiner {
+        Combiner::Sum => matches!(ty, ScalarType::F32 | ScalarType::F64 | ScalarType::I32 | ScalarType::I64),
+        Combiner::Min | Combiner::Max => matches!(ty, ScalarType::I32 | ScalarType::I64),
+        Combiner::Prod => false,
+    }
 }
 
 impl Stmt {
@@ -79,6 +90,7 @@ impl Stmt {
                 [*index, *value].into_iter().chain(rest.iter().map(|r| r.1)).chain(*mask).collect()
             }
             Stmt::Copy { index, value, mask, .. } => [*index, *value].into_iter().chain(*mask).collect(),
+            Stmt::Atomic { index, value, .. } => vec![*index, *value],
             Stmt::Gemm(g) => g.exprs(),
             Stmt::Tile(t) => t.exprs(),
             Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Beside(_) | Stmt::Shuffle { .. } => Vec::new(),
@@ -100,6 +112,7 @@ impl Stmt {
                     .for_each(|e| *e = f(*e));
             }
             Stmt::Copy { index, value, mask, .. } => [index, value].into_iter().chain(mask).for_each(|e| *e = f(*e)),
+            Stmt::Atomic { index, value, .. } => [index, value].into_iter().for_each(|e| *e = f(*e)),
             Stmt::Gemm(g) => g.map(f),
             Stmt::Tile(t) => t.map(f),
             Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Beside(_) | Stmt::Shuffle { .. } => {}
@@ -112,7 +125,7 @@ impl Stmt {
             Stmt::Store { tensor, rest, .. } => [*tensor].into_iter().chain(rest.iter().map(|r| r.0)).collect(),
             Stmt::Gemm(g) => vec![g.c.tensor],
             Stmt::Tile(t) => vec![t.c.tensor],
-            Stmt::Copy { tensor: to, .. } | Stmt::Shuffle { to, .. } => vec![*to],
+            Stmt::Copy { tensor: to, .. } | Stmt::Atomic { tensor: to, .. } | Stmt::Shuffle { to, .. } => vec![*to],
             _ => Vec::new(),
         }
     }
@@ -122,7 +135,9 @@ impl Stmt {
         match self {
             Stmt::Gemm(g) => g.reads().collect(),
             Stmt::Tile(t) => t.reads().to_vec(),
-            Stmt::Prefetch { tensor, .. } | Stmt::Shuffle { from: tensor, .. } => vec![*tensor],
+            Stmt::Prefetch { tensor, .. } | Stmt::Atomic { tensor, .. } | Stmt::Shuffle { from: tensor, .. } => {
+                vec![*tensor]
+            }
             Stmt::Beside(Beside::Wait { results, .. }) => results.clone(),
             _ => Vec::new(),
         }

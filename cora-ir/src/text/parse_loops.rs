@@ -96,6 +96,7 @@ impl Parser {
             _ => BlockRole::Update(self.combiner()?),
         };
         let continues = matches!(role, BlockRole::Update(_)) && self.eat_word("continues");
+        let atomic = matches!(role, BlockRole::Update(_)) && self.eat_word("atomic");
         self.punct("{")?;
         let depth = self.scope_depth();
         let mut iters = Vec::new();
@@ -126,7 +127,7 @@ impl Parser {
         let value = self.expr()?;
         self.punct("}")?;
         self.leave(depth);
-        Ok(Block { stage, role, continues, iters, predicate, tensor, index, value })
+        Ok(Block { stage, role, continues, atomic, iters, predicate, tensor, index, value })
     }
 
     /// A combiner's name, or `reduce @f` for a user's.

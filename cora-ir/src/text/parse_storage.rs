@@ -7,6 +7,7 @@ use crate::diag::Diagnostic;
 use crate::ids::{ExprId, TensorId};
 use crate::intrinsic::IntrinsicId;
 use crate::storage::{Beside, Buffer, Gemm, Kernel, Matrix, Stmt, StorageModule, Table, Tile};
+use crate::types::Combiner;
 use rustc_hash::FxHashSet;
 
 /// Reads a module of the storage dialect. Gives E0501 to E0508, with the place.
@@ -116,6 +117,12 @@ impl Parser {
             let mask = if self.eat_word("mask") { Some(self.expr()?) } else { None };
             return Ok(Stmt::Copy { tensor, index, value, mask });
         }
+        if self.eat_word("atomic") {
+            let combiner = self.choice("a combiner", &Combiner::ALL.map(|c| (c.name(), c)))?;
+            let (tensor, index) = self.element()?;
+            self.punct("=")?;
+            return Ok(Stmt::Atomic { tensor, index, combiner, value: self.expr()? });
+        }
         if self.eat_word("commit") {
             return Ok(if self.eat_word("tiles") { Stmt::Beside(Beside::Commit) } else { Stmt::Commit });
         }
@@ -148,7 +155,7 @@ impl Parser {
         }
         if !matches!(self.peek(), Tok::At(_)) {
             return Err(self.expected(
-                "`for`, `if`, `let`, `gemm`, `tile`, `prefetch`, `shuffle`, `barrier`, `copy`, `commit`, `wait`, `fence`, a store or `}`",
+                "`for`, `if`, `let`, `gemm`, `tile`, `prefetch`, `shuffle`, `barrier`, `atomic`, `copy`, `commit`, `wait`, `fence`, a store or `}`",
             ));
         }
         let (tensor, index) = self.element()?;

@@ -100,6 +100,9 @@ impl Printer<'_> {
         if b.continues {
             self.text(" continues");
         }
+        if b.atomic {
+            self.text(" atomic");
+        }
         self.open();
         let mut scope = Vec::new();
         for i in &b.iters {

@@ -161,6 +161,10 @@ impl Printer<'_> {
                 }
                 self.end_line();
             }
+            Stmt::Atomic { tensor, index, combiner, value } => {
+                self.text(&format!("atomic {} ", combiner.name())).tensor(*tensor);
+                self.text("[").expr(*index).text("] = ").expr(*value).end_line();
+            }
             Stmt::Commit => {
                 self.text("commit").end_line();
             }

@@ -49,7 +49,9 @@ pub fn print_step(step: &StepKind) -> String {
         StepKind::Rfactor { target, name } => format!("rfactor {} -> @{}", loop_ref(target), quote(name)),
         StepKind::Unroll { target } => format!("unroll {}", loop_ref(target)),
         StepKind::Parallel { target } => format!("parallel {}", loop_ref(target)),
-        StepKind::Bind { target, to } => format!("bind {} {}", loop_ref(target), to.name()),
+        StepKind::Bind { target, to, atomic } => {
+            format!("bind {} {}{}", loop_ref(target), to.name(), if *atomic { " atomic" } else { "" })
+        }
         StepKind::PadLoop { target, multiple } => format!("pad_loop {} {multiple}", loop_ref(target)),
         StepKind::PadDim { tensor, dim, multiple } => {
             format!("pad_dim @{}[{}] {multiple}", quote(tensor), quote(dim))
@@ -170,7 +172,8 @@ impl Parser {
             ("parallel", |p| Ok(StepKind::Parallel { target: p.loop_ref()? })),
             ("bind", |p| {
                 let target = p.loop_ref()?;
-                Ok(StepKind::Bind { target, to: p.choice("a binding", &Binding::ALL.map(|b| (b.name(), b)))? })
+                let to = p.choice("a binding", &Binding::ALL.map(|b| (b.name(), b)))?;
+                Ok(StepKind::Bind { target, to, atomic: p.eat_word("atomic") })
             }),
             ("pad_loop", |p| Ok(StepKind::PadLoop { target: p.loop_ref()?, multiple: p.signed()? })),
             ("pad_dim", Self::pad_dim),

@@ -5,6 +5,7 @@ use crate::env::Role;
 use crate::expr::Expr;
 use crate::ids::{TensorId, VarId};
 use crate::loops::{Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
+use crate::tuple::Reduction;
 use crate::types::ScalarType;
 use rustc_hash::FxHashSet;
 
@@ -114,6 +115,9 @@ impl Checker<'_> {
         self.element(b.value, b.tensor, "block-type", &body);
         if matches!(b.role, BlockRole::Update(r) if !self.fits(r, b.tensor)) {
             self.error("block-role", "the combiner is not the tensor's");
+        }
+        if b.atomic && !matches!(b.role, BlockRole::Update(Reduction::Op(_))) {
+            self.error("block-role", "atomic, and no update of one value");
         }
         if matches!(tensor.role, Role::Input | Role::ConstInput) {
             self.error("block-role", format!("`@{}` is an input and written", tensor.name));

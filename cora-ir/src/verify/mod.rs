@@ -57,7 +57,7 @@
 //! | `block-body` | index and value use the block's own iterators only |
 //! | `block-index` | there is an index for each dimension, over spatial iterators only |
 //! | `block-type` | the value is a scalar of the tensor's type |
-//! | `block-role` | compute and init blocks have no reduced iterators; no block writes an input; tuples are combined by their tensor's combiner, other elements by an operator |
+//! | `block-role` | compute and init blocks have no reduced iterators; no block writes an input; tuples are combined by their tensor's combiner, other elements by an operator; an atomic update is of one that goes on |
 //! | `attached` | the variables in the extents of a tensor are bound wherever it is accessed |
 //! | `prefetch` | stage and tensor exist; iterations of this loop or of one around are counted; the distance is at least 1, the locality from 0 to 3 |
 //! | `written` | every output is written |
@@ -77,6 +77,7 @@
 //! | `store-target` | no store to an input, a constant input or a table; no statement writes a buffer twice |
 //! | `offload` | no loop is of kind `offload`; a `gemm` is of `f32` or `f64` buffers outside registers, and the result is not a factor |
 //! | `tile` | no loop is of a tensor instruction's kind; operands have the instruction's types and scopes, the result is no factor; a warp's instruction stands outside loops over `thread.x`, and its result in registers has no strides |
+//! | `atomic` | one element of a global buffer of a grid, combined as memory can |
 //! | `written` | every output is written |
 //! | `legal` | (form [`StorageForm::Legal`]) no vector, unrolled or `vthread` loops, no calls, constant indices into `reg` buffers |
 

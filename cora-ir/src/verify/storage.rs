@@ -6,7 +6,7 @@ use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId, UfId, VarId};
 use crate::loops::{Axis, LoopKind};
 use crate::storage::{Beside, Buffer, Gemm, Kernel, Stmt, StorageModule, Table, Tile};
-use crate::types::{ScalarType, Type};
+use crate::types::{Combiner, ScalarType, Type};
 use rustc_hash::FxHashSet;
 
 /// How far a module of the storage dialect has been lowered.
@@ -255,6 +255,12 @@ impl KernelChecker<'_> {
                 }
                 self.c.place.pop();
             }
+            Stmt::Atomic { tensor, index, combiner, value } => {
+                self.c.place.push(format!("atomic {}", self.c.tensor_name(*tensor)));
+                self.store(*tensor, [Some(*index), Some(*value), None], scope);
+                self.atomic((*tensor, *combiner), *value);
+                self.c.place.pop();
+            }
             Stmt::Prefetch { tensor, index, .. } => {
                 self.scalar(*index, ScalarType::Index, "the index", scope);
                 if self.c.exists(*tensor) {
@@ -281,6 +287,20 @@ impl KernelChecker<'_> {
                     self.c.place.pop();
                 }
             }
+        }
+    }
+
+    /// One element of a global buffer of a grid, that memory can combine.
+    fn atomic(&mut self, (tensor, combiner): (TensorId, Combiner), value: ExprId) {
+        let Some(t) = self.c.env.tensors.get(tensor) else { return };
+        if t.scope != Scope::Global || !self.grid {
+            self.c.error("atomic", "not of a global buffer in a grid");
+        }
+        if !crate::storage::is_atomic(combiner, t.ty) {
+            self.c.error("atomic", format!("{} of {} is not what memory combines", combiner.name(), t.ty));
+        }
+        if self.c.known(value) && self.c.env.pool.ty(value).lanes != 1 {
+            self.c.error("atomic", "a vector");
         }
     }
 

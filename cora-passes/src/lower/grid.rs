@@ -195,7 +195,7 @@ fn is_shared(env: &Env, tensor: TensorId) -> bool {
 /// What a statement itself stores to.
 fn written(s: &Stmt) -> Option<TensorId> {
     match s {
-        Stmt::Store { tensor, .. } => Some(*tensor),
+        Stmt::Store { tensor, .. } | Stmt::Atomic { tensor, .. } => Some(*tensor),
         Stmt::Tile(t) => Some(t.c.tensor),
         _ => None,
     }

@@ -127,7 +127,7 @@ impl Hoist<'_> {
             }
             Stmt::Let { value, .. } => self.reads(*value, out),
             Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Beside(_) | Stmt::Shuffle { .. } => {}
-            Stmt::Copy { .. } => s.exprs().into_iter().for_each(|e| self.reads(e, out)),
+            Stmt::Copy { .. } | Stmt::Atomic { .. } => s.exprs().into_iter().for_each(|e| self.reads(e, out)),
             Stmt::Prefetch { index, .. } => self.reads(*index, out),
             Stmt::Gemm(g) => g.exprs().into_iter().for_each(|e| self.reads(e, out)),
             Stmt::Tile(t) => t.exprs().into_iter().for_each(|e| self.reads(e, out)),

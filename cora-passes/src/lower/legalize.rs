@@ -36,6 +36,7 @@ pub fn demote_registers(m: &mut StorageModule) -> Result<(), Diagnostic> {
                         demoted.extend(stored.map(|s| s.0).filter(moves));
                     }
                     Stmt::If { cond, .. } => check(*cond),
+                    Stmt::Atomic { value, .. } => check(*value),
                     Stmt::Tile(t) => {
                         let register = m.env.tensors[t.c.tensor].scope == Scope::Reg;
                         demoted.extend(Some(t.c.tensor).filter(|_| register && !constant_index(&m.env, t.c.offset)));

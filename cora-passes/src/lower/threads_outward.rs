@@ -65,7 +65,9 @@ fn stores(body: &[Stmt]) -> Vec<TensorId> {
     let mut out = Vec::new();
     for s in body {
         s.walk(&mut |s| match s {
-            Stmt::Store { tensor, .. } | Stmt::Shuffle { to: tensor, .. } => out.push(*tensor),
+            Stmt::Store { tensor, .. } | Stmt::Atomic { tensor, .. } | Stmt::Shuffle { to: tensor, .. } => {
+                out.push(*tensor);
+            }
             Stmt::Tile(t) => out.push(t.c.tensor),
             _ => {}
         });

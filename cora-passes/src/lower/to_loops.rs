@@ -85,5 +85,15 @@ fn make_block(env: &mut Env, op: &Op, loops: &[(VarId, ExprId)], count: usize, r
         (BlockRole::Init, Some(c)) => env.reduction_identity(c, op.tensor),
         _ => env.pool.substitute(op.value, &map),
     };
-    Block { stage: op.tensor, role, continues: false, iters, predicate: Vec::new(), tensor: op.tensor, index, value }
+    Block {
+        stage: op.tensor,
+        role,
+        continues: false,
+        atomic: false,
+        iters,
+        predicate: Vec::new(),
+        tensor: op.tensor,
+        index,
+        value,
+    }
 }

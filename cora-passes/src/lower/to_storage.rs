@@ -371,7 +371,12 @@ impl Lowering<'_> {
         self.partial = None;
         warp::exchange(&mut self.env, (own, other), combiner, out);
         let at = self.index_of(b);
-        let finish = warp::finish(&mut self.env, (b.tensor, at), own, combiner);
+        let finish = if b.atomic {
+            let zero = self.env.pool.int(0);
+            Stmt::Atomic { tensor: b.tensor, index: at, combiner, value: self.env.load(own, [zero]) }
+        } else {
+            warp::finish(&mut self.env, (b.tensor, at), own, combiner)
+        };
         let finish = self.guarded(&warp::conditions(&self.env, l, b), finish);
         out.push(finish);
     }
@@ -448,6 +453,14 @@ impl Lowering<'_> {
         let value = self.env.pool.substitute(b.value, &map);
         let value = self.value(value, &mut memo);
         let targets = if partial.is_some() { vec![target] } else { self.components.of(b.tensor) };
+        if let (BlockRole::Update(r), true, None) = (b.role, b.atomic, partial)
+            && let Some(combiner) = r.op()
+        {
+            let update = Stmt::Atomic { tensor: target, index: at, combiner, value };
+            let update = self.guarded(&b.predicate, update);
+            out.push(update);
+            return;
+        }
         let value = match b.role {
             BlockRole::Update(r) => {
                 let olds: Vec<ExprId> = targets.iter().map(|&t| self.env.load(t, [at])).collect();

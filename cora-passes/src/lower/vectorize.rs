@@ -360,6 +360,7 @@ fn vector_stmt(
         }
         Stmt::Gemm(_)
         | Stmt::Tile(_)
+        | Stmt::Atomic { .. }
         | Stmt::Copy { .. }
         | Stmt::Shuffle { .. }
         | Stmt::Barrier

@@ -40,6 +40,7 @@ pub(super) fn lanes<'a>(env: &Env, l: &'a For) -> Lanes<'a> {
     for s in &l.body {
         s.walk(&mut |s| {
             if let LoopStmt::Block(b) = s
+                && !b.atomic
                 && is_reduction_var(&env.pool, b, l.var)
             {
                 mixed.get_or_insert(b.tensor);

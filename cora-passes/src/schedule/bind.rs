@@ -16,9 +16,12 @@
 //! A reduced loop may become the lanes of a warp: a loop of at most 32 iterations on `thread.x` that combine into one
 //! element. Each lane has a partial result, and they are combined in a fixed order.
 //!
+//! With `atomic` iterations of a reduced loop may be blocks or threads that nothing orders (`atomic`).
+//!
 //! Requires: a serial loop. Ensures: only its kind changes.
 
-use super::independent::conflict;
+use super::atomic::make_atomic;
+use super::independent::{Among, conflict};
 use super::tree::{enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
 use super::unroll::check_copies;
 use cora_ir::loops::{Axis, Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
@@ -34,14 +37,22 @@ pub const MAX_THREADS: i64 = 1024;
 /// # Errors
 /// `E0411` not serial, `E0442` a virtual thread without a constant bound, `E0445` iterations that
 /// are not independent, `E0446` a block loop that is not outermost, or an axis that a loop around it
-/// has, `E0447` a thread loop without a constant bound of at most 1024.
-pub fn bind(m: &mut LoopModule, target: &LoopRef, to: Binding) -> Result<(), Diagnostic> {
+/// has, `E0447` a thread loop without a constant bound of at most 1024; with `atomic`, `E0416` to `E0418` of `atomic`.
+pub fn bind(m: &mut LoopModule, target: &LoopRef, to: Binding, atomic: bool) -> Result<(), Diagnostic> {
     let axis = match to {
+        Binding::Virtual if atomic => {
+            let what = format!("`{}.{}` cannot be bound to vthread and atomic", target.stage, target.name);
+            return Err(Diagnostic::new("E0416", what).hint("one thread runs all virtual threads: nothing to combine"));
+        }
         Binding::Virtual => return virtual_thread(m, target),
         Binding::Warp => Axis::ThreadY,
         Binding::Axis(axis) => axis,
     };
-    let path = find_loop(m, target)?;
+    let mut path = find_loop(m, target)?;
+    if atomic && loop_at(&m.body, &path).kind == LoopKind::Serial {
+        make_atomic(m, &path, target)?;
+        path = find_loop(m, target)?;
+    }
     let l = loop_at(&m.body, &path);
     if l.kind != LoopKind::Serial {
         return Err(Diagnostic::new(
@@ -73,7 +84,7 @@ pub fn bind(m: &mut LoopModule, target: &LoopRef, to: Binding) -> Result<(), Dia
         check_blocks(m, &outer, target)?;
     }
     if axis != Axis::ThreadX || warp_reduction(&m.env, l).is_none() {
-        check_independent(m, l, target)?;
+        check_independent(m, l, target, if atomic { Among::AtomicThreads } else { Among::Threads })?;
     }
     let stage = l.stage;
     loop_at_mut(&mut m.body, &path).kind = LoopKind::Bound(axis);
@@ -86,7 +97,7 @@ fn virtual_thread(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic
     let path = find_loop(m, target)?;
     let stage = loop_at(&m.body, &path).stage;
     check_copies(m, &path, target)?;
-    check_independent(m, loop_at(&m.body, &path), target)?;
+    check_independent(m, loop_at(&m.body, &path), target, Among::Threads)?;
     loop_at_mut(&mut m.body, &path).kind = LoopKind::Virtual;
     place_init(m, stage);
     Ok(())
@@ -141,16 +152,18 @@ pub(crate) fn warp_reduction<'a>(env: &Env, l: &'a For) -> Option<&'a Block> {
     let inside = |e: ExprId| vars.iter().any(|&v| env.pool.uses_var(e, v));
     let one = b.iters.iter().all(|i| i.kind == IterKind::Reduce || !inside(i.binding));
     let reduced = is_reduction_var(&env.pool, b, l.var);
-    let lanes = env.pool.constant_bound(l.extent).is_some_and(|n| n <= WARP);
+    // Where updates are atomic, fewer lanes may do them one by one.
+    let lanes = env.pool.constant_bound(l.extent).is_some_and(|n| if b.atomic { n == WARP } else { n <= WARP });
     (matches!(b.role, BlockRole::Update(cora_ir::Reduction::Op(_))) && one && reduced && lanes).then_some(b)
 }
 
 /// Iterations write different elements of what they share.
-fn check_independent(m: &LoopModule, l: &For, target: &LoopRef) -> Result<(), Diagnostic> {
-    let Some(c) = conflict(m, l, false) else { return Ok(()) };
+fn check_independent(m: &LoopModule, l: &For, target: &LoopRef, among: Among) -> Result<(), Diagnostic> {
+    let Some(c) = conflict(m, l, among) else { return Ok(()) };
     let hint = if c.reduced {
         "bind a spatial loop that indexes what the stage writes; a reduced loop of at most 32 iterations whose \
-         inner loops are all reduced can be bound to thread.x, the lanes of a warp"
+         inner loops are all reduced can be bound to thread.x, the lanes of a warp; `atomic` after the axis combines \
+         partial sums as they come"
             .to_owned()
     } else {
         c.hint(m)

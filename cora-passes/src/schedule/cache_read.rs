@@ -386,6 +386,7 @@ fn copy_stage(
         stage: new,
         role: BlockRole::Compute,
         continues: false,
+        atomic: false,
         iters,
         predicate: Vec::new(),
         tensor: new,

@@ -103,6 +103,7 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
     let mut compute = block.clone();
     compute.stage = new;
     compute.continues = false;
+    compute.atomic = false;
     compute.tensor = new;
     compute.iters.splice(0..0, parts);
     compute.index = slots(m, &mut compute.iters, &spatial, new);

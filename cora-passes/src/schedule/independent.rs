@@ -9,6 +9,17 @@ use cora_ir::loops::{Axis, Block, For, LoopKind, LoopModule, Stmt};
 use cora_ir::{BinOp, Diagnostic, ExprId, Role, Scope, TensorId, UnOp, VarId};
 use rustc_hash::FxHashMap;
 
+/// Whose iterations share what they write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Among {
+    /// Workers, each with private tensors of its own.
+    Workers,
+    /// Blocks or threads of a grid.
+    Threads,
+    /// The same, with atomic updates that may meet.
+    AtomicThreads,
+}
+
 /// What two iterations of a loop have in common.
 pub(super) struct Conflict {
     tensor: TensorId,
@@ -43,7 +54,7 @@ impl Conflict {
 
 /// The first block below whose element different iterations of `l` share. Private tensors of what is attached inside
 /// are an iteration's own; `parallel` gives each worker all its private ones.
-pub(super) fn conflict(m: &LoopModule, l: &For, parallel: bool) -> Option<Conflict> {
+pub(super) fn conflict(m: &LoopModule, l: &For, among: Among) -> Option<Conflict> {
     let single = m.env.pool.constant_bound(l.extent).is_some_and(|e| e <= 1);
     let mut blocks: Vec<&Block> = Vec::new();
     l.body.iter().for_each(|s| {
@@ -57,12 +68,13 @@ pub(super) fn conflict(m: &LoopModule, l: &For, parallel: bool) -> Option<Confli
     blocks.iter().find_map(|b| {
         let count = |blocks: &[&Block]| blocks.iter().filter(|o| o.tensor == b.tensor).count();
         let private = m.env.tensors[b.tensor].scope != Scope::Global;
-        let own = private && (parallel || (b.stage != l.stage && count(&blocks) == count(&all)));
+        let own = private && (among == Among::Workers || (b.stage != l.stage && count(&blocks) == count(&all)));
         let reduced = is_reduction_var(&m.env.pool, b, l.var);
         let attached = b.stage != l.stage && m.env.tensors[b.tensor].role == Role::Temp;
         let apart = || distinguishes(&m.env.pool, b, l.var) && !(attached && !own && regions_meet(m, l, b));
+        let met = reduced && b.atomic && among == Among::AtomicThreads;
         let shared = reduced || !(single || apart());
-        (!own && shared).then_some(Conflict { tensor: b.tensor, reduced })
+        (!own && !met && shared).then_some(Conflict { tensor: b.tensor, reduced })
     })
 }
 
@@ -137,7 +149,8 @@ pub(super) fn check_spread(m: &LoopModule) -> Result<(), Diagnostic> {
         };
         // What the lanes of a warp combine is asked again when it is lowered.
         let by_lanes = |c: &Conflict| c.reduced && l.kind == LoopKind::Bound(Axis::ThreadX);
-        if let Some(c) = conflict(m, l, l.kind == LoopKind::Parallel).filter(|c| !by_lanes(c)) {
+        let among = if l.kind == LoopKind::Parallel { Among::Workers } else { Among::AtomicThreads };
+        if let Some(c) = conflict(m, l, among).filter(|c| !by_lanes(c)) {
             let (stage, name) = (&m.env.tensors[l.stage].name, &m.env.vars[l.var].name);
             return Err(Diagnostic::new(
                 code,

@@ -1,5 +1,6 @@
 //! Scheduling primitives: each a check of facts, then a rewrite of the loop dialect.
 
+pub mod atomic;
 pub mod bind;
 pub mod cache_read;
 pub mod cache_write;
@@ -67,7 +68,7 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
     let marked = matches!(step.kind, StepKind::HoistLoads { .. }).then(|| m.env.vars.clone());
     for kind in &kinds {
         let done = apply_kind(m, kind).and_then(|()| check_sizes(m)).and_then(|()| prefetch::check(m));
-        if let Err(d) = done.and_then(|()| independent::check_spread(m)) {
+        if let Err(d) = done.and_then(|()| independent::check_spread(m)).and_then(|()| atomic::check(m)) {
             (m.body, m.env.tensors) = saved;
             if let Some(vars) = marked {
                 m.env.vars = vars;
@@ -110,7 +111,7 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
         StepKind::Vectorize { target, width } => vectorize::vectorize(m, target, *width),
         StepKind::Unroll { target } => unroll::unroll(m, target),
         StepKind::Parallel { target } => parallel::parallel(m, target),
-        StepKind::Bind { target, to } => bind::bind(m, target, *to),
+        StepKind::Bind { target, to, atomic } => bind::bind(m, target, *to, *atomic),
         StepKind::PadLoop { target, multiple } => pad_loop::pad_loop(m, target, *multiple),
         StepKind::PadDim { tensor, dim, multiple } => pad_dim::pad_dim(m, tensor, dim, *multiple),
         StepKind::SplitDim { tensor, dim, factor, outer, inner } => {

@@ -2,7 +2,7 @@
 //!
 //! Requires: the outermost loop of its nest, serial, with independent iterations. Ensures: only the loop's kind changes.
 
-use super::independent::conflict;
+use super::independent::{Among, conflict};
 use super::serial_loop::serial_loop;
 use super::tree::{enclosing, find_loop, loop_at_mut};
 use cora_ir::Diagnostic;
@@ -17,7 +17,7 @@ use cora_ir::schedule::LoopRef;
 pub fn parallel(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
     let l = serial_loop(m, &path, target)?;
-    if let Some(c) = conflict(m, l, true) {
+    if let Some(c) = conflict(m, l, Among::Workers) {
         return Err(Diagnostic::new(
             "E0444",
             format!("loop `{}.{}` cannot be parallel: {}", target.stage, target.name, c.text(m)),

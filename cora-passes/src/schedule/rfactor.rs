@@ -187,6 +187,7 @@ fn replace(pool: &mut ExprPool, e: ExprId, map: &FxHashMap<ExprId, ExprId>) -> E
 fn partial_block(m: &mut LoopModule, nest: &Nest, var: VarId) -> Option<Block> {
     let mut block = nest.block.clone();
     block.continues = false;
+    block.atomic = false;
     let (iter, index) = loop_iter(m, nest, var);
     let mut map: FxHashMap<ExprId, ExprId> = FxHashMap::default();
     for i in block.iters.iter().filter(|i| i.kind == IterKind::Spatial).chain([&iter]) {

@@ -362,6 +362,7 @@ fn build_init(env: &mut Env, update: &Block, combiner: cora_ir::Reduction, inner
     let mut block = update.clone();
     block.role = BlockRole::Init;
     block.continues = false;
+    block.atomic = false;
     block.iters.retain(|i| i.kind == IterKind::Spatial);
     block.value = env.reduction_identity(combiner, update.tensor);
     let reduced: Vec<VarId> =

@@ -90,7 +90,7 @@ impl<'r> Proposer<'r> {
             return self.queue.pop_front();
         }
         if self.grid && self.rng.random_bool(0.3) {
-            return self.bound(m, &stages);
+            return if self.rng.random_bool(0.15) { self.unordered(m) } else { self.bound(m, &stages) };
         }
         match self.rng.random_range(0..100) {
             0..16 => self.split(m, &stages),
@@ -108,7 +108,7 @@ impl<'r> Proposer<'r> {
             57 => match self.rng.random_range(0..3) {
                 0 => self.prefetch(m),
                 1 => self.double_buffer(m, &stages),
-                _ => Some(StepKind::Bind { target: self.any_loop(m, &stages)?, to: Binding::Virtual }),
+                _ => Some(StepKind::Bind { target: self.any_loop(m, &stages)?, to: Binding::Virtual, atomic: false }),
             },
             58..59 => Some(StepKind::Peel { target: self.any_loop(m, &stages)? }),
             59..60 => self.parts(m, &stages),
@@ -127,7 +127,11 @@ impl<'r> Proposer<'r> {
                 let target = self.any_loop(m, &stages)?;
                 Some(StepKind::Rfactor { target, name: self.fresh("P") })
             }
-            98 => Some(StepKind::Bind { target: self.any_loop(m, &stages)?, to: *Binding::ALL.choose(self.rng)? }),
+            98 => Some(StepKind::Bind {
+                target: self.any_loop(m, &stages)?,
+                to: *Binding::ALL.choose(self.rng)?,
+                atomic: self.rng.random_bool(0.2),
+            }),
             _ => {
                 let last = if self.grid { Scope::Shared } else { Scope::Global };
                 let scope = *[Scope::Local, Scope::Reg, Scope::Reg, last].choose(self.rng)?;
@@ -251,7 +255,7 @@ impl<'r> Proposer<'r> {
             _ => Axis::BlockX,
         };
         if !axis.is_thread() {
-            return Some(StepKind::Bind { target, to: Binding::Axis(axis) });
+            return Some(StepKind::Bind { target, to: Binding::Axis(axis), atomic: false });
         }
         let factor = if axis == Axis::ThreadX { 32 } else { self.multiple() };
         let tail = *[Tail::Exact, Tail::Mask].choose(self.rng)?;
@@ -259,11 +263,25 @@ impl<'r> Proposer<'r> {
         if lanes && self.rng.random_bool(0.7) {
             self.queue.push_back(StepKind::Reorder { stage: stage.clone(), order: vec![inner.clone(), outer.clone()] });
         }
-        self.queue.push_back(StepKind::Bind { target: at(&inner), to: Binding::Axis(axis) });
+        self.queue.push_back(StepKind::Bind { target: at(&inner), to: Binding::Axis(axis), atomic: false });
         if self.rng.random_bool(0.5) {
-            self.queue.push_back(StepKind::Bind { target: at(&outer), to: Binding::Axis(Axis::BlockX) });
+            self.queue.push_back(StepKind::Bind { target: at(&outer), to: Binding::Axis(Axis::BlockX), atomic: false });
         }
         Some(StepKind::Split { target, factor, outer, inner, tail })
+    }
+
+    /// Steps that spread a reduced loop, or tiles of it, over blocks or threads that combine as they come.
+    fn unordered(&mut self, m: &LoopModule) -> Option<StepKind> {
+        let target = self.reduced(m)?;
+        let axis = *[Axis::BlockX, Axis::BlockY, Axis::ThreadX, Axis::ThreadY].choose(self.rng)?;
+        let bind = |target| StepKind::Bind { target, to: Binding::Axis(axis), atomic: true };
+        if !axis.is_thread() {
+            return Some(bind(target));
+        }
+        let n = self.fresh("u");
+        let (outer, inner) = (format!("{n}o"), format!("{n}t"));
+        self.queue.push_back(bind(LoopRef { stage: target.stage.clone(), name: inner.clone() }));
+        Some(StepKind::Split { target, factor: self.multiple(), outer, inner, tail: Tail::Exact })
     }
 
     /// A loop that is reduced over.

@@ -92,7 +92,7 @@ impl Proposer<'_> {
         self.queue.push_back(StepKind::Tensorize { target, intrinsic });
         if self.grid {
             let target = loop_ref(m, around.first()?);
-            self.queue.push_back(StepKind::Bind { target, to: Binding::Axis(Axis::BlockX) });
+            self.queue.push_back(StepKind::Bind { target, to: Binding::Axis(Axis::BlockX), atomic: false });
         }
         Some(())
     }

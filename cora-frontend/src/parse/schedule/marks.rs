@@ -17,10 +17,11 @@ pub(super) fn vectorize(p: &mut Parser) -> Parsed<Vec<StepKind>> {
     Ok(targets.into_iter().map(|target| StepKind::Vectorize { target, width }).collect())
 }
 
-/// `bind S.i block.x`.
+/// `bind S.i block.x atomic`.
 pub(super) fn bind(p: &mut Parser) -> Parsed<StepKind> {
     let target = loop_ref(p)?;
-    Ok(StepKind::Bind { target, to: binding(p)? })
+    let to = binding(p)?;
+    Ok(StepKind::Bind { target, to, atomic: p.eat("atomic") })
 }
 
 /// `tensorize S.i mma.m16n8k16.f32.bf16`.

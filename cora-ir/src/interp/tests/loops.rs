@@ -17,6 +17,7 @@ fn block(t: TensorId, role: BlockRole, index: &[ExprId], value: ExprId, predicat
         stage: t,
         role,
         continues: false,
+        atomic: false,
         iters: Vec::new(),
         predicate: predicate.to_vec(),
         tensor: t,

@@ -1,5 +1,6 @@
 //! Tests of the interpreters, on programs built by hand.
 
+mod atomics;
 mod beside;
 mod contractions;
 mod copies;

@@ -60,7 +60,17 @@ fn loop_dialect_speed() {
         let zero = e.identity(Combiner::Sum, ScalarType::F32);
         let block = |role, value| {
             let (iters, predicate, index) = (Vec::new(), Vec::new(), vec![vi, vj]);
-            Stmt::Block(Block { stage: c, role, continues: false, iters, predicate, tensor: c, index, value })
+            Stmt::Block(Block {
+                stage: c,
+                role,
+                continues: false,
+                atomic: false,
+                iters,
+                predicate,
+                tensor: c,
+                index,
+                value,
+            })
         };
         let nest = |var, body| {
             Stmt::For(For {

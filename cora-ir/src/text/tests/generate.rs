@@ -258,10 +258,11 @@ impl Gen {
                 _ => BlockRole::Update(Reduction::Op(self.rng.pick(&Combiner::ALL))),
             };
             let continues = matches!(role, BlockRole::Update(_)) && self.rng.chance(30);
+            let atomic = matches!(role, BlockRole::Update(_)) && self.rng.chance(30);
             let predicate = (0..self.rng.below(3)).map(|_| self.expr(2, true)).collect();
             let index = (0..self.rng.below(3)).map(|_| self.expr(2, true)).collect();
             let (tensor, value) = (self.rng.pick(&self.tensors), self.expr(4, true));
-            Stmt::Block(Block { stage, role, continues, iters, predicate, tensor, index, value })
+            Stmt::Block(Block { stage, role, continues, atomic, iters, predicate, tensor, index, value })
         };
         self.scope.truncate(mark);
         s
@@ -313,6 +314,10 @@ impl Gen {
                 let rest = (0..more).map(|_| (self.rng.pick(&self.tensors), self.expr(3, true))).collect();
                 if self.rng.chance(20) {
                     return storage::Stmt::Copy { tensor, index, value, mask };
+                }
+                if self.rng.chance(20) {
+                    let combiner = self.rng.pick(&Combiner::ALL);
+                    return storage::Stmt::Atomic { tensor, index, combiner, value };
                 }
                 storage::Stmt::Store { tensor, index, value, mask, rest }
             }
@@ -446,7 +451,7 @@ impl Gen {
             15 => StepKind::FuseDims { tensor: stage, dims: vec![at.name, at.stage], name },
             16 => StepKind::ReorderDims { tensor: stage, order: vec![at.name, name] },
             17 => StepKind::Rfactor { target: at, name },
-            18 => StepKind::Bind { target: at, to: self.rng.pick(&Binding::ALL) },
+            18 => StepKind::Bind { target: at, to: self.rng.pick(&Binding::ALL), atomic: self.rng.chance(30) },
             19 => StepKind::Peel { target: at },
             20 => {
                 let key = self.formula(3);

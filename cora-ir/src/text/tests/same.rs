@@ -117,7 +117,10 @@ fn loop_bodies(s: &mut Same<'_>, a: &[loops::Stmt], b: &[loops::Stmt]) {
                 loop_bodies(s, &x.body, &y.body);
             }
             (loops::Stmt::Block(x), loops::Stmt::Block(y)) => {
-                assert_eq!((x.role, x.continues, x.iters.len()), (y.role, y.continues, y.iters.len()));
+                assert_eq!(
+                    (x.role, x.continues, x.atomic, x.iters.len()),
+                    (y.role, y.continues, y.atomic, y.iters.len())
+                );
                 for (i, j) in x.iters.iter().zip(&y.iters) {
                     assert_eq!(i.kind, j.kind);
                     s.var(i.var, j.var);
@@ -186,6 +189,14 @@ fn storage_bodies(s: &mut Same<'_>, a: &[storage::Stmt], b: &[storage::Stmt]) {
                 (x, y) => assert_eq!(x, y),
             },
             (Stmt::Wait { pending: n }, Stmt::Wait { pending }) => assert_eq!(n, pending),
+            (
+                Stmt::Atomic { tensor: t, index: i, combiner: c, value: v },
+                Stmt::Atomic { tensor, index, combiner, value },
+            ) => {
+                assert_eq!(c, combiner);
+                s.tensor(*t, *tensor);
+                s.exprs(&[*i, *v], &[*index, *value]);
+            }
             (Stmt::Copy { tensor: t, index: i, value: v, mask: m }, Stmt::Copy { tensor, index, value, mask }) => {
                 s.tensor(*t, *tensor);
                 s.exprs(&[*i, *v], &[*index, *value]);
