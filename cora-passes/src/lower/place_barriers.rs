@@ -14,6 +14,7 @@
 //! block. Runs last.
 
 use super::double_buffer::slots_of;
+use cora_ir::intrinsic::IntrinsicId;
 use cora_ir::loops::{Axis, LoopKind};
 use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
@@ -43,9 +44,16 @@ pub fn place_barriers(m: &mut StorageModule) -> Result<(), Diagnostic> {
         };
         let shared: Vec<bool> =
             m.env.tensors.ids().map(|t| !private(t) && m.tables.iter().all(|x| x.tensor != t)).collect();
-        let updated = updated(&m.env, &body);
         let kernel = m.kernels[n].name.clone();
-        let mut cx = Placement { env: &mut m.env, shared, updated, axes: &axes, sizes: &sizes, kernel };
+        let mut tiled = Vec::new();
+        body.iter().for_each(|s| {
+            s.walk(&mut |s| {
+                if let Stmt::Tile(t) = s {
+                    tiled.push(t.c.tensor);
+                }
+            });
+        });
+        let mut cx = Placement { env: &mut m.env, shared, tiled, axes: &axes, sizes: &sizes, kernel };
         body = cx.cut(body)?;
         cx.place(&mut body, &mut Pending::default());
         m.kernels[n].body = body;
@@ -61,6 +69,62 @@ struct Access {
     own: Option<Own>,
     /// For a buffer of `n` slots: the access is in slot `slot % n`.
     slot: Option<(ExprId, i64)>,
+    /// For the result of a tensor instruction: which lane accesses which element.
+    held: Option<Held>,
+    /// Of such a result, inside a loop over lanes: the index.
+    lane: Option<ExprId>,
+}
+
+/// The elements of a tile's result, each of which one lane reads and writes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Held {
+    intrinsic: IntrinsicId,
+    offset: ExprId,
+    row: ExprId,
+    column: ExprId,
+}
+
+impl Held {
+    /// Whether each element that both tiles have is the same lane's.
+    fn same_lanes(&self, env: &mut Env, other: &Held) -> bool {
+        if self.intrinsic != other.intrinsic || self.row != other.row || self.column != other.column {
+            return false;
+        }
+        let distance = env.pool.sub(self.offset, other.offset);
+        let distance = cora_ir::affine::normalize(&mut env.pool, distance);
+        let numbers = [distance, self.row, self.column].map(|e| env.pool.as_int(e));
+        let ([Some(0), ..] | [Some(_), Some(_), Some(_)]) = numbers else { return false };
+        let [Some(distance), Some(row), Some(column)] = numbers else { return true };
+        let holders = self.holders(row, column);
+        holders.iter().all(|(at, lane)| holders.get(&(at + distance)).is_none_or(|other| other == lane))
+    }
+
+    /// Whether each lane `x` has no element at `index` but its own.
+    fn is_of_lane(&self, env: &mut Env, index: ExprId, x: VarId) -> bool {
+        let ([Some(row), Some(column)], at) =
+            ([self.row, self.column].map(|e| env.pool.as_int(e)), env.pool.sub(index, self.offset))
+        else {
+            return false;
+        };
+        let (at, holders) = (cora_ir::affine::normalize(&mut env.pool, at), self.holders(row, column));
+        (0..self.intrinsic.get().lanes).all(|lane| {
+            let number = env.pool.int(lane);
+            let here = env.pool.substitute(at, &[(x, number)].into_iter().collect());
+            let here = cora_ir::affine::normalize(&mut env.pool, here);
+            env.pool.as_int(here).is_some_and(|here| holders.get(&here).is_none_or(|&holder| holder == lane))
+        })
+    }
+
+    /// The lane of each element, by its distance from the first one.
+    fn holders(&self, row: i64, column: i64) -> FxHashMap<i64, i64> {
+        let i = self.intrinsic.get();
+        let elements = (0..i.lanes).flat_map(|lane| (0..i.c.registers).map(move |register| (lane, register)));
+        let holder = |(lane, register)| {
+            let (r, c) = i.c.element(lane, register);
+            (r * row + c * column, lane)
+        };
+        elements.map(holder).collect()
+    }
 }
 
 /// An index that is an affine function of the thread and tells threads apart.
@@ -86,17 +150,17 @@ impl Pending {
         }
     }
 
-    fn conflicts(&self, env: &mut Env, updated: &[TensorId], with: &[Access]) -> bool {
-        self.0.iter().any(|a| with.iter().any(|b| meet(env, updated, a, b)))
+    fn conflicts(&self, env: &mut Env, with: &[Access]) -> bool {
+        self.0.iter().any(|a| with.iter().any(|b| meet(env, a, b)))
     }
 }
 
 /// Whether two different threads may access one element, one of them writing.
 ///
-/// Two writes alone do not meet unless the tensor is updated: else every store to an element stores the one value that
-/// the program defines for it, and a buffer's next contents are kept apart from the last by those who read these.
-fn meet(env: &mut Env, updated: &[TensorId], a: &Access, b: &Access) -> bool {
-    if a.tensor != b.tensor || !(a.write || b.write) || (a.write && b.write && !updated.contains(&a.tensor)) {
+/// Two writes alone do not meet: every store to an element stores the one value that the program defines for it, and a
+/// buffer's next contents are kept apart from the last by those who read these. An update is a read as well.
+fn meet(env: &mut Env, a: &Access, b: &Access) -> bool {
+    if a.tensor != b.tensor || a.write == b.write {
         return false;
     }
     if let (Some((x, n)), Some((y, _))) = (a.slot, b.slot) {
@@ -133,8 +197,8 @@ struct Placement<'a> {
     env: &'a mut Env,
     /// Which tensors threads share and kernels write.
     shared: Vec<bool>,
-    /// Tensors that the kernel combines into.
-    updated: Vec<TensorId>,
+    /// The results of tensor instructions.
+    tiled: Vec<TensorId>,
     axes: &'a FxHashMap<Axis, ExprId>,
     /// Elements of the buffers of constant size.
     sizes: &'a [(TensorId, i64)],
@@ -193,7 +257,7 @@ impl Placement<'_> {
             }
             self.check_inside(&s)?;
             let accesses = self.accesses(&s, &map, &[]);
-            if pending.conflicts(self.env, &self.updated, &accesses) {
+            if pending.conflicts(self.env, &accesses) {
                 parts.push(lets.clone());
                 pending = Pending::default();
             }
@@ -223,7 +287,7 @@ impl Placement<'_> {
                 pending.0.iter_mut().for_each(|a| a.slot = None);
                 for s in body {
                     let accesses = self.accesses(s, &FxHashMap::default(), &[]);
-                    if has_threads(s) && pending.conflicts(self.env, &self.updated, &accesses) {
+                    if has_threads(s) && self.wait_inside(&pending, &accesses) {
                         return Err(Diagnostic::new(
                             "E0498",
                             format!(
@@ -239,6 +303,24 @@ impl Placement<'_> {
             body.iter().try_for_each(|s| self.check_inside(s))?;
         }
         Ok(())
+    }
+
+    /// Whether threads of one iteration of a thread loop have to wait for each other. Tiles that follow each other leave
+    /// each element of their result to one lane, and so do stores that begin it; other warps have other elements.
+    fn wait_inside(&mut self, pending: &Pending, with: &[Access]) -> bool {
+        pending.0.iter().any(|a| {
+            with.iter().any(|b| {
+                let x = self.env.pool.as_var(self.axes[&Axis::ThreadX]);
+                let apart = match ((&a.held, a.lane), (&b.held, b.lane), x) {
+                    ((Some(a), _), (Some(b), _), _) => a.same_lanes(self.env, b),
+                    ((Some(tile), _), (None, Some(at)), Some(x)) | ((None, Some(at)), (Some(tile), _), Some(x)) => {
+                        tile.is_of_lane(self.env, at, x)
+                    }
+                    _ => false,
+                };
+                !apart && meet(self.env, a, b)
+            })
+        })
     }
 
     /// What a statement accesses; `map` gives the thread variables around it, `loops` the others.
@@ -294,21 +376,34 @@ impl Placement<'_> {
             Stmt::Gemm(g) => {
                 let reads = g.reads().map(|t| (t, false));
                 for (t, write) in reads.chain([(g.c.tensor, true)]) {
-                    out.push(Access { tensor: t, write, own: None, slot: None });
+                    out.push(Access { tensor: t, write, own: None, slot: None, held: None, lane: None });
                 }
             }
             // A lane reads what other lanes of its warp may have written.
             Stmt::Tile(t) => {
                 t.exprs().into_iter().for_each(|e| self.reads(e, map, inner, threads, out));
-                for (m, write) in [(&t.a, false), (&t.b, false), (&t.c, false), (&t.c, true)] {
-                    self.access(m.tensor, m.offset, write, map, inner, &[], out);
+                for m in [&t.a, &t.b] {
+                    self.access(m.tensor, m.offset, false, map, inner, &[], out);
                 }
+                let mut result = Vec::new();
+                for write in [false, true] {
+                    self.access(t.c.tensor, t.c.offset, write, map, inner, &[], &mut result);
+                }
+                let offset = self.env.pool.substitute(t.c.offset, map);
+                let held = Held { intrinsic: t.intrinsic, offset, row: t.c.row, column: t.c.column };
+                out.extend(result.into_iter().map(|a| Access { held: Some(held.clone()), ..a }));
             }
             Stmt::Copy { tensor, index, value, mask } => {
                 for e in [Some(*index), Some(*value), *mask].into_iter().flatten() {
                     self.reads(e, map, inner, threads, out);
                 }
                 self.access(*tensor, *index, true, map, inner, threads, out);
+            }
+            // Nothing else in the kernel uses its elements, and nothing comes between two of them.
+            Stmt::Atomic { index, value, .. } => {
+                for e in [*index, *value] {
+                    self.reads(e, map, inner, threads, out);
+                }
             }
             Stmt::Prefetch { .. }
             | Stmt::Barrier
@@ -361,7 +456,10 @@ impl Placement<'_> {
             }
         }
         let slot = self.slot(tensor, index, map, inner);
-        let a = Access { tensor, write, own, slot };
+        let x = self.axes[&Axis::ThreadX];
+        let of_lanes = self.tiled.contains(&tensor) && threads.iter().any(|t| t.0 == x);
+        let lane = of_lanes.then(|| self.env.pool.substitute(index, map));
+        let a = Access { tensor, write, own, slot, held: None, lane };
         if !out.contains(&a) {
             out.push(a);
         }
@@ -444,7 +542,7 @@ impl Placement<'_> {
                         // What must come before the first iteration waits outside, unless each iteration waits anyway.
                         let whole = Stmt::For { var: *var, extent, kind: *kind, body: body.clone() };
                         let accesses = self.accesses(&whole, &FxHashMap::default(), &[]);
-                        if pending.conflicts(self.env, &self.updated, &accesses) {
+                        if pending.conflicts(self.env, &accesses) {
                             let after = self.place_loop((*var, *kind), body, &Pending::default());
                             if after.0 != placed.0 {
                                 out.push(Stmt::Barrier);
@@ -459,7 +557,7 @@ impl Placement<'_> {
                     // Before the condition one barrier is enough for it and for what follows.
                     let whole = Stmt::If { cond, then: then.clone(), other: other.clone() };
                     let accesses = self.accesses(&whole, &FxHashMap::default(), &[]);
-                    if pending.conflicts(self.env, &self.updated, &accesses) {
+                    if pending.conflicts(self.env, &accesses) {
                         out.push(Stmt::Barrier);
                         *pending = Pending::default();
                     }
@@ -471,7 +569,7 @@ impl Placement<'_> {
                 }
                 s => {
                     let accesses = self.accesses(s, &FxHashMap::default(), &[]);
-                    if pending.conflicts(self.env, &self.updated, &accesses) {
+                    if pending.conflicts(self.env, &accesses) {
                         out.push(Stmt::Barrier);
                         *pending = Pending::default();
                     }
@@ -509,32 +607,12 @@ impl Placement<'_> {
     fn wait_for_reads(&mut self, e: ExprId, pending: &mut Pending, out: &mut Vec<Stmt>) {
         let mut accesses = Vec::new();
         self.reads(e, &FxHashMap::default(), &[], &[], &mut accesses);
-        if pending.conflicts(self.env, &self.updated, &accesses) {
+        if pending.conflicts(self.env, &accesses) {
             out.push(Stmt::Barrier);
             *pending = Pending::default();
         }
         pending.add(accesses);
     }
-}
-
-/// The tensors to which a store of a value made of their own elements is.
-fn updated(env: &Env, body: &[Stmt]) -> Vec<TensorId> {
-    let mut out = Vec::new();
-    for s in body {
-        s.walk(&mut |s| {
-            if let Stmt::Store { tensor, value, rest, .. } = s {
-                let stored: Vec<_> = [(*tensor, *value)].iter().chain(rest).copied().collect();
-                let reads = |e: ExprId, w: TensorId| {
-                    env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor: t, .. } if *t == w))
-                };
-                out.extend(stored.iter().map(|s| s.0).filter(|&w| stored.iter().any(|s| reads(s.1, w))));
-            }
-            if let Stmt::Tile(t) = s {
-                out.push(t.c.tensor);
-            }
-        });
-    }
-    out
 }
 
 /// A loop's variable and all that are bound in its body.
