@@ -4,7 +4,8 @@
 //! rounding errors of a sum of n terms grow like `eps * sqrt(n)` relative to the size of the terms,
 //! so an element may differ by `8 eps + 2 sqrt(sum of n e^2)` of the greater of its own size and the
 //! output's root mean square: the sum is over the longest chain of operators up to the output, n their
-//! reduction lengths, e the epsilon that they accumulate in, and eps the greatest on the way.
+//! reduction lengths, e the epsilon that they accumulate in, and eps the greatest on the way of what is computed. Inputs
+//! are exact, and so is what is only read, chosen or copied: it counts whatever its type is.
 //!
 //! That measure knows nothing of cancellation: a small sum of large terms may be off by more. Where it
 //! fails, [`reconsider`] compares with the bounds that error analysis of the operators gives for each
@@ -45,15 +46,22 @@ pub fn tolerances(graph: &Graph, batch: &Batch) -> FxHashMap<TensorId, f64> {
     // For each tensor the sum of `n eps^2` over the longest chain of operators before it, and the greatest epsilon there.
     let mut chain: FxHashMap<TensorId, (f64, f64)> = FxHashMap::default();
     for op in &graph.ops {
-        let own = epsilon(graph.env.tensors[op.tensor].ty);
-        let (mut longest, mut eps): (f64, f64) = (0.0, own);
-        graph.env.pool.walk(op.value, &mut |_, e| {
-            if let Expr::Load { tensor, .. } = e {
-                let (n, e) = chain.get(tensor).copied().unwrap_or((0.0, epsilon(graph.env.tensors[*tensor].ty)));
-                longest = longest.max(n);
-                eps = eps.max(if e > 0.0 { e } else { 0.0 });
+        let (mut longest, mut eps): (f64, f64) = (0.0, 0.0);
+        let mut rounds = op.combiner.is_some();
+        graph.env.pool.walk(op.value, &mut |id, e| match e {
+            Expr::Load { tensor, .. } => {
+                let (n, e) = chain.get(tensor).copied().unwrap_or_default();
+                (longest, eps) = (longest.max(n), eps.max(e));
+            }
+            Expr::Lit(_) | Expr::Select(..) => {}
+            _ => {
+                let here = epsilon(graph.env.pool.ty(id).scalar);
+                rounds |= here > 0.0;
+                eps = eps.max(here);
             }
         });
+        let own = if rounds { epsilon(graph.env.tensors[op.tensor].ty) } else { 0.0 };
+        eps = eps.max(own);
         let terms: f64 = op.reduce.iter().map(|&d| greatest(graph, batch, graph.env.dims[d].extent)).product();
         // An integer may be cut from a float: its operands' epsilon counts.
         let rounding = if own > 0.0 { own } else { eps };
@@ -187,4 +195,25 @@ fn difference(g: f64, w: f64, rms: f64, exact: bool) -> f64 {
         return f64::INFINITY;
     }
     (g - w).abs() / w.abs().max(rms).max(f64::MIN_POSITIVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tolerance of the output of a program on one row of 100.
+    fn tolerance(of: &str) -> f64 {
+        let text = format!("dim k = 100\ninput X[k] : f16\ninput W[k] : f32\n{of}\noutput Y\n");
+        let graph = crate::frontend::parse_program("test", &text, &[]).unwrap_or_else(|e| panic!("{e:?}"));
+        tolerances(&graph, &Batch::default())[&graph.outputs[0]]
+    }
+
+    #[test]
+    fn inputs_are_exact() {
+        let single = f64::from(f32::EPSILON);
+        assert_eq!(tolerance("Y[k] = X"), 0.0, "copied");
+        assert_eq!(tolerance("Y = sum(k) f32(X) * W"), 8.0 * single + 2.0 * 10.0 * single, "accumulated in f32");
+        assert!(tolerance("Y[k] = X * X") > 8.0 * epsilon(cora_ir::ScalarType::F16), "rounded to f16");
+        assert!(tolerance("Z[k] = X * X\nY[k] = f32(Z)") > 8.0 * epsilon(cora_ir::ScalarType::F16), "rounded before");
+    }
 }
