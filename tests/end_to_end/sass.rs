@@ -20,9 +20,9 @@ const LEAST: usize = 80;
 
 /// Kernels that do not come up to that, and why.
 const OTHERS: &[(&str, &str, &str)] = &[
-    // A score, or two columns of a row of the result, to each lane: each factor is loaded for few multiply-adds.
-    ("masked_sdpa", "cuda", "O"),
-    ("masked_sdpa", "cuda", "S"),
+    // What is left of each row beyond the tiles that its neighbours share, two columns to each lane: each factor is loaded
+    // for few multiply-adds.
+    ("masked_sdpa", "cuda", "O.tail"),
     // Rows that end inside a tile of a triangle: every term has a condition.
     ("trmm", "cuda", "C.tail"),
     ("trmm", "cuda_split_unbalanced", "C.tail"),
