@@ -546,7 +546,11 @@ impl ExprPool {
 
     /// [`ExprPool::rewrite`] by `f`, which must depend on nothing but the node and must always be the same
     /// function: what was rewritten once is kept for good.
-    pub(crate) fn rewrite_once(&mut self, id: ExprId, f: &mut dyn FnMut(&mut Self, ExprId) -> Option<ExprId>) -> ExprId {
+    pub(crate) fn rewrite_once(
+        &mut self,
+        id: ExprId,
+        f: &mut dyn FnMut(&mut Self, ExprId) -> Option<ExprId>,
+    ) -> ExprId {
         let mut memo = std::mem::take(&mut self.normal);
         let out = self.rewrite_memo(id, &mut memo, f);
         self.normal = memo;

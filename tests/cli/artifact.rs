@@ -1,12 +1,18 @@
 //! Artifacts: written by `cora`, run by `cora-exec`, which has no compiler in its process.
 
-use crate::support::root;
+use crate::support::{files, in_parallel, report, root, small, stem};
 use crate::tool::{cora, file, refuses, scratch, succeeds};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
 
 /// The binary beside `cora`; built if only the root package's tests are.
 pub fn exec() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(build).clone()
+}
+
+fn build() -> PathBuf {
     let path = PathBuf::from(env!("CARGO_BIN_EXE_cora")).with_file_name("cora-exec");
     let args = ["build", "--quiet", "--offline", "-p", "cora-runtime", "--bin", "cora-exec"];
     let built = Command::new(env!("CARGO")).args(args).current_dir(root()).status();
@@ -43,18 +49,18 @@ fn artifacts_run_alone() {
     assert_eq!(run(&[]).status.code(), Some(2));
 }
 
-#[test]
-fn no_compiler_is_mapped() {
-    let path = softmax("mapped.cora-artifact");
+/// What is mapped into `cora-exec` while it runs an artifact again and again.
+fn maps(path: &str) -> String {
     let mut child = Command::new(exec())
-        .args([&path, "--repeat", "1000000"])
+        .args([path, "--repeat", "100000000"])
         .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
         .expect("cora-exec starts");
     let maps = PathBuf::from(format!("/proc/{}/maps", child.id()));
     let mut text = String::new();
     // The kernels' library is mapped last.
-    for _ in 0..200 {
+    for _ in 0..500 {
         text = std::fs::read_to_string(&maps).unwrap_or_default();
         if text.contains(".so (deleted)") {
             break;
@@ -63,10 +69,39 @@ fn no_compiler_is_mapped() {
     }
     child.kill().expect("it is ours");
     child.wait().expect("it ends");
-    assert!(text.contains("(deleted)"), "the kernels were not loaded:\n{text}");
-    for library in ["LLVM", "MLIR", "libz3", "libclang"] {
-        assert!(!text.contains(library), "{library} is mapped:\n{text}");
-    }
+    text
+}
+
+#[test]
+fn every_example_runs_without_a_compiler() {
+    report(&in_parallel(&files("examples", "cora"), |program| {
+        let (name, path) = (stem(program), scratch(&format!("{}.example", stem(program))));
+        let path = path.to_str().expect("UTF-8");
+        let consts = small(&name).iter().flat_map(|(n, v)| ["--const".to_owned(), format!("{n}={v}")]);
+        let mut args =
+            vec!["run".to_owned(), format!("examples/{name}.cora"), "--artifact".to_owned(), path.to_owned()];
+        args.extend(consts);
+        let made = cora(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        if made.code != Some(0) {
+            return vec![format!("{name}: {}", made.stderr)];
+        }
+        let out = run(&[path]);
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        if !out.status.success() || !text.contains("ok:") {
+            return vec![format!("{name}: {text}")];
+        }
+        let mapped = maps(path);
+        let mut complaints = Vec::new();
+        if !mapped.contains("(deleted)") {
+            complaints.push(format!("{name}: its kernels are not loaded\n{mapped}"));
+        }
+        for library in ["LLVM", "MLIR", "libz3", "libclang"] {
+            if mapped.contains(library) {
+                complaints.push(format!("{name}: {library} is mapped\n{mapped}"));
+            }
+        }
+        complaints
+    }));
 }
 
 #[test]

@@ -1,27 +1,11 @@
 //! Every example on every edge batch, under its own schedule, the compiler's, and fully padded.
 
 use crate::harness::{Case, Compiled, program, report};
+pub use crate::support::small;
 use crate::support::{batches, files, in_parallel, stem};
 use cora::driver::Source;
 use cora::ir::Graph;
 use cora::ir::schedule::StepKind;
-
-/// Sizes that keep the reference interpreter fast; no tile of a schedule divides them.
-const SMALL: &[(&str, &[(&str, i64)])] = &[
-    ("attnv", &[("H", 3), ("D", 24)]),
-    ("cross_attention", &[("H", 3), ("D", 24)]),
-    ("embedding_pool", &[("V", 50), ("D", 24)]),
-    ("encoder6", &[("H", 2), ("D", 12), ("DM", 20), ("FF", 36)]),
-    ("encoder_layer", &[("H", 3), ("D", 24), ("DM", 40), ("FF", 72)]),
-    ("layer_norm", &[("DM", 72)]),
-    ("masked_sdpa", &[("H", 3), ("D", 24)]),
-    ("mha", &[("H", 3), ("D", 24), ("DM", 40)]),
-    ("moe", &[("DM", 40), ("FF", 72)]),
-    ("nested", &[("D", 24)]),
-    ("projection_bf16", &[("DI", 40), ("DO", 80)]),
-    ("qkt", &[("H", 3), ("D", 24)]),
-    ("sdpa", &[("H", 3), ("D", 24)]),
-];
 
 /// Programs of so many operators that each further form would take long: their layer is an example of its own.
 pub const LARGE: &[&str] = &["encoder6"];
@@ -30,10 +14,6 @@ pub fn load(path: &std::path::Path, consts: &[(&str, i64)]) -> Result<Source, St
     let text = std::fs::read_to_string(path).expect("readable");
     let consts: Vec<(String, i64)> = consts.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect();
     program(&stem(path), &text, &consts)
-}
-
-pub fn small(name: &str) -> &'static [(&'static str, i64)] {
-    SMALL.iter().find(|(n, _)| *n == name).map_or(&[], |(_, consts)| consts)
 }
 
 /// The edge batches of a program, with rows around the sizes that the program's own schedule splits loops by, those for `target`.

@@ -1,6 +1,8 @@
 //! Compiles a program once and runs many batches through it.
 
 use crate::support::batches::{Fill, Plan, values, with_inputs};
+#[allow(unused_imports, reason = "not every test binary reports many things")]
+pub use crate::support::report;
 use cora::check::{compare, reconsider, tolerances};
 use cora::codegen_llvm::compile::{CompileOptions, JitKernels, compile};
 use cora::codegen_llvm::llvm::TargetSpec;
@@ -213,9 +215,4 @@ impl Case {
         }
         (!bad.is_empty()).then(|| bad.join("; "))
     }
-}
-
-/// Fails with all complaints, if there are any.
-pub fn report(complaints: &[String]) {
-    assert!(complaints.is_empty(), "{} complaints:\n{}", complaints.len(), complaints.join("\n"));
 }

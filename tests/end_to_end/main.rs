@@ -25,3 +25,4 @@ mod random_native;
 mod random_ptx;
 mod sass;
 mod tables;
+mod wide_loads;

@@ -24,6 +24,36 @@ pub fn stem(path: &Path) -> String {
     path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
+/// Sizes that keep the reference interpreter fast; no tile of a schedule divides them.
+#[allow(dead_code, reason = "not every test binary runs examples")]
+const SMALL: &[(&str, &[(&str, i64)])] = &[
+    ("attnv", &[("H", 3), ("D", 24)]),
+    ("cross_attention", &[("H", 3), ("D", 24)]),
+    ("embedding_pool", &[("V", 50), ("D", 24)]),
+    ("encoder6", &[("H", 2), ("D", 12), ("DM", 20), ("FF", 36)]),
+    ("encoder_layer", &[("H", 3), ("D", 24), ("DM", 40), ("FF", 72)]),
+    ("layer_norm", &[("DM", 72)]),
+    ("masked_sdpa", &[("H", 3), ("D", 24)]),
+    ("mha", &[("H", 3), ("D", 24), ("DM", 40)]),
+    ("moe", &[("DM", 40), ("FF", 72)]),
+    ("nested", &[("D", 24)]),
+    ("projection_bf16", &[("DI", 40), ("DO", 80)]),
+    ("qkt", &[("H", 3), ("D", 24)]),
+    ("sdpa", &[("H", 3), ("D", 24)]),
+];
+
+/// The constants of an example that keep it small.
+#[allow(dead_code, reason = "not every test binary runs examples")]
+pub fn small(name: &str) -> &'static [(&'static str, i64)] {
+    SMALL.iter().find(|(n, _)| *n == name).map_or(&[], |(_, consts)| consts)
+}
+
+/// Fails with all complaints, if there are any.
+#[allow(dead_code, reason = "not every test binary runs many things")]
+pub fn report(complaints: &[String]) {
+    assert!(complaints.is_empty(), "{} complaints:\n{}", complaints.len(), complaints.join("\n"));
+}
+
 /// Calls `one` for each item on as many threads as there are cores and gives all complaints, in the
 /// order of the items.
 #[allow(dead_code, reason = "not every test binary runs things in parallel")]

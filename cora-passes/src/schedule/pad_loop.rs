@@ -9,7 +9,9 @@ use super::filled::{Loops, Relaxed, stretches};
 use super::pad_dim::check_multiple;
 use super::relax::each_block;
 use super::split::divisible;
-use super::tree::{add_predicate, clamp_surplus, enclosing, find_loop, find_stage, loop_at, loop_at_mut, place_init, written_by};
+use super::tree::{
+    add_predicate, clamp_surplus, enclosing, find_loop, find_stage, loop_at, loop_at_mut, place_init, written_by,
+};
 use crate::simplify::{Facts, with_example};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, IterKind, LoopKind, LoopModule, Stmt};
