@@ -144,6 +144,11 @@ impl Emitter<'_> {
         if elements != ty.scalar && !widens {
             return Err(self.element_type(tensor, ty.scalar));
         }
+        // A GPU reads all lanes at once or none, where they agree: under a mask each would be read by itself.
+        let guard = guard.map(|(cond, other)| match *self.pool.get(cond) {
+            Expr::Splat(one, _) if self.threads.is_some() => (one, other),
+            _ => (cond, other),
+        });
         match guard {
             None => {
                 let v = self.load_all(tensor, index, ty.lanes)?;
