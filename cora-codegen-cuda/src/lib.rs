@@ -104,12 +104,24 @@ pub struct GridProgram {
     pub target: GpuTarget,
 }
 
+/// The compute capability from which on there is a copy engine for boxes.
+const BOXES: u32 = 90;
+
+fn has_boxes(module: &StorageModule) -> bool {
+    module.kernels.iter().flat_map(|k| &k.body).any(|s| s.any(&mut |s| matches!(s, Stmt::Bulk(_))))
+}
+
 /// LLVM aborts on an instruction that the target does not have.
 fn check_intrinsics(module: &StorageModule, target: &GpuTarget) -> Result<(), CompileError> {
     let (mut missing, capability) = (None, target.capability());
     for k in &module.kernels {
         k.body.iter().for_each(|s| {
             s.walk(&mut |s| {
+                if matches!(s, Stmt::Bulk(_)) && capability < BOXES {
+                    let (kernel, target) = (k.name.clone(), target.name().to_owned());
+                    let fault = CompileError::Intrinsic { kernel, intrinsic: "bulk_copy", least: BOXES, target };
+                    missing.get_or_insert(fault);
+                }
                 let Stmt::Tile(t) = s else { return };
                 let (kernel, intrinsic) = (k.name.clone(), t.intrinsic.get().name);
                 let target = target.name().to_owned();
@@ -135,11 +147,11 @@ fn check_intrinsics(module: &StorageModule, target: &GpuTarget) -> Result<(), Co
 ///
 /// [`CompileError`]; for modules that meet the requirements, only what the target lacks.
 pub fn compile(module: &StorageModule, target: &GpuTarget) -> Result<GridProgram, CompileError> {
-    let (desc, blocks) = describe::grid_desc(module)?;
+    let (desc, shapes) = describe::grid_desc(module)?;
     check_intrinsics(module, target)?;
     let (mlir, kernels) = mlir::emit_grid(module, &target.options())?;
     let mut launches = Vec::new();
-    for (k, blocks) in kernels.iter().zip(blocks) {
+    for (k, shape) in kernels.iter().zip(shapes) {
         if k.shared > target.shared_memory() {
             return Err(CompileError::Shared {
                 kernel: k.symbol.clone(),
@@ -152,19 +164,21 @@ pub fn compile(module: &StorageModule, target: &GpuTarget) -> Result<GridProgram
             Emitted::Buffer(i) => GridArg::Buffer(i),
             Emitted::Table(i) => GridArg::Table(i),
             Emitted::Param(i) => GridArg::Param(i),
+            Emitted::Map(i) => GridArg::Map(i),
         });
         launches.push(GridLaunch {
             symbol: k.symbol.clone(),
-            blocks,
+            blocks: shape.blocks,
             threads: k.threads,
             // Bounded by the target above.
             shared: if k.dynamic { k.shared as u32 } else { 0 },
             args: args.collect(),
+            maps: shape.maps,
         });
     }
     let mut parsed = MlirModule::parse(&mlir)?;
     parsed.run_pipeline(GPU_PIPELINE)?;
-    let mut llvm = LlvmModule::from_mlir(&parsed, &target.spec())?;
+    let mut llvm = LlvmModule::from_mlir(&parsed, &target.spec(has_boxes(module)))?;
     llvm.optimize("default<O3>")?;
     let ptx = llvm.emit_asm()?;
     let llvm = llvm.to_ir_string();

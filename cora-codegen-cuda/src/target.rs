@@ -16,6 +16,9 @@ pub const ARCHITECTURES: [(&str, u32, u64); 7] = [
     ("sm_90a", 80, 227 << 10),
 ];
 
+/// The PTX version that has `cp.async.bulk.tensor`.
+const BOXES_PTX: u32 = 80;
+
 /// An NVIDIA GPU architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuTarget {
@@ -52,9 +55,10 @@ impl GpuTarget {
         GridOptions { async_copies: digits.parse::<u32>().is_ok_and(|n| n >= 80) }
     }
 
-    /// What LLVM compiles for.
-    pub(crate) fn spec(&self) -> TargetSpec {
-        TargetSpec::nvptx(self.name, self.ptx)
+    /// What LLVM compiles for; boxes that the copy engine brings need a newer PTX than the architecture itself.
+    pub(crate) fn spec(&self, boxes: bool) -> TargetSpec {
+        let least = if boxes { BOXES_PTX } else { 0 };
+        TargetSpec::nvptx(self.name, self.ptx.max(least))
     }
 }
 

@@ -18,11 +18,11 @@ use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Kernel, Stmt, StorageModule, Table};
 use cora_ir::{ExprId, Role as IrRole, ScalarType, Scope, TensorId, UfDef};
 use cora_runtime::abi::{
-    ABI_VERSION, BufferDesc, BufferKind, DType, DescError, DimDesc, ExtentFn, Import, Ix, KernelDesc, ParamDesc,
-    ProgramDesc, Role, TableDesc, TableKind, TableWidth, TensorDesc,
+    ABI_VERSION, BufferDesc, BufferKind, DType, DescError, DimDesc, ExtentFn, GridMap, Import, Ix, KernelDesc, MapDim,
+    ParamDesc, ProgramDesc, Role, TableDesc, TableKind, TableWidth, TensorDesc,
 };
 
-use crate::mlir::Slots;
+use crate::mlir::{Slots, TensorMap};
 use index::Indices;
 
 /// A module that cannot be described to the runtime.
@@ -69,17 +69,25 @@ pub fn program_desc(module: &StorageModule) -> Result<ProgramDesc, DescribeError
     described(module, Slots::new(module)).map(|d| d.0)
 }
 
-/// The description of a module for a GPU, and the number of blocks that each kernel is launched with, in the module's
-/// order: in agreement with the code that [`mlir::emit_grid`](crate::mlir::emit_grid) writes.
+/// What of a kernel's launch is computed for each batch.
+#[derive(Clone, Debug)]
+pub struct GridShape {
+    /// The number of blocks along x, y and z.
+    pub blocks: [Ix; 3],
+    /// The tensor maps, as [`TensorMap::all`](crate::mlir::TensorMap::all) orders them.
+    pub maps: Vec<GridMap>,
+}
+
+/// The description of a module for a GPU, and what each kernel is launched with, in the module's order: in agreement with the code that [`mlir::emit_grid`](crate::mlir::emit_grid) writes.
 ///
 /// # Errors
 ///
 /// [`DescribeError`] for a module that was not completely lowered.
-pub fn grid_desc(module: &StorageModule) -> Result<(ProgramDesc, Vec<[Ix; 3]>), DescribeError> {
+pub fn grid_desc(module: &StorageModule) -> Result<(ProgramDesc, Vec<GridShape>), DescribeError> {
     described(module, Slots::grid(module))
 }
 
-fn described(module: &StorageModule, slots: Slots) -> Result<(ProgramDesc, Vec<[Ix; 3]>), DescribeError> {
+fn described(module: &StorageModule, slots: Slots) -> Result<(ProgramDesc, Vec<GridShape>), DescribeError> {
     let mut d = Describer { module, indices: Indices::new(module, &slots), slots };
     let params =
         module.env.params.iter().map(|(_, p)| ParamDesc { name: p.name.clone(), lo: p.lo, hi: p.hi }).collect();
@@ -88,7 +96,7 @@ fn described(module: &StorageModule, slots: Slots) -> Result<(ProgramDesc, Vec<[
     let setup = usage::setup_kernels(module, &d.slots);
     let (mut kernels, mut setup_kernels, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
     for (i, kernel) in module.kernels.iter().enumerate() {
-        blocks.push(d.blocks(kernel)?);
+        blocks.push(GridShape { blocks: d.blocks(kernel)?, maps: d.maps(kernel)? });
         let desc = d.kernel(i, kernel)?;
         if setup[i] { setup_kernels.push(desc) } else { kernels.push(desc) }
     }
@@ -291,6 +299,30 @@ impl Describer<'_> {
         }
         self.indices.lets.clear();
         fault.map_or(Ok(blocks), Err)
+    }
+
+    /// The tensor maps of a kernel.
+    fn maps(&mut self, kernel: &Kernel) -> Result<Vec<GridMap>, DescribeError> {
+        self.indices.lets.clear();
+        for s in &kernel.body {
+            s.walk(&mut |s| {
+                if let Stmt::Let { var, value } = s {
+                    self.indices.lets.insert(*var, *value);
+                }
+            });
+        }
+        let mut out = Vec::new();
+        for m in TensorMap::all(self.module, kernel) {
+            let what = format!("a tensor map of kernel `{}`", kernel.name);
+            let buffer = self.buffer_number(m.tensor).ok_or(DescribeFault::NoLayout).map_err(at(&what))?;
+            let mut dims = Vec::new();
+            for (size, step, extent) in m.dims {
+                dims.push(MapDim { size: self.ix(size, &what)?, step: step as u64, extent: extent as u32 });
+            }
+            out.push(GridMap { buffer: number(buffer), dims, swizzled: m.swizzled });
+        }
+        self.indices.lets.clear();
+        Ok(out)
     }
 
     fn kernel(&mut self, i: usize, kernel: &Kernel) -> Result<KernelDesc, DescribeError> {

@@ -32,6 +32,7 @@
 mod access;
 mod arith;
 mod builder;
+mod bulk;
 mod convert;
 mod copies;
 mod expr;
@@ -53,6 +54,7 @@ use cora_ir::storage::StorageModule;
 
 use crate::llvm::TargetSpec;
 pub(crate) use gemm::import;
+pub use bulk::TensorMap;
 pub use grid::{GridArg, GridKernel, GridOptions};
 pub use slots::{Slot, Slots};
 

@@ -41,6 +41,9 @@ pub enum LayoutStep {
     /// The buffer, which lives in a loop, has so many slots, at least two: iteration `i` has its contents in slot
     /// `i % slots`. The dimensions stay.
     Slots(i64),
+    /// Of each 8 neighbouring lines of 128 bytes the pieces of 16 bytes are permuted: piece `p` of line `l` lies where piece
+    /// `p xor l % 8` would, so that the same piece of 8 lines is in all banks of shared memory. The dimensions stay.
+    Swizzle,
     /// The stored dimensions are these, outermost first: a permutation.
     Reorder {
         /// Positions before the step.
@@ -75,6 +78,7 @@ impl LayoutStep {
                 (0..*multiple).contains(offset).then_some(names)
             }
             Self::Slots(n) => (*n >= 2).then_some(names),
+            Self::Swizzle => Some(names),
             Self::Reorder { order } => {
                 let mut sorted = order.clone();
                 sorted.sort_unstable();

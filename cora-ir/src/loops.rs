@@ -96,12 +96,15 @@ pub enum LoopKind {
     Offload,
     /// With the loops of this kind inside as one tile of a tensor instruction.
     Tensorize(IntrinsicId),
+    /// With the loops of this kind inside as one copy of a box by a GPU's copy engine.
+    Bulk,
 }
 
 impl LoopKind {
     /// Every kind.
-    pub const ALL: [LoopKind; 12 + INTRINSICS.len()] = {
-        let mut all = [Self::Serial; 12 + INTRINSICS.len()];
+    pub const ALL: [LoopKind; 13 + INTRINSICS.len()] = {
+        let mut all = [Self::Bulk; 13 + INTRINSICS.len()];
+        all[0] = Self::Serial;
         all[1] = Self::Parallel;
         all[2] = Self::Vector;
         all[3] = Self::Unroll;
@@ -130,6 +133,7 @@ impl LoopKind {
             Self::Bound(axis) => axis.name(),
             Self::Virtual => "vthread",
             Self::Offload => "offload",
+            Self::Bulk => "bulk",
             Self::Tensorize(i) => i.get().name,
         }
     }

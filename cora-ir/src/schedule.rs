@@ -428,6 +428,17 @@ pub enum StepKind {
         /// The loop.
         target: LoopRef,
     },
+    /// `bulk_copy Xs.i`: a loop and the loops inside it become one copy of a box by a GPU's copy engine.
+    BulkCopy {
+        /// The outermost loop of the box.
+        target: LoopRef,
+    },
+    /// `swizzle Xs`: the pieces of 16 bytes in lines of 128 bytes are permuted, as the copy engine and tensor instructions
+    /// do it.
+    Swizzle {
+        /// The tensor.
+        tensor: String,
+    },
     /// `prefetch S.A at S.k 2 locality 3`: each iteration asks the caches for what the stage reads of a tensor some
     /// iterations later; `prefetch S.A at S.l 1 in S.k`: the iterations of a loop inside ask for a share each.
     Prefetch {
@@ -484,6 +495,7 @@ impl StepKind {
             | Self::Relax { target, .. }
             | Self::Remap { target, .. }
             | Self::Offload { target }
+            | Self::BulkCopy { target }
             | Self::Tensorize { target, .. }
             | Self::HoistLoads { target, .. }
             | Self::Peel { target } => vec![&mut target.stage],
@@ -498,6 +510,7 @@ impl StepKind {
             | Self::SplitDim { tensor, .. }
             | Self::FuseDims { tensor, .. }
             | Self::ReorderDims { tensor, .. }
+            | Self::Swizzle { tensor }
             | Self::StorageAlign { tensor, .. } => vec![tensor],
             Self::ComputeAt { stage, at } | Self::CacheWrite { stage, at, .. } => vec![stage, &mut at.stage],
             Self::CacheRead { stage, tensor, at, .. } | Self::Pack { stage, tensor, at, .. } => {

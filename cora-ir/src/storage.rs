@@ -5,8 +5,10 @@ use crate::ids::{ExprId, TensorId, UfId, VarId};
 use crate::loops::LoopKind;
 use crate::types::Combiner;
 
+mod bulk;
 mod gemm;
 mod stmt;
+pub use bulk::{Bulk, BulkDim, MOST_DIMS, MOST_EXTENT};
 pub use gemm::{Gemm, Matrix};
 pub use stmt::{is_atomic, is_copy};
 
@@ -142,6 +144,16 @@ pub enum Stmt {
     Wait {
         /// How many groups may still be on their way.
         pending: u32,
+    },
+    /// One thread of the block asks the copy engine for a box: [`Bulk`]. Stands outside thread loops.
+    Bulk(Box<Bulk>),
+    /// Each thread waits until the box that was last asked for into a slot of a shared buffer is there. Stands outside
+    /// thread loops, and once for each box.
+    Await {
+        /// The buffer.
+        tensor: TensorId,
+        /// The slot, from 0.
+        slot: ExprId,
     },
     /// Asks the caches for an element that is read later; nothing is read, and nothing has to be there.
     Prefetch {

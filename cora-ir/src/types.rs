@@ -74,6 +74,17 @@ impl ScalarType {
         matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
 
+    /// How many elements so many bytes of memory hold.
+    pub fn elems_of(self, bytes: i64) -> i64 {
+        let size = match self {
+            Self::Bool | Self::I8 => 1,
+            Self::I16 | Self::F16 | Self::BF16 => 2,
+            Self::I32 | Self::F32 => 4,
+            Self::I64 | Self::F64 | Self::Index => 8,
+        };
+        bytes / size
+    }
+
     /// The smallest value of an integer type.
     pub fn int_min(self) -> i64 {
         match self {

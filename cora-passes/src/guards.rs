@@ -156,6 +156,8 @@ impl Walk<'_> {
             | Stmt::Barrier
             | Stmt::Commit
             | Stmt::Beside(_)
+            | Stmt::Bulk(_)
+            | Stmt::Await { .. }
             | Stmt::Wait { .. }
             | Stmt::Shuffle { .. } => {}
             Stmt::Copy { index, value, mask, .. } => {

@@ -14,7 +14,7 @@ mod captured;
 mod driver;
 mod trial;
 
-use crate::abi::{BufferDesc, BufferKind, GridArg, GridDesc, GridLaunch, KernelDesc, ProgramDesc, Role};
+use crate::abi::{BufferDesc, BufferKind, GridArg, GridDesc, GridLaunch, GridMap, KernelDesc, ProgramDesc, Role};
 use crate::array::{AlignedBytes, RaggedArray, TensorLayout};
 use crate::error::{Error, Result};
 use crate::eval::eval;
@@ -22,7 +22,7 @@ use crate::exec::Given;
 use crate::limits::Limits;
 use crate::plan::{Request, place};
 use crate::prelude::{Batch, Prelude, PreludeCache, Tables};
-use driver::{Block, Context, Function, Graph, Module, Pinned};
+use driver::{Arg, Block, Context, Function, Graph, Module, Pinned, TensorMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trial::Trial;
@@ -40,6 +40,8 @@ pub struct Device {
     _module: Module,
     buffers: Vec<Block>,
     arena: Block,
+    /// Zeros, where a tensor map has no position.
+    nothing: Block,
     tables: Block,
     pinned: Pinned,
     trial: Trial,
@@ -84,11 +86,18 @@ impl Device {
             functions.push((l.symbol.clone(), module.function(&l.symbol, l.shared)?));
         }
         let n = desc.buffers.len();
+        let mut nothing = Block::default();
+        if grid.launches.iter().any(|l| !l.maps.is_empty()) {
+            context.can_map()?;
+            context.reserve(&mut nothing, ALIGN)?;
+            context.fill(&nothing, 0, ALIGN, 0)?;
+        }
         Ok(Device {
             functions,
             _module: module,
             buffers: std::iter::repeat_with(Block::default).take(n).collect(),
             arena: Block::default(),
+            nothing,
             tables: Block::default(),
             pinned: Pinned::default(),
             context,
@@ -258,18 +267,39 @@ impl Device {
         let function = self.functions.iter().find(|f| f.0 == kernel.symbol).ok_or_else(missing)?;
         let tables = self.cache.tables().ok_or(Error::Unbound)?;
         let Some(blocks) = blocks(kernel, launch, tables)? else { return Ok(()) };
-        let mut args: Vec<u64> = Vec::new();
+        let mut maps = Vec::new();
+        for m in &launch.maps {
+            maps.push(self.tensor_map(m, tables)?);
+        }
+        let mut args: Vec<Arg> = Vec::new();
         for a in &launch.args {
             args.push(match *a {
-                GridArg::Buffer(b) => match self.places[b as usize] {
-                    Some(offset) => self.arena.address() + offset,
-                    None => self.buffers[b as usize].address(),
-                },
-                GridArg::Table(t) => self.tables.address() + self.table_offsets[t as usize],
-                GridArg::Param(p) => tables.params()[p as usize] as u64,
+                GridArg::Buffer(b) => Arg::Word(self.address(b as usize)),
+                GridArg::Table(t) => Arg::Word(self.tables.address() + self.table_offsets[t as usize]),
+                GridArg::Param(p) => Arg::Word(tables.params()[p as usize] as u64),
+                GridArg::Map(m) => Arg::Map(maps[m as usize]),
             });
         }
         self.context.launch(&function.1, blocks, launch.threads, launch.shared, &mut args)
+    }
+
+    /// Where a buffer is on the device.
+    fn address(&self, buffer: usize) -> u64 {
+        match self.places[buffer] {
+            Some(offset) => self.arena.address() + offset,
+            None => self.buffers[buffer].address(),
+        }
+    }
+
+    /// A buffer as the copy engine sees it, for the batch that is bound.
+    fn tensor_map(&self, m: &GridMap, tables: &Tables) -> Result<TensorMap> {
+        let b = m.buffer as usize;
+        let dtype = self.desc.buffers[b].dtype;
+        match m.sizes(tables.env(), self.sizes[b] / dtype.size() as u64)? {
+            Some(sizes) => self.context.tensor_map(m, dtype, self.address(b), &sizes),
+            // Nothing is there: all that is read is outside of one position, which is zero.
+            None => self.context.tensor_map(m, dtype, self.nothing.address(), &vec![1; m.dims.len()]),
+        }
     }
 
     /// An output of the last run, in row-major ragged order without padding.

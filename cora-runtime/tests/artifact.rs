@@ -2,8 +2,8 @@
 
 use cora_runtime::Error;
 use cora_runtime::abi::{
-    ABI_VERSION, BufferDesc, BufferKind, DType, DimDesc, ExtentFn, GridArg, GridDesc, GridLaunch, Ix, KernelDesc,
-    ParamDesc, ProgramDesc, Role, TableDesc, TableKind, TableWidth, TensorDesc,
+    ABI_VERSION, BufferDesc, BufferKind, DType, DimDesc, ExtentFn, GridArg, GridDesc, GridLaunch, GridMap, Ix, KernelDesc,
+    MapDim, ParamDesc, ProgramDesc, Role, TableDesc, TableKind, TableWidth, TensorDesc,
 };
 use cora_runtime::artifact::{Artifact, Machine, Manifest, Sample};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -60,13 +60,18 @@ fn program() -> ProgramDesc {
     }
 }
 
+fn dim(size: Ix, step: u64, extent: u32) -> MapDim {
+    MapDim { size, step, extent }
+}
+
 fn artifact() -> Artifact {
     let launch = GridLaunch {
         symbol: "cora_O".into(),
         blocks: [Ix::Param(0), Ix::Const(1), Ix::Const(1)],
         threads: [256, 1, 1],
         shared: 1024,
-        args: vec![GridArg::Buffer(0), GridArg::Buffer(1), GridArg::Table(1), GridArg::Param(0)],
+        args: vec![GridArg::Buffer(0), GridArg::Buffer(1), GridArg::Table(1), GridArg::Param(0), GridArg::Map(0)],
+        maps: vec![GridMap { buffer: 0, dims: vec![dim(Ix::Const(4), 1, 4), dim(Ix::table(1, Ix::Param(0)), 4, 64)], swizzled: false }],
     };
     Artifact {
         manifest: Manifest {
@@ -158,6 +163,24 @@ fn other_versions_and_shapes() {
     says(&change(&|l| l.blocks[1] = Ix::Arg(0)), "cannot be computed");
     says(&change(&|l| l.blocks[1] = Ix::table(9, 0.into())), "cannot be computed");
     says(&change(&|l| l.symbol = "other".into()), "has no launch");
+    says(&change(&|l| l.args.push(GridArg::Map(1))), "argument 1 of 1");
+    let wrong: [&dyn Fn(&mut GridMap); 12] = [
+        &|m: &mut GridMap| m.buffer = 2,
+        &|m: &mut GridMap| m.dims.clear(),
+        &|m: &mut GridMap| m.dims.extend((0..4).map(|_| dim(Ix::Const(1), 4, 1))),
+        &|m: &mut GridMap| m.dims[0].step = 2,
+        &|m: &mut GridMap| m.dims[0].extent = 3,
+        &|m: &mut GridMap| m.dims[1].step = 5,
+        &|m: &mut GridMap| m.dims[1].step = 0,
+        &|m: &mut GridMap| m.dims[1].step = u64::MAX,
+        &|m: &mut GridMap| m.dims[1].extent = 257,
+        &|m: &mut GridMap| m.dims[1].extent = 0,
+        &|m: &mut GridMap| m.dims[1].size = Ix::Arg(0),
+        &|m: &mut GridMap| m.swizzled = true,
+    ];
+    for damage in wrong {
+        says(&change(&|l| damage(&mut l.maps[0])), "impossible tensor map");
+    }
 }
 
 /// The system's allocator, which counts what each thread has.

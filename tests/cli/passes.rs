@@ -175,7 +175,7 @@ fn every_pass_has_a_file() {
         assert!(used.contains(p.name), "pass {} has no file in filetests/passes", p.name);
     }
     let steps = "split fuse reorder vectorize unroll parallel pad_loop pad_dim split_dim fuse_dims reorder_dims compute_at compute_inline cache_write \
-                 cache_read set_scope relax peel remap op_split hfuse tile bind offload tensorize prefetch double_buffer storage_align rfactor";
+                 cache_read set_scope relax peel remap op_split hfuse tile bind offload bulk_copy swizzle tensorize prefetch double_buffer storage_align rfactor";
     for step in steps.split_whitespace() {
         assert!(used.contains(step), "step {step} has no file in filetests/passes");
     }

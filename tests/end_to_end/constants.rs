@@ -16,7 +16,7 @@ const SETS: &[&[(&str, i64)]] = &[
 ];
 
 /// Schedules that fit some constants only, and the code of their refusal.
-const REFUSED: &[(&str, &str, &str)] = &[("projection_bf16", "cpu", "E0426")];
+const REFUSED: &[(&str, &str, &str)] = &[("projection_bf16", "cpu", "E0426"), ("projection_bf16", "cuda_tma", "E0406")];
 
 /// Schedules that were not tried with other constants yet.
 const UNTRIED: &[(&str, &str)] = &[("projection_bf16", "cuda_wgmma")];

@@ -7,6 +7,9 @@ use cora::driver::Source;
 use cora::ir::Graph;
 use cora::ir::schedule::StepKind;
 
+/// Schedules whose boxes need other sizes than [`small`] gives (`boxes.rs`).
+pub const BOXES: &[(&str, &str)] = &[("projection_bf16", "cuda_tma")];
+
 /// Programs of so many operators that each further form would take long: their layer is an example of its own.
 pub const LARGE: &[&str] = &["encoder6"];
 

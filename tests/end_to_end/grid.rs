@@ -1,6 +1,6 @@
 //! Every example on a grid: races between threads, and results on every edge batch, on the interpreter.
 
-use crate::examples::{LARGE, load, small};
+use crate::examples::{BOXES, LARGE, load, small};
 use crate::harness::{Case, message, report};
 use crate::support::{batches, files, in_parallel, stem};
 use cora::driver::lower_for;
@@ -22,7 +22,8 @@ fn examples_on_a_grid() {
             Err(e) => return vec![e],
         };
         let mut forms = if large { Vec::new() } else { vec![("default grid", None)] };
-        let own = source.graph.schedules.iter().filter(|s| s.name.starts_with("cuda"));
+        let boxes = |s: &str| BOXES.contains(&(name.as_str(), s));
+        let own = source.graph.schedules.iter().filter(|s| s.name.starts_with("cuda") && !boxes(&s.name));
         forms.extend(own.map(|s| (s.name.as_str(), Some(s))));
         let mut complaints = Vec::new();
         for (form, schedule) in forms {

@@ -4,6 +4,7 @@
 mod support;
 
 mod banks;
+mod boxes;
 mod buffers;
 mod constants;
 mod crates;

@@ -53,7 +53,7 @@ fn examples_assemble() {
                 let target = GpuTarget::new(arch).expect("a known architecture");
                 let compiled = compile(&lowered.storage, &target);
                 if let Ok(p) = &compiled
-                    && p.ptx.contains("cp.async") != (copies && target.options().async_copies)
+                    && p.ptx.contains("cp.async.c") != (copies && target.options().async_copies)
                 {
                     complaints.push(format!("{name} ({form}, {arch}): copies beside the threads"));
                 }

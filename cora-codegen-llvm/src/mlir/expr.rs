@@ -9,6 +9,7 @@ use cora_ir::{BinOp, Expr, ExprId, ParamId, ScalarType, TensorId, Type, UfDef, U
 
 use super::arith::{self, Facts};
 use super::builder::{Builder, Elem, Ty, Val};
+use super::bulk::{Ring, TensorMap};
 use super::convert::{cast, register_type};
 use super::library::Library;
 use super::slots::{Slot, Slots};
@@ -54,6 +55,10 @@ pub(super) struct Emitter<'m> {
     pub(super) threads: Option<[i64; 3]>,
     /// Shared buffers in order of first use: the address and the size in bytes.
     pub(super) in_shared: Vec<(TensorId, Val, u64)>,
+    /// Buffers that boxes fill, in order of first use.
+    pub(super) rings: Vec<Ring>,
+    /// The kernel's tensor maps, and the argument that one is, if it is used.
+    pub(super) maps: Vec<(TensorMap, Option<Val>)>,
     /// Tensors that the kernel reads.
     pub(super) read: Vec<TensorId>,
     /// Whether there is a barrier.
@@ -93,6 +98,8 @@ impl<'m> Emitter<'m> {
             stored,
             threads: None,
             in_shared: Vec::new(),
+            rings: Vec::new(),
+            maps: Vec::new(),
             read: Vec::new(),
             barriers: false,
             async_copies: false,

@@ -19,6 +19,7 @@ use cora_ir::{Combiner, Expr, ExprId, ScalarType, TensorId, UnOp, VarId};
 
 use super::EmitFault;
 use super::builder::{Builder, Cmp, Elem, Ty, Val};
+use super::bulk::{Ring, TensorMap};
 use super::convert::memory_elem;
 use super::expr::{Emitter, Formal, TensorOrParam};
 use super::kernel::{comment, stored};
@@ -40,6 +41,8 @@ pub enum GridArg {
     Table(u32),
     /// The value of a parameter.
     Param(u32),
+    /// A tensor map of the kernel's, 128 bytes: its place in [`TensorMap::all`].
+    Map(u32),
 }
 
 /// What a GPU has.
@@ -79,6 +82,7 @@ pub(super) fn emit(
     let mut s = Emitter::new(module, slots, library, b, stored(&kernel.body));
     s.threads = Some(threads);
     s.async_copies = options.async_copies;
+    s.maps = TensorMap::all(module, kernel).into_iter().map(|m| (m, None)).collect();
     s.stmts(&kernel.body)?;
     Ok(function(s, kernel, symbol, threads))
 }
@@ -239,7 +243,15 @@ impl Emitter<'_> {
 }
 
 fn function(s: Emitter<'_>, kernel: &Kernel, symbol: &str, threads: [i64; 3]) -> (String, GridKernel) {
-    let Emitter { module, b, formals, registers, stored, in_shared, read, barriers, .. } = s;
+    let aligns: Vec<u64> = s.in_shared.iter().map(|x| s.shared_align(x.0, SHARED_ALIGN)).collect();
+    let Emitter { module, b, formals, registers, stored, in_shared, rings, maps, read, barriers, .. } = s;
+    // A pointer to a buffer, or the address of the barriers of a ring.
+    let shared: Vec<(TensorId, Val, u64, u64, bool)> = in_shared
+        .iter()
+        .zip(aligns)
+        .map(|(&(t, v, bytes), align)| (t, v, bytes, align, false))
+        .chain(rings.iter().map(|r| (r.tensor, r.barriers, r.bytes(), SHARED_ALIGN, true)))
+        .collect();
     let mut signature = Vec::new();
     let mut args = Vec::new();
     for (formal, (v, what)) in &formals {
@@ -250,6 +262,7 @@ fn function(s: Emitter<'_>, kernel: &Kernel, symbol: &str, threads: [i64; 3]) ->
         };
         let attributes = match what {
             TensorOrParam::Param => " {llvm.noundef}".to_owned(),
+
             TensorOrParam::Tensor(t) => {
                 let written = stored.contains(t);
                 // A barrier changes what other threads wrote, which `noalias` would deny.
@@ -261,39 +274,55 @@ fn function(s: Emitter<'_>, kernel: &Kernel, symbol: &str, threads: [i64; 3]) ->
         signature.push(format!("{v}: {ty}{attributes}"));
         args.push(arg);
     }
-    let offsets: Vec<u64> = in_shared
+    for (n, v) in maps.iter().enumerate().filter_map(|(n, m)| Some((n, m.1?))) {
+        signature.push(format!(
+            "{v}: !llvm.ptr {{llvm.byval = !llvm.array<16 x i64>, llvm.align = 64 : i64, nvvm.grid_constant}}"
+        ));
+        args.push(GridArg::Map(n as u32));
+    }
+    let offsets: Vec<u64> = shared
         .iter()
-        .scan(0, |at, s| {
-            let here = *at;
-            *at += s.2.next_multiple_of(SHARED_ALIGN);
+        .scan(0u64, |at, s| {
+            let here = at.next_multiple_of(s.3);
+            *at = here + s.2.next_multiple_of(SHARED_ALIGN);
             Some(here)
         })
         .collect();
-    let total = offsets.last().zip(in_shared.last()).map_or(0, |(at, s)| at + s.2.next_multiple_of(SHARED_ALIGN));
+    let total = offsets.last().zip(shared.last()).map_or(0, |(at, s)| at + s.2.next_multiple_of(SHARED_ALIGN));
+    let widest = shared.iter().map(|s| s.3).max().unwrap_or(SHARED_ALIGN);
     let dynamic = total > STATIC_SHARED;
     let (mut globals, mut entry) = (String::new(), String::new());
-    if !registers.is_empty() {
+    if !registers.is_empty() || !rings.is_empty() {
         entry.push_str("  %one = arith.constant 1 : i64\n");
         registers.iter().for_each(|(_, _, text)| entry.push_str(text));
+        rings.iter().for_each(|r| entry.push_str(&r.phases_text));
     }
     if dynamic {
         globals.push_str(&format!(
-            "llvm.mlir.global external @{symbol}_shared() {{addr_space = 3 : i32, alignment = {SHARED_ALIGN} : i64}} : !llvm.array<0 x i8>\n"
+            "llvm.mlir.global external @{symbol}_shared() {{addr_space = 3 : i32, alignment = {widest} : i64}} : !llvm.array<0 x i8>\n"
         ));
     }
-    for (n, ((t, v, bytes), at)) in in_shared.iter().zip(&offsets).enumerate() {
+    for (n, ((t, v, bytes, align, number), at)) in shared.iter().zip(&offsets).enumerate() {
         let name = comment(&module.env.tensors[*t].name);
         let global = if dynamic { format!("{symbol}_shared") } else { format!("{symbol}_shared{n}") };
         if !dynamic {
             globals.push_str(&format!(
-                "llvm.mlir.global internal @{global}() {{addr_space = 3 : i32, alignment = {SHARED_ALIGN} : i64}} : !llvm.array<{bytes} x i8>  // {name}\n"
+                "llvm.mlir.global internal @{global}() {{addr_space = 3 : i32, alignment = {align} : i64}} : !llvm.array<{bytes} x i8>  // {name}\n"
             ));
         }
         entry.push_str(&format!("  %shared{n} = llvm.mlir.addressof @{global} : !llvm.ptr<3>\n"));
         let at = if dynamic { *at } else { 0 };
         entry.push_str(&format!(
-            "  %slot{n} = llvm.getelementptr %shared{n}[{at}] : (!llvm.ptr<3>) -> !llvm.ptr<3>, i8\n  {v} = llvm.addrspacecast %slot{n} : !llvm.ptr<3> to !llvm.ptr\n"
+            "  %slot{n} = llvm.getelementptr %shared{n}[{at}] : (!llvm.ptr<3>) -> !llvm.ptr<3>, i8\n"
         ));
+        entry.push_str(&match number {
+            true => format!("  {v} = llvm.ptrtoint %slot{n} : !llvm.ptr<3> to i32\n"),
+            false => format!("  {v} = llvm.addrspacecast %slot{n} : !llvm.ptr<3> to !llvm.ptr\n"),
+        });
+    }
+    if !rings.is_empty() {
+        let init: String = rings.iter().map(Ring::init).collect();
+        entry.push_str(&super::bulk::entry(&init));
     }
     let [x, y, z] = threads;
     // One block at a time is enough: else the assembler spills registers to make room for more.

@@ -81,6 +81,8 @@ impl Emitter<'_> {
             Stmt::Gemm(g) => self.gemm(g),
             Stmt::Tile(t) => self.tile(t, false),
             Stmt::Beside(b) => self.beside(b),
+            Stmt::Bulk(b) => self.bulk(b),
+            Stmt::Await { tensor, slot } => self.await_box(*tensor, *slot),
             Stmt::Prefetch { tensor, index, locality } => self.prefetch(*tensor, *index, *locality),
             Stmt::If { cond, then, other } => self.branch(*cond, then, other),
             Stmt::Let { var, value } => {

@@ -1,10 +1,11 @@
 //! Tiles that four warps compute from shared memory while they go on: `wgmma`.
 //!
 //! The factors are read by 64-bit descriptors: address, and the distances of neighbouring blocks along rows and columns
-//! (PTX ISA, "Matrix descriptor format"; no swizzle). Accumulators go through the instruction, tied to its registers; so they
+//! (PTX ISA, "Matrix descriptor format"; without swizzle, or with that of 128 bytes). Accumulators go through the instruction, tied to its registers; so they
 //! do through the wait, so that nothing that uses them is moved before it. A `wgmma.fence` stands before the first tile of
 //! those that follow each other, which hands the registers over.
 
+use cora_ir::layout::LayoutStep;
 use cora_ir::storage::{Beside, Matrix, Tile};
 use cora_ir::{ExprId, Scope, TensorId};
 
@@ -16,6 +17,9 @@ use super::expr::Emitter;
 const F32: Ty = Ty { elem: Elem::F32, lanes: 1 };
 const LONG: Ty = Ty { elem: Elem::I64, lanes: 1 };
 
+/// The layout type of lines of 128 bytes, in bits 62 and 63.
+const SWIZZLE_128: i64 = 1 << 62;
+
 /// The part of a descriptor that counts in units of 16 bytes.
 const UNIT: i64 = 16;
 
@@ -25,13 +29,11 @@ impl Emitter<'_> {
             return Err(EmitFault::NotLegal("an instruction of a GPU's warps"));
         }
         let i = t.intrinsic.get();
-        // The distance along rows (of the left factor) or columns is the stride, that along reduced positions the leading one.
-        let [of_rows, of_columns] = [0, 1].map(|n| move |m: &Matrix| m.blocks.map(|b| b[n]));
-        let a = self.descriptor(&t.a, of_columns(&t.a), of_rows(&t.a))?;
-        let b = self.descriptor(&t.b, of_rows(&t.b), of_columns(&t.b))?;
-        let along = |e: ExprId| self.pool.as_int(e) == Some(1);
         // Whether rows of the left factor, or columns of the right one, are neighbours instead of reduced positions.
+        let along = |e: ExprId| self.pool.as_int(e) == Some(1);
         let (transposed_a, transposed_b) = (along(t.a.row), along(t.b.column));
+        let a = self.descriptor(&t.a, [1, 0], transposed_a)?;
+        let b = self.descriptor(&t.b, [0, 1], transposed_b)?;
         if !follows {
             self.b.stmt("llvm.inline_asm has_side_effects \"wgmma.fence.sync.aligned;\", \"\" : () -> ()");
         }
@@ -107,14 +109,25 @@ impl Emitter<'_> {
         self.registers_of(&Matrix { tensor, offset: zero, row: zero, column: zero, blocks: None }, count)
     }
 
-    /// Where a factor is in shared memory: blocks so many elements apart along reduced positions, and along the other side.
-    fn descriptor(&mut self, m: &Matrix, leading: Option<ExprId>, stride: Option<ExprId>) -> Result<Val, EmitFault> {
+    /// Where a factor is in shared memory; `reduced` and `other` are the sides of blocks along reduced positions and along
+    /// rows (of the left factor) or columns. The distance along reduced positions is the leading one, the other the stride;
+    /// with lines of 128 bytes that which goes on where a line ends is the leading one, and where a line has all reduced
+    /// positions there is none.
+    fn descriptor(&mut self, m: &Matrix, [reduced, other]: [usize; 2], transposed: bool) -> Result<Val, EmitFault> {
         let t = &self.module.env.tensors[m.tensor];
         let size = i64::from(memory_elem(t.ty).bits() / 8);
+        let swizzled = t.layout.contains(&LayoutStep::Swizzle);
+        let side = |n: usize| m.blocks.map(|b| b[n]);
+        let (leading, stride) = match (swizzled, transposed) {
+            (false, _) => (side(reduced), side(other)),
+            (true, true) => (side(other), side(reduced)),
+            // Taken for one piece.
+            (true, false) => (Some(self.pool.int(UNIT / size)), side(other)),
+        };
         if t.scope != Scope::Shared || self.divisor(m.offset) * size % UNIT != 0 {
             return Err(EmitFault::NotLegal("a factor that does not lie in blocks of shared memory"));
         }
-        let mut fields = 0;
+        let mut fields = if swizzled { SWIZZLE_128 } else { 0 };
         for (distance, shift) in [(leading, 16), (stride, 32)] {
             let bytes = distance.and_then(|e| self.pool.as_int(e)).and_then(|n| n.checked_mul(size));
             let units = bytes.filter(|n| n % UNIT == 0).map(|n| n / UNIT).filter(|n| (0..1 << 14).contains(n));

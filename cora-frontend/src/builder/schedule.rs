@@ -337,6 +337,18 @@ impl<'a> ScheduleBuilder<'a> {
         self.step(StepKind::Offload { target })
     }
 
+    /// A loop and the loops inside it become one copy of a box by a GPU's copy engine.
+    pub fn bulk_copy(&mut self, target: impl ToLoop) -> &mut Self {
+        let target = self.at(target);
+        self.step(StepKind::BulkCopy { target })
+    }
+
+    /// The pieces of 16 bytes in a tensor's lines of 128 bytes are permuted.
+    pub fn swizzle(&mut self, tensor: impl ToStage) -> &mut Self {
+        let tensor = self.stage(tensor);
+        self.step(StepKind::Swizzle { tensor })
+    }
+
     /// Each iteration of loop `at` asks the caches for what `stage` reads of `tensor` `distance` iterations later;
     /// `locality` is from 0 (used once) to 3 (kept in all caches).
     pub fn prefetch(

@@ -290,6 +290,8 @@ fn step_call(step: &StepKind) -> String {
         }
         StepKind::Tensorize { target, intrinsic } => format!("tensorize({}, {:?})", at(target), intrinsic.get().name),
         StepKind::Offload { target } => format!("offload({})", at(target)),
+        StepKind::BulkCopy { target } => format!("bulk_copy({})", at(target)),
+        StepKind::Swizzle { tensor } => format!("swizzle({tensor:?})"),
         StepKind::Prefetch { stage, tensor, at: r, inside: None, distance, locality } => {
             format!("prefetch({stage:?}, {tensor:?}, {}, {distance}, {locality})", at(r))
         }

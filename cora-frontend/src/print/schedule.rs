@@ -83,6 +83,8 @@ pub fn print_step(step: &StepKind) -> String {
         }
         StepKind::Tensorize { target, intrinsic } => format!("tensorize {} {}", at(target), intrinsic.get().name),
         StepKind::Offload { target } => format!("offload {}", at(target)),
+        StepKind::BulkCopy { target } => format!("bulk_copy {}", at(target)),
+        StepKind::Swizzle { tensor } => format!("swizzle {tensor}"),
         StepKind::Prefetch { stage, tensor, at: r, inside, distance, locality } => {
             let dot = if tensor.contains('.') { ":" } else { "." };
             let locality = if *locality == 3 { String::new() } else { format!(" locality {locality}") };

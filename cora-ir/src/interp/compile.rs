@@ -117,6 +117,11 @@ impl Compiler<'_, '_> {
                 }
                 Node::Let { var, value } => self.let_var(*var, *value)?,
                 Node::Sync(s) => self.push(Step::Sync(*s)),
+                Node::Slot { tensor, slot, how } => {
+                    let slot = self.scalar(*slot)?;
+                    self.push(Step::Slot { tensor: *tensor, slot, how: *how });
+                    self.end_statement();
+                }
                 Node::Leaf(leaf) => {
                     self.leaf(leaf)?;
                     self.end_statement();

@@ -197,6 +197,16 @@ pub enum InterpError {
         /// Whether the access writes.
         write: bool,
     },
+    /// A box is asked for, or waited for, where it must not be.
+    #[error("storage stage: slot {slot} of `{tensor}` {fact}")]
+    Slot {
+        /// The tensor.
+        tensor: String,
+        /// The slot.
+        slot: i64,
+        /// What is wrong.
+        fact: &'static str,
+    },
     /// A construct that has no meaning at this stage.
     #[error("{stage} stage: {what}")]
     Unsupported {

@@ -8,6 +8,9 @@
 //! A copy into shared memory arrives some time before its group has been waited for: its own thread may read the element
 //! from then on, other threads after the next barrier.
 //!
+//! A box that the copy engine brings is there for every thread that has waited for its slot; until then nobody accesses its
+//! elements, and the slot takes no other box. What threads accessed before, a barrier must separate from it.
+//!
 //! A tensor instruction that goes on beside its threads reads shared memory from when it begins until it has been waited
 //! for: nobody writes there, and nobody uses its result. It sees what threads stored or copied before a fence and a
 //! barrier.
@@ -82,6 +85,59 @@ pub(crate) enum Sync {
     WaitTiles(u32),
 }
 
+/// What happens to a slot that boxes fill.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SlotSync {
+    /// A box of so many elements is asked for: the next ones that are stored there.
+    Ask { elems: i64 },
+    /// Each thread waits for the box.
+    Await,
+}
+
+/// The boxes of one slot.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    /// How many were asked for,
+    asked: u32,
+    /// and how many of them are there.
+    there: u32,
+}
+
+/// Boxes that the copy engine brings into the shared memory of the block that runs.
+#[derive(Debug, Default)]
+struct Boxes {
+    slots: FxHashMap<(u32, i64), Slot>,
+    /// The slot of an element, and the number of the box there that it is of.
+    elements: FxHashMap<(u32, i64), (i64, u32)>,
+    /// The slot that is being filled, and how many elements are missing.
+    open: Option<((u32, i64), i64)>,
+}
+
+impl Boxes {
+    /// Whether the element is of a box that nobody has waited for.
+    fn on_its_way(&self, element: (u32, i64)) -> bool {
+        let late = |&(slot, number): &(i64, u32)| {
+            self.slots.get(&(element.0, slot)).is_some_and(|s| number > s.there)
+        };
+        self.elements.get(&element).is_some_and(late)
+    }
+
+    /// Whether a store of this element is the engine's; it is one less to come.
+    fn brings(&mut self, element: (u32, i64)) -> bool {
+        let Some(((tensor, slot), left)) = &mut self.open else { return false };
+        if *tensor != element.0 {
+            return false;
+        }
+        let number = self.slots.get(&(*tensor, *slot)).map_or(0, |s| s.asked);
+        self.elements.insert(element, (*slot, number));
+        *left -= 1;
+        if *left == 0 {
+            self.open = None;
+        }
+        true
+    }
+}
+
 /// Of the lanes that execute tiles together, the groups of tiles that they began and those that are done.
 #[derive(Clone, Copy, Debug, Default)]
 struct Groups {
@@ -145,6 +201,7 @@ pub(crate) struct Shadow {
     inside: u32,
     banks: Banks,
     copies: Copies,
+    boxes: Boxes,
     tiles: Tiles,
     /// What the kernels before used.
     traffic: Vec<SharedTraffic>,
@@ -163,6 +220,7 @@ impl Shadow {
         self.elements.clear();
         self.now = Who { block: 0, thread: 0, epoch: self.now.epoch + 1 };
         self.coordinates = [0; 3];
+        self.boxes = Boxes::default();
         self.tiles = Tiles::default();
     }
 
@@ -192,6 +250,7 @@ impl Shadow {
             self.now.block += 1;
             self.now.epoch += 1;
             self.copies = Copies::default();
+            self.boxes = Boxes::default();
             self.tiles = Tiles::default();
         }
     }
@@ -228,6 +287,34 @@ impl Shadow {
             Sync::Fence => self.tiles.fences += 1,
             Sync::CommitTiles => self.tiles.groups.entry(self.now.thread).or_default().begun += 1,
             Sync::WaitTiles(pending) => self.wait_tiles(pending),
+        }
+    }
+
+    /// A slot of a tensor is to be filled, or to be there.
+    pub fn slot(
+        &mut self,
+        (tensor, slot): (TensorId, i64),
+        how: SlotSync,
+        name: impl Fn() -> String,
+    ) -> Result<(), InterpError> {
+        let key = (tensor.index() as u32, slot);
+        let wrong = |fact: &'static str| Err(InterpError::Slot { tensor: name(), slot, fact });
+        if self.boxes.open.is_some() {
+            return wrong("comes after a box of which elements are missing");
+        }
+        let s = self.boxes.slots.entry(key).or_default();
+        match how {
+            SlotSync::Ask { .. } if s.asked > s.there => wrong("is to take a box before the last one was waited for"),
+            SlotSync::Ask { elems } => {
+                s.asked += 1;
+                self.boxes.open = Some((key, elems)).filter(|_| elems > 0);
+                Ok(())
+            }
+            SlotSync::Await if s.asked == s.there => wrong("is waited for, and no box comes"),
+            SlotSync::Await => {
+                s.there = s.asked;
+                Ok(())
+            }
         }
     }
 
@@ -321,7 +408,9 @@ impl Shadow {
     /// Records what an instruction accesses of a buffer that the threads of a block share, elements of `size` bytes.
     pub fn banks(&mut self, site: Site, elements: &[i64], size: i64) {
         // A tile that reads by itself reads whole blocks, each of which covers all banks once.
-        if self.shared.get(site.tensor.index()) == Some(&Some(false)) && !self.tiles.now {
+        // The copy engine writes whole lines.
+        let of_engine = |t: TensorId| site.write && self.boxes.slots.keys().any(|k| k.0 == t.index() as u32);
+        if self.shared.get(site.tensor.index()) == Some(&Some(false)) && !self.tiles.now && !of_engine(site.tensor) {
             let [x, y, z] = self.coordinates;
             let thread = x + self.threads[0] * (y + self.threads[1] * z);
             self.banks.access(thread, site, elements, size);
@@ -331,14 +420,24 @@ impl Shadow {
     /// Records an access to element `at` of `tensor`.
     pub fn check(&mut self, tensor: TensorId, at: i64, how: How, name: impl Fn() -> String) -> Result<(), InterpError> {
         let (element, write) = ((tensor.index() as u32, at), how != How::Read);
-        if self.copies.on_its_way(element, self.now.thread) {
+        if self.copies.on_its_way(element, self.now.thread) || self.boxes.on_its_way(element) {
             return Err(InterpError::NotArrived { tensor: name(), at, write });
         }
         self.beside(tensor, at, how, &name)?;
+        let engine = how == How::Write && self.boxes.brings(element);
         if how == How::Copy {
             self.copies.elements.insert(element, (self.now.thread, self.copies.group));
         }
-        match self.access(tensor, at, how) {
+        let race = self.access(tensor, at, how);
+        if engine {
+            // Waiting for the slot orders it before what comes later, and what it brings needs no fence.
+            self.elements.entry(element).or_default().write = None;
+            self.tiles.stored.remove(&element);
+            self.copies.elements.remove(&element);
+        } else if write {
+            self.boxes.elements.remove(&element);
+        }
+        match race {
             None => Ok(()),
             Some(other) => Err(InterpError::Race { tensor: name(), at, write, other }),
         }

@@ -2,7 +2,7 @@
 
 use crate::ids::{TensorId, UfId, VarId};
 use crate::interp::contract::Factor;
-use crate::interp::grid::Sync;
+use crate::interp::grid::{SlotSync, Sync};
 use crate::loops::Axis;
 use crate::types::{BinOp, Combiner, ScalarType, UnOp};
 
@@ -85,6 +85,12 @@ pub(crate) enum Step {
     },
     /// What orders the accesses of threads.
     Sync(Sync),
+    /// A box is asked for into a slot of a tensor, or waited for.
+    Slot {
+        tensor: TensorId,
+        slot: Opd,
+        how: SlotSync,
+    },
     /// Runs `body` on strips of lanes: lane 0 stands for `base`.
     Strip {
         base: u32,

@@ -76,6 +76,13 @@ impl<'m> Machine<'m, '_> {
                     self.iteration = outside;
                 }
                 Step::Sync(sync) => self.shadow(|s| s.sync(*sync)),
+                Step::Slot { tensor, slot, how } => {
+                    let slot = self.regs.int_at(*slot, 0);
+                    if let Some(s) = &self.context.shadow {
+                        let name = || self.context.tensor_name(*tensor);
+                        s.lock().unwrap_or_else(PoisonError::into_inner).slot((*tensor, slot), *how, name)?;
+                    }
+                }
                 Step::For { var, extent, at, outer, body, .. } => {
                     let n = self.trip(*extent, *at)?;
                     match self.outer {

@@ -3,7 +3,7 @@
 use crate::env::Env;
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId, VarId};
-use crate::interp::grid::Sync;
+use crate::interp::grid::{SlotSync, Sync};
 use crate::loops::Axis;
 use crate::types::{BinOp, Combiner, Literal};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -24,6 +24,8 @@ pub(crate) enum Node {
     Leaf(Leaf),
     /// What orders the accesses of threads.
     Sync(Sync),
+    /// A box is asked for into a slot of a tensor, or waited for.
+    Slot { tensor: TensorId, slot: ExprId, how: SlotSync },
 }
 
 /// `for var in 0..extent`.
@@ -158,7 +160,7 @@ impl Reads {
                     here + self.count(env, then, t) + self.count(env, other, t)
                 }
                 Node::Let { value, .. } => usize::from(self.of(env, *value).contains(&t)),
-                Node::Sync(_) => 0,
+                Node::Sync(_) | Node::Slot { .. } => 0,
                 Node::Leaf(leaf) => {
                     usize::from(leaf.targets().any(|w| w == t) || leaf.exprs().any(|e| self.of(env, e).contains(&t)))
                 }
@@ -188,7 +190,7 @@ pub(crate) fn used_tensors(env: &Env, nests: &[Vec<Node>]) -> FxHashSet<TensorId
                     collect(env, other, reads, used);
                 }
                 Node::Let { value, .. } => used.extend(reads.of(env, *value)),
-                Node::Sync(_) => {}
+                Node::Sync(_) | Node::Slot { .. } => {}
                 Node::Leaf(leaf) => {
                     used.extend(leaf.targets());
                     leaf.exprs().for_each(|e| used.extend(reads.of(env, e)));
@@ -250,7 +252,7 @@ pub(crate) fn mark_strips(env: &Env, nodes: &mut [Node]) {
                 mark_strips(env, then);
                 mark_strips(env, other);
             }
-            Node::Let { .. } | Node::Leaf(_) | Node::Sync(_) => {}
+            Node::Let { .. } | Node::Leaf(_) | Node::Sync(_) | Node::Slot { .. } => {}
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::ids::{ExprId, TensorId};
 use crate::interp::buffer::Memory;
 use crate::interp::context::Context;
 use crate::interp::error::{InterpError, Stage};
-use crate::interp::grid::{Shadow, Sync};
+use crate::interp::grid::{Shadow, SlotSync, Sync};
 use crate::interp::levels::Levels;
 use crate::interp::loops::{Grid, is_host, results, run_between_views, with_views};
 use crate::interp::nest::{Leaf, Loop, Node, mark_strips, place_attachments};
@@ -150,6 +150,8 @@ fn plain(env: &mut Env, body: &[Stmt]) -> Vec<Stmt> {
         match s {
             Stmt::Gemm(g) => out.extend(g.as_loops(env)),
             Stmt::Tile(t) if t.intrinsic.get().lanes == 1 => out.extend(t.as_loops(env)),
+            // What is stored next, as many elements as the box has, is the engine's doing.
+            Stmt::Bulk(b) => out.extend([s.clone(), b.as_loops(env)]),
             Stmt::For { var, extent, kind, body } => {
                 out.push(Stmt::For { var: *var, extent: *extent, kind: *kind, body: plain(env, body) });
             }
@@ -335,6 +337,8 @@ fn node(env: &Env, s: &Stmt, factors: Option<Factors>) -> Node {
         Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => {
             Node::Sync(Sync::Barrier)
         }
+        Stmt::Bulk(b) => Node::Slot { tensor: b.to, slot: b.slot, how: SlotSync::Ask { elems: b.elems() } },
+        Stmt::Await { tensor, slot } => Node::Slot { tensor: *tensor, slot: *slot, how: SlotSync::Await },
         Stmt::Commit => Node::Sync(Sync::Commit),
         Stmt::Wait { pending } => Node::Sync(Sync::Wait(*pending)),
         Stmt::Beside(Beside::Fence) => Node::Sync(Sync::Fence),

@@ -3,6 +3,7 @@
 use super::Stmt;
 use crate::env::Env;
 use crate::ids::{ExprId, TensorId};
+use crate::layout::LayoutStep;
 use crate::loops::LoopKind;
 
 /// A matrix in a flat buffer: the element of row `i` and column `j` is at `offset + i * row + j * column`; in blocks of
@@ -56,8 +57,20 @@ impl Matrix {
         env.pool.add(at, j)
     }
 
+    /// The rows and columns of its blocks, where the instruction reads blocks of `sizes`. Of a swizzled buffer a line of a
+    /// block is a line of 128 bytes.
+    pub fn block_sizes(&self, env: &Env, sizes: Option<[i64; 2]>) -> Option<[i64; 2]> {
+        let ([rows, columns], t) = (sizes?, &env.tensors[self.tensor]);
+        if !t.layout.contains(&LayoutStep::Swizzle) {
+            return sizes;
+        }
+        let line = t.ty.elems_of(128);
+        Some(if env.pool.as_int(self.column) == Some(1) { [rows, line] } else { [line, columns] })
+    }
+
     /// The same of a matrix in blocks of so many rows and columns, if it is one.
     pub(crate) fn at_in_blocks(&self, env: &mut Env, sizes: Option<[i64; 2]>, i: ExprId, j: ExprId) -> ExprId {
+        let sizes = self.block_sizes(env, sizes);
         let (Some(steps), Some(sizes)) = (self.blocks, sizes) else { return self.at(env, i, j) };
         let mut sum = self.offset;
         for ((at, size), (block, inside)) in

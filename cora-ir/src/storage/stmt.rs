@@ -85,6 +85,7 @@ impl Stmt {
             Stmt::For { extent: e, .. }
             | Stmt::If { cond: e, .. }
             | Stmt::Let { value: e, .. }
+            | Stmt::Await { slot: e, .. }
             | Stmt::Prefetch { index: e, .. } => vec![*e],
             Stmt::Store { index, value, mask, rest, .. } => {
                 [*index, *value].into_iter().chain(rest.iter().map(|r| r.1)).chain(*mask).collect()
@@ -93,6 +94,7 @@ impl Stmt {
             Stmt::Atomic { index, value, .. } => vec![*index, *value],
             Stmt::Gemm(g) => g.exprs(),
             Stmt::Tile(t) => t.exprs(),
+            Stmt::Bulk(b) => b.exprs(),
             Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Beside(_) | Stmt::Shuffle { .. } => Vec::new(),
         }
     }
@@ -103,6 +105,7 @@ impl Stmt {
             Stmt::For { extent: e, .. }
             | Stmt::If { cond: e, .. }
             | Stmt::Let { value: e, .. }
+            | Stmt::Await { slot: e, .. }
             | Stmt::Prefetch { index: e, .. } => *e = f(*e),
             Stmt::Store { index, value, mask, rest, .. } => {
                 [index, value]
@@ -115,6 +118,7 @@ impl Stmt {
             Stmt::Atomic { index, value, .. } => [index, value].into_iter().for_each(|e| *e = f(*e)),
             Stmt::Gemm(g) => g.map(f),
             Stmt::Tile(t) => t.map(f),
+            Stmt::Bulk(b) => b.map(f),
             Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Beside(_) | Stmt::Shuffle { .. } => {}
         }
     }
@@ -125,6 +129,7 @@ impl Stmt {
             Stmt::Store { tensor, rest, .. } => [*tensor].into_iter().chain(rest.iter().map(|r| r.0)).collect(),
             Stmt::Gemm(g) => vec![g.c.tensor],
             Stmt::Tile(t) => vec![t.c.tensor],
+            Stmt::Bulk(b) => vec![b.to],
             Stmt::Copy { tensor: to, .. } | Stmt::Atomic { tensor: to, .. } | Stmt::Shuffle { to, .. } => vec![*to],
             _ => Vec::new(),
         }
@@ -135,7 +140,11 @@ impl Stmt {
         match self {
             Stmt::Gemm(g) => g.reads().collect(),
             Stmt::Tile(t) => t.reads().to_vec(),
-            Stmt::Prefetch { tensor, .. } | Stmt::Atomic { tensor, .. } | Stmt::Shuffle { from: tensor, .. } => {
+            Stmt::Bulk(b) => vec![b.from],
+            Stmt::Prefetch { tensor, .. }
+            | Stmt::Atomic { tensor, .. }
+            | Stmt::Shuffle { from: tensor, .. }
+            | Stmt::Await { tensor, .. } => {
                 vec![*tensor]
             }
             Stmt::Beside(Beside::Wait { results, .. }) => results.clone(),

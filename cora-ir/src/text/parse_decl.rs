@@ -205,9 +205,9 @@ impl Parser {
         Ok(id)
     }
 
-    /// `split 1 32 -> io ii`, `fuse 0 2 -> t`, `align 0 16 4`, `slots 2` or `reorder 1 0 2`; whether it fits, the verifier says.
+    /// `split 1 32 -> io ii`, `fuse 0 2 -> t`, `align 0 16 4`, `slots 2`, `swizzle` or `reorder 1 0 2`; whether it fits, the verifier says.
     fn layout_step(&mut self) -> Parse<LayoutStep> {
-        match self.choice("a layout step", &[("split", 0), ("fuse", 1), ("align", 2), ("slots", 3), ("reorder", 4)])? {
+        match self.choice("a layout step", &[("split", 0), ("fuse", 1), ("align", 2), ("slots", 3), ("swizzle", 4), ("reorder", 5)])? {
             0 => {
                 let (dim, factor) = (self.position()?, self.signed()?);
                 self.punct("->")?;
@@ -222,6 +222,7 @@ impl Parser {
             }
             2 => Ok(LayoutStep::Align { dim: self.position()?, multiple: self.signed()?, offset: self.signed()? }),
             3 => Ok(LayoutStep::Slots(self.signed()?)),
+            4 => Ok(LayoutStep::Swizzle),
             _ => {
                 let mut order = Vec::new();
                 while matches!(self.peek(), Tok::Int(_)) {

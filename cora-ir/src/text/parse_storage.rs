@@ -6,7 +6,7 @@ use super::parse::{Parse, Parser, display, out_of_range, twice};
 use crate::diag::Diagnostic;
 use crate::ids::{ExprId, TensorId};
 use crate::intrinsic::IntrinsicId;
-use crate::storage::{Beside, Buffer, Gemm, Kernel, Matrix, Stmt, StorageModule, Table, Tile};
+use crate::storage::{Beside, Buffer, Bulk, BulkDim, Gemm, Kernel, MOST_DIMS, Matrix, Stmt, StorageModule, Table, Tile};
 use crate::types::Combiner;
 use rustc_hash::FxHashSet;
 
@@ -123,6 +123,14 @@ impl Parser {
             self.punct("=")?;
             return Ok(Stmt::Atomic { tensor, index, combiner, value: self.expr()? });
         }
+        if self.eat_word("bulk") {
+            return Ok(Stmt::Bulk(Box::new(self.bulk()?)));
+        }
+        if self.eat_word("await") {
+            let tensor = self.tensor_ref()?;
+            self.word("slot")?;
+            return Ok(Stmt::Await { tensor, slot: self.expr()? });
+        }
         if self.eat_word("commit") {
             return Ok(if self.eat_word("tiles") { Stmt::Beside(Beside::Commit) } else { Stmt::Commit });
         }
@@ -155,7 +163,7 @@ impl Parser {
         }
         if !matches!(self.peek(), Tok::At(_)) {
             return Err(self.expected(
-                "`for`, `if`, `let`, `gemm`, `tile`, `prefetch`, `shuffle`, `barrier`, `atomic`, `copy`, `commit`, `wait`, `fence`, a store or `}`",
+                "`for`, `if`, `let`, `gemm`, `tile`, `prefetch`, `shuffle`, `barrier`, `atomic`, `copy`, `bulk`, `await`, `commit`, `wait`, `fence`, a store or `}`",
             ));
         }
         let (tensor, index) = self.element()?;
@@ -169,6 +177,28 @@ impl Parser {
         }
         let mask = if self.eat_word("mask") { Some(self.expr()?) } else { None };
         Ok(Stmt::Store { tensor, index, value, mask, rest })
+    }
+
+    /// `@L[o] slot s = @A[at of size by step for extent, ..] zeros`.
+    fn bulk(&mut self) -> Parse<Bulk> {
+        let (to, offset) = self.element()?;
+        self.word("slot")?;
+        let slot = self.expr()?;
+        self.punct("=")?;
+        let from = self.tensor_ref()?;
+        self.punct("[")?;
+        let mut dims = Vec::new();
+        while dims.is_empty() || (dims.len() < MOST_DIMS && self.eat_punct(",")) {
+            let at = self.expr()?;
+            self.word("of")?;
+            let size = self.expr()?;
+            self.word("by")?;
+            let step = self.signed()?;
+            self.word("for")?;
+            dims.push(BulkDim { at, size, step, extent: self.signed()? });
+        }
+        self.punct("]")?;
+        Ok(Bulk { to, offset, slot, from, dims, zeros: self.eat_word("zeros") })
     }
 
     /// `@T[index]`.

@@ -146,6 +146,18 @@ impl Printer<'_> {
                 self.text("tile ").text(t.intrinsic.get().name).text(" ").matrix(&t.c);
                 self.text(" = ").matrix(&t.a).text(" * ").matrix(&t.b).end_line();
             }
+            Stmt::Bulk(b) => {
+                self.text("bulk ").tensor(b.to).text("[").expr(b.offset).text("] slot ").expr(b.slot);
+                self.text(" = ").tensor(b.from).text("[");
+                for (n, d) in b.dims.iter().enumerate() {
+                    self.text(if n > 0 { ", " } else { "" }).expr(d.at).text(" of ").expr(d.size);
+                    self.text(&format!(" by {} for {}", d.step, d.extent));
+                }
+                self.text(if b.zeros { "] zeros" } else { "]" }).end_line();
+            }
+            Stmt::Await { tensor, slot } => {
+                self.text("await ").tensor(*tensor).text(" slot ").expr(*slot).end_line();
+            }
             Stmt::Gemm(g) => {
                 self.text("gemm ").matrix(&g.c).text(" = ").matrix(&g.a).text(" * ").matrix(&g.b);
                 self.text(" over ").list(&g.sizes);

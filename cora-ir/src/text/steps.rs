@@ -119,6 +119,8 @@ pub fn print_step(step: &StepKind) -> String {
         }
         StepKind::Tensorize { target, intrinsic } => format!("tensorize {} {}", loop_ref(target), intrinsic.get().name),
         StepKind::Offload { target } => format!("offload {}", loop_ref(target)),
+        StepKind::BulkCopy { target } => format!("bulk_copy {}", loop_ref(target)),
+        StepKind::Swizzle { tensor } => format!("swizzle @{}", quote(tensor)),
         StepKind::Prefetch { stage, tensor, at, inside, distance, locality } => {
             let (stage, tensor) = (quote(stage), quote(tensor));
             let inside = inside.as_ref().map(|l| format!(" in {}", loop_ref(l))).unwrap_or_default();
@@ -204,6 +206,8 @@ impl Parser {
                 Ok(StepKind::Tensorize { target, intrinsic: p.choice("an intrinsic", &all)? })
             }),
             ("offload", |p| Ok(StepKind::Offload { target: p.loop_ref()? })),
+            ("bulk_copy", |p| Ok(StepKind::BulkCopy { target: p.loop_ref()? })),
+            ("swizzle", |p| Ok(StepKind::Swizzle { tensor: p.stage_name()? })),
             ("prefetch", |p| {
                 let (stage, tensor) = (p.stage_name()?, p.stage_name()?);
                 p.word("at")?;

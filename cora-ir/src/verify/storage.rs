@@ -5,7 +5,7 @@ use crate::env::{Role, Scope, UfDef};
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId, UfId, VarId};
 use crate::loops::{Axis, LoopKind};
-use crate::storage::{Beside, Buffer, Gemm, Kernel, Stmt, StorageModule, Table, Tile};
+use crate::storage::{Bulk, BulkDim, MOST_DIMS, MOST_EXTENT, Beside, Buffer, Gemm, Kernel, Stmt, StorageModule, Table, Tile};
 use crate::types::{Combiner, ScalarType, Type};
 use rustc_hash::FxHashSet;
 
@@ -197,6 +197,9 @@ impl KernelChecker<'_> {
                 if *kind == LoopKind::Offload {
                     self.c.error("offload", "a loop of kind offload: a `gemm` takes its place");
                 }
+                if *kind == LoopKind::Bulk {
+                    self.c.error("bulk", "a loop of kind bulk: a `bulk` takes its place");
+                }
                 if matches!(kind, LoopKind::Tensorize(_)) {
                     self.c.error("tile", "a loop of a tensor instruction's kind: a `tile` takes its place");
                 }
@@ -271,6 +274,23 @@ impl KernelChecker<'_> {
                 self.c.place.push(format!("tile {}", self.c.tensor_name(t.c.tensor)));
                 self.tile(t, scope);
                 self.c.place.pop();
+            }
+            Stmt::Bulk(b) => {
+                self.c.place.push(format!("bulk {}", self.c.tensor_name(b.to)));
+                if threads {
+                    self.c.error("bulk", "a box is asked for inside a thread loop; one thread of the block does it");
+                }
+                self.bulk(b, scope);
+                self.c.place.pop();
+            }
+            Stmt::Await { tensor, slot } => {
+                if threads {
+                    self.c.error("barrier", "waiting for a box inside a thread loop");
+                }
+                self.scalar(*slot, ScalarType::Index, "the slot", scope);
+                if self.c.exists(*tensor) {
+                    self.access(*tensor, None);
+                }
             }
             Stmt::Gemm(g) => {
                 self.c.place.push(format!("gemm {}", self.c.tensor_name(g.c.tensor)));
@@ -408,6 +428,28 @@ impl KernelChecker<'_> {
             }
         }
         self.written.insert(t.c.tensor);
+    }
+
+    /// A box that a copy engine can bring: from a global buffer to a shared one of the same type.
+    fn bulk(&mut self, b: &Bulk, scope: &Vars) {
+        for e in b.exprs() {
+            self.scalar(e, ScalarType::Index, "an offset, a slot, a position or a size", scope);
+        }
+        if !self.c.exists(b.to) || !self.c.exists(b.from) {
+            return;
+        }
+        self.access(b.to, None);
+        self.access(b.from, None);
+        self.written.insert(b.to);
+        let (to, from) = (&self.c.env.tensors[b.to], &self.c.env.tensors[b.from]);
+        if to.scope != Scope::Shared || from.scope != Scope::Global || to.ty != from.ty {
+            self.c.error("bulk", "not elements of a global buffer of the same type for a shared one");
+        }
+        let fits = |d: &BulkDim| (1..=MOST_EXTENT).contains(&d.extent) && d.step >= 1;
+        let contiguous = b.dims.first().is_some_and(|d| d.step == 1);
+        if !(1..=MOST_DIMS).contains(&b.dims.len()) || !contiguous || !b.dims.iter().all(fits) {
+            self.c.error("bulk", format!("1 to {MOST_DIMS} dimensions of 1 to {MOST_EXTENT} positions, the first contiguous"));
+        }
     }
 
     fn gemm(&mut self, g: &Gemm, scope: &Vars) {

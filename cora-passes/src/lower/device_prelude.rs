@@ -28,12 +28,30 @@ const THREADS: i64 = 256;
 /// Adds the kernels that build the tables.
 ///
 /// # Errors
-/// `E0614` a kernel that runs on no grid.
+/// `E0614` a kernel that runs on no grid, or boxes that end with zeros where a tensor
+/// does whose size comes with the lengths.
 pub fn device_prelude(m: &mut StorageModule) -> Result<(), Diagnostic> {
     if let Some(k) = m.kernels.iter().find(|k| !k.is_grid()) {
         return Err(refusal(format!("kernel `{}` runs on no grid", k.name), "bind its loops to blocks and threads"));
     }
     let tables: Vec<TensorId> = m.tables.iter().map(|t| t.tensor).collect();
+    for k in &m.kernels {
+        let mut copied = None;
+        k.body.iter().for_each(|s| {
+            s.walk(&mut |s| {
+                let Stmt::Bulk(b) = s else { return };
+                let from_tables =
+                    |e| m.env.pool.any(e, &mut |n| matches!(n, Expr::Load { .. } | Expr::Search { .. } | Expr::Call(..)));
+                if b.zeros && b.dims.iter().any(|d| from_tables(d.size)) {
+                    copied = Some(b.from);
+                }
+            });
+        });
+        if let Some(t) = copied {
+            let what = format!("the host tells the copy engine how large `{}` is", m.env.tensors[t].name);
+            return Err(refusal(what, "build the prelude on the host, or copy without bulk_copy"));
+        }
+    }
     for k in &mut m.kernels {
         guard_blocks(&mut m.env, &tables, &mut k.body);
     }

@@ -10,6 +10,13 @@
 //! and an iteration begins by waiting for its own. The barrier that threads need between iterations anyway then stands
 //! between that and the uses, and before what fills the slot that was used last.
 //!
+//! A box that the copy engine brings (`bulk`) is asked for in the same place, and waited for by slot, after what is asked
+//! for ahead.
+//!
+//! Of a ring of at least four slots that tensor instructions read beside their threads, one slot is left out of the
+//! contents ahead: the instructions of the last iteration still read it when this iteration's are under way
+//! (`await-tiles`).
+//!
 //! Requires: storage of marked tensors, each used in one loop, right after lowering. Ensures: their buffers have as many
 //! times the elements, and every use is in a slot. Runs before functions are lowered, so that reads in the copy ahead are
 //! guarded as any others.
@@ -20,6 +27,9 @@ use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
+
+/// From so many slots on one is left to the instructions of the last iteration.
+const LONG_RING: i64 = 4;
 
 /// The code of a buffer that cannot have several slots.
 pub const REFUSAL: &str = "E0459";
@@ -143,8 +153,9 @@ impl Slots<'_> {
                     return self.in_body(inner, true);
                 }
                 let (var, extent, kind) = (*var, *extent, *kind);
+                let boxes = inner.iter().any(|s| self.awaits(s));
                 let first = self.rotate(var, extent, kind, inner)?;
-                self.before(body, at, first);
+                self.before(body, at, first, self.beside && !boxes);
                 Ok(())
             }
             _ => Err(self.refuse("no loop is around all its uses")),
@@ -162,41 +173,56 @@ impl Slots<'_> {
         if !matches!(kind, LoopKind::Serial | LoopKind::Unroll) {
             return Err(self.refuse(&format!("the loop around its uses is {}", kind.name())));
         }
+        let awaited = body.iter().position(|s| self.awaits(s));
+        if let Some(at) = awaited {
+            body.remove(at);
+        }
         let fill = self.fill(body)?;
+        if fill.iter().any(|s| s.any(&mut |s| self.awaits(s))) {
+            return Err(self.refuse("it is filled under a condition"));
+        }
+        let beside = self.beside && awaited.is_none();
+        let ring = self.slots >= LONG_RING && body.iter().any(|s| s.any(&mut |s| s.goes_on() && self.reads_itself(s)));
+        let distance = self.slots - if ring { 2 } else { 1 };
         let mut first = Vec::new();
-        for i in 0..self.slots - 1 {
+        for i in 0..distance {
             let i = self.env.pool.int(i);
             let then = self.at(&fill, var, i);
             first.push(Stmt::If { cond: self.env.pool.lt(i, extent), then, other: Vec::new() });
         }
-        let (v, distance) = (self.env.pool.var(var), self.env.pool.int(self.slots - 1));
-        let later = self.env.pool.add(v, distance);
+        let (v, by) = (self.env.pool.var(var), self.env.pool.int(distance));
+        let later = self.env.pool.add(v, by);
         let ahead = self.at(&fill, var, later);
         let more = self.env.pool.lt(later, extent);
         let slot = self.slot(v);
         let mut rest: Vec<Stmt> = body.iter().filter(|s| !fill.contains(s)).map(|s| self.moved(s, slot)).collect();
         // Buffers of one loop with equally many slots are filled together.
-        let wait = Stmt::Wait { pending: (self.slots - 2) as u32 };
-        let together = usize::from(self.beside && rest.first() == Some(&wait));
+        let wait = Stmt::Wait { pending: (distance - 1) as u32 };
+        let together = usize::from(beside && rest.first() == Some(&wait));
         match rest.get_mut(together) {
             Some(Stmt::If { cond, then, other })
-                if *cond == more && other.is_empty() && (!self.beside || together > 0) =>
+                if *cond == more && other.is_empty() && (!beside || together > 0) =>
             {
                 then.splice(0..0, ahead);
             }
             _ => {
                 let ahead = Stmt::If { cond: more, then: ahead, other: Vec::new() };
-                let new = if self.beside { vec![wait, ahead, Stmt::Commit] } else { vec![ahead] };
+                let new = if beside { vec![wait, ahead, Stmt::Commit] } else { vec![ahead] };
                 rest.splice(0..0, new);
             }
+        }
+        if awaited.is_some() {
+            let slots = self.env.pool.int(self.slots);
+            let slot = self.env.pool.modulo(v, slots);
+            rest.insert(1, Stmt::Await { tensor: self.tensors[0], slot });
         }
         *body = rest;
         Ok(first)
     }
 
     /// Puts what comes before the loop at `at` there: the contents of one slot after those of another, a group each.
-    fn before(&self, body: &mut Vec<Stmt>, at: usize, first: Vec<Stmt>) {
-        let each = if self.beside { 2 } else { 1 };
+    fn before(&self, body: &mut Vec<Stmt>, at: usize, first: Vec<Stmt>, beside: bool) {
+        let each = if beside { 2 } else { 1 };
         let there = at.checked_sub(each * first.len());
         let same = |there: usize| {
             first.iter().enumerate().all(|(n, s)| match (s, &body[there + each * n]) {
@@ -247,7 +273,24 @@ impl Slots<'_> {
         let map: FxHashMap<VarId, ExprId> = [(var, i)].into_iter().collect();
         let slot = self.slot(i);
         let copies: Vec<Stmt> = fill.iter().map(|s| substitute(self.env, s, &map)).collect();
-        copies.iter().map(|s| self.moved(s, slot)).collect()
+        let slots = self.env.pool.int(self.slots);
+        let number = self.env.pool.modulo(i, slots);
+        let mut moved: Vec<Stmt> = copies.iter().map(|s| self.moved(s, slot)).collect();
+        for s in &mut moved {
+            if let Stmt::Bulk(b) = s {
+                b.slot = number;
+            }
+        }
+        moved
+    }
+
+    /// Whether it waits for a box in the buffer.
+    fn awaits(&self, s: &Stmt) -> bool {
+        matches!(s, Stmt::Await { tensor, .. } if self.tensors.contains(tensor))
+    }
+
+    fn reads_itself(&self, s: &Stmt) -> bool {
+        reads_itself(self.env, s, self.tensors)
     }
 
     /// Where the slot of iteration `i` begins.
@@ -297,6 +340,7 @@ pub(super) fn shifted(env: &mut Env, s: &Stmt, tensors: &[TensorId], by: ExprId)
                 m.offset = own(env, m.tensor, m.offset);
             }
         }
+        Stmt::Bulk(b) => b.offset = own(env, b.to, b.offset),
         s => s.bodies_mut().flatten().for_each(|s| *s = shifted(env, s, tensors, by)),
     }
     s

@@ -159,9 +159,14 @@ fn around_lanes(s: &Stmt) -> bool {
     s.lanes().is_none() && s.any(&mut |s| s.lanes().is_some())
 }
 
+/// Whether one thread asks for a box there, or all wait for one: both by themselves.
+fn brings_boxes(s: &Stmt) -> bool {
+    s.any(&mut |s| matches!(s, Stmt::Bulk(_) | Stmt::Await { .. }))
+}
+
 fn within(env: &mut Env, body: &mut [Stmt], missing: &[(Axis, i64)]) {
     for s in body.iter_mut() {
-        if !has_threads(s) && !is_mixed(env, s) && !around_lanes(s) {
+        if !has_threads(s) && !is_mixed(env, s) && !around_lanes(s) && !brings_boxes(s) {
             // All lanes take part in an exchange between them.
             let lanes = s.lanes().is_some();
             let missing: Vec<(Axis, i64)> =

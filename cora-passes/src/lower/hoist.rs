@@ -127,7 +127,12 @@ impl Hoist<'_> {
             }
             Stmt::Let { value, .. } => self.reads(*value, out),
             Stmt::Barrier | Stmt::Commit | Stmt::Wait { .. } | Stmt::Beside(_) | Stmt::Shuffle { .. } => {}
-            Stmt::Copy { .. } | Stmt::Atomic { .. } => s.exprs().into_iter().for_each(|e| self.reads(e, out)),
+            // Sizes are computed by the host.
+            Stmt::Bulk(b) => {
+                let at = b.dims.iter().map(|d| d.at);
+                [b.offset, b.slot].into_iter().chain(at).for_each(|e| self.reads(e, out));
+            }
+            Stmt::Copy { .. } | Stmt::Atomic { .. } | Stmt::Await { .. } => s.exprs().into_iter().for_each(|e| self.reads(e, out)),
             Stmt::Prefetch { index, .. } => self.reads(*index, out),
             Stmt::Gemm(g) => g.exprs().into_iter().for_each(|e| self.reads(e, out)),
             Stmt::Tile(t) => t.exprs().into_iter().for_each(|e| self.reads(e, out)),

@@ -1,6 +1,7 @@
 //! Lowering between stages.
 
 pub mod await_tiles;
+pub mod bulk;
 pub mod capacity;
 pub mod carry_lanes;
 pub mod copy_ahead;

@@ -73,6 +73,8 @@ struct Access {
     held: Option<Held>,
     /// Of such a result, inside a loop over lanes: the index.
     lane: Option<ExprId>,
+    /// Whether it is a box that the copy engine brings, for which everybody waits by itself.
+    engine: bool,
 }
 
 /// The elements of a tile's result, each of which one lane reads and writes.
@@ -160,7 +162,7 @@ impl Pending {
 /// Two writes alone do not meet: every store to an element stores the one value that the program defines for it, and a
 /// buffer's next contents are kept apart from the last by those who read these. An update is a read as well.
 fn meet(env: &mut Env, a: &Access, b: &Access) -> bool {
-    if a.tensor != b.tensor || a.write == b.write {
+    if a.tensor != b.tensor || a.write == b.write || (a.engine && !b.write) {
         return false;
     }
     if let (Some((x, n)), Some((y, _))) = (a.slot, b.slot) {
@@ -376,7 +378,7 @@ impl Placement<'_> {
             Stmt::Gemm(g) => {
                 let reads = g.reads().map(|t| (t, false));
                 for (t, write) in reads.chain([(g.c.tensor, true)]) {
-                    out.push(Access { tensor: t, write, own: None, slot: None, held: None, lane: None });
+                    out.push(Access { tensor: t, write, own: None, slot: None, held: None, lane: None, engine: false });
                 }
             }
             // A lane reads what other lanes of its warp may have written.
@@ -405,6 +407,15 @@ impl Placement<'_> {
                     self.reads(e, map, inner, threads, out);
                 }
             }
+            Stmt::Bulk(b) => {
+                b.exprs().into_iter().for_each(|e| self.reads(e, map, inner, threads, out));
+                let slot = self.slot(b.to, b.offset, map, inner);
+                let a = Access { tensor: b.to, write: true, own: None, slot, held: None, lane: None, engine: true };
+                if !out.contains(&a) {
+                    out.push(a);
+                }
+            }
+            Stmt::Await { slot, .. } => self.reads(*slot, map, inner, threads, out),
             Stmt::Prefetch { .. }
             | Stmt::Barrier
             | Stmt::Commit
@@ -459,7 +470,7 @@ impl Placement<'_> {
         let x = self.axes[&Axis::ThreadX];
         let of_lanes = self.tiled.contains(&tensor) && threads.iter().any(|t| t.0 == x);
         let lane = of_lanes.then(|| self.env.pool.substitute(index, map));
-        let a = Access { tensor, write, own, slot, held: None, lane };
+        let a = Access { tensor, write, own, slot, held: None, lane, engine: false };
         if !out.contains(&a) {
             out.push(a);
         }
@@ -473,27 +484,15 @@ impl Placement<'_> {
         map: &FxHashMap<VarId, ExprId>,
         inner: &[VarId],
     ) -> Option<(ExprId, i64)> {
-        let slots = slots_of(&self.env.tensors[tensor].layout)?;
+        let elems = self.elems(tensor)?;
         let base = match *self.env.pool.get(index) {
             Expr::Ramp { base, .. } => base,
             _ => index,
         };
         let at = self.env.pool.substitute(base, map);
-        let mut found = None;
-        for (atoms, c) in cora_ir::affine::poly(&mut self.env.pool, at).terms {
-            for &a in &atoms {
-                if let Expr::Bin(BinOp::Mod, x, n) = *self.env.pool.get(a)
-                    && self.env.pool.as_int(n) == Some(slots)
-                {
-                    // The slot is the one remainder in the index, times the elements of a slot.
-                    let whole = atoms.len() == 1 && slots * c == self.elems(tensor)? && found.is_none();
-                    let known = whole && !inner.iter().any(|&v| self.env.pool.uses_var(x, v));
-                    found = known.then_some((x, slots));
-                    found?;
-                }
-            }
-        }
-        found
+        let (x, slots) = slot_of(self.env, (tensor, elems), at)?;
+        let known = !inner.iter().any(|&v| self.env.pool.uses_var(x, v));
+        known.then_some((x, slots))
     }
 
     /// The elements of a buffer, if that is a number.
@@ -613,6 +612,25 @@ impl Placement<'_> {
         }
         pending.add(accesses);
     }
+}
+
+/// `x` and `n` if an index into a buffer of `n` slots, with `elems` elements in all, is in slot `x % n`.
+pub(super) fn slot_of(env: &mut Env, (tensor, elems): (TensorId, i64), at: ExprId) -> Option<(ExprId, i64)> {
+    let slots = slots_of(&env.tensors[tensor].layout)?;
+    let mut found = None;
+    for (atoms, c) in cora_ir::affine::poly(&mut env.pool, at).terms {
+        for &a in &atoms {
+            if let Expr::Bin(BinOp::Mod, x, n) = *env.pool.get(a)
+                && env.pool.as_int(n) == Some(slots)
+            {
+                // The slot is the one remainder in the index, times the elements of a slot.
+                let whole = atoms.len() == 1 && slots * c == elems && found.is_none();
+                found = whole.then_some((x, slots));
+                found?;
+            }
+        }
+    }
+    found
 }
 
 /// A loop's variable and all that are bound in its body.

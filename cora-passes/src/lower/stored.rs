@@ -34,6 +34,8 @@ impl Stored {
                 LayoutStep::Align { dim, multiple, offset } => out.align(env, name, *dim, (*multiple, *offset)),
                 // Slots are a matter of the loop that the buffer lives in.
                 LayoutStep::Slots(_) => {}
+                // Addresses are permuted by those who access them (`lower/bulk.rs`).
+                LayoutStep::Swizzle => {}
                 LayoutStep::Reorder { order } => out.reorder(env, order),
             }
         }

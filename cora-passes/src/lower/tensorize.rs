@@ -15,6 +15,7 @@
 //! outside of tiles uses an element, the thread that runs it must be the lane that holds it: so the loops there are bound
 //! in the order of the map, or the program is refused.
 
+use super::bulk::{LINE, is_swizzled};
 use super::grid;
 use super::offload::strides;
 use super::spread::{Spread, equal_everywhere, not_spread};
@@ -319,6 +320,9 @@ impl Lowering<'_> {
         let (a, b) = (id.get().a.blocks, id.get().b.blocks);
         for (((tensor, index), vars), blocks) in shape.factors.iter().zip([[i, p], [p, j]]).zip([a, b]) {
             read.push(match blocks {
+                Some(sizes) if is_swizzled(&self.env, *tensor) => {
+                    self.swizzled(l, id, (*tensor, index), &map, (vars, sizes))?
+                }
                 Some(sizes) => self.blocks(l, id, (*tensor, index), &map, (vars, sizes))?,
                 None => self.matrix(l, id, (*tensor, index), &map, vars)?,
             });
@@ -378,17 +382,20 @@ impl Lowering<'_> {
         (vars, sizes): ([Option<VarId>; 2], [i64; 2]),
     ) -> Result<Matrix, Diagnostic> {
         let i = id.get();
+        let swizzled = is_swizzled(&self.env, tensor);
         let name = self.env.tensors[tensor].name.clone();
         let refuse = |cx: &Self, fact: &str| Err(not_in_blocks(&cx.env, l, i, sizes, &format!("`{name}` {fact}")));
         let outer = self.loops.len();
-        let mut digits = Vec::new();
+        let (mut digits, mut extents) = (Vec::new(), Vec::new());
         let mut split: FxHashMap<VarId, ExprId> = FxHashMap::default();
         for (v, size) in vars.into_iter().zip(sizes) {
             let extent = v.and_then(|v| self.loops.iter().find(|x| x.0 == v)).and_then(|x| self.env.pool.as_int(x.1));
             let (Some(v), Some(extent)) = (v, extent) else { return refuse(self, "has no rows or no columns") };
             let (block, inside) = (self.env.new_var("block"), self.env.new_var("inside"));
-            let (count, c) = (self.env.pool.int(extent / size), self.env.pool.int(size));
-            self.loops.extend([(block, count), (inside, c)]);
+            let (count, c) = (self.env.pool.int((extent / size).max(1)), self.env.pool.int(size));
+            let part = self.env.pool.int(size.min(extent));
+            extents.push(extent);
+            self.loops.extend([(block, count), (inside, part)]);
             let (x, y) = (self.env.pool.var(block), self.env.pool.var(inside));
             let whole = self.env.pool.mul(x, c);
             split.insert(v, self.env.pool.add(whole, y));
@@ -399,27 +406,68 @@ impl Lowering<'_> {
         let index = self.bound(&index, &FxHashMap::default());
         let at = self.flat(tensor, &index);
         let found = strides(&mut self.env.pool, at, &digits);
-        let side = self.env.pool.int(side_of(sizes));
-        let begins = found.as_ref().map(|f| self.env.pool.modulo(f.0, side));
-        let begins = begins.map(|e| self.simplifier.simplify(&mut self.env, &self.loops, e));
+        let begins = match &found {
+            Some(f) if swizzled => self.begins_in_line(f.0, sizes, &extents),
+            Some(f) => {
+                let side = self.env.pool.int(side_of(sizes));
+                let rest = self.env.pool.modulo(f.0, side);
+                let rest = self.simplifier.simplify(&mut self.env, &self.loops, rest);
+                self.env.pool.as_int(rest) == Some(0)
+            }
+            None => false,
+        };
         self.loops.truncate(outer);
         let Some((offset, steps)) = found else {
             return refuse(self, "is stored at offsets that are not affine in blocks, rows and columns");
         };
-        if begins.and_then(|e| self.env.pool.as_int(e)) != Some(0) {
+        if !begins {
             return refuse(self, "has tiles that may begin within a block's line");
         }
         let int = |e: ExprId| self.env.pool.as_int(e);
         let [rows, row, columns, column] = [0, 1, 2, 3].map(|n| steps[n]);
         let lines = [int(row), int(column)];
-        if lines != [Some(1), Some(sizes[0])] && lines != [Some(sizes[1]), Some(1)] {
+        let along = if swizzled { sizes[0] < sizes[1] } else { lines[1] == Some(1) };
+        if lines != if along { [Some(sizes[1]), Some(1)] } else { [Some(1), Some(sizes[0])] } {
             let [row, column] = lines.map(|n| n.map_or("a variable number of".to_owned(), |n| n.to_string()));
             return refuse(self, &format!("has rows {row} elements apart and columns {column}"));
         }
-        if [rows, columns].iter().any(|&e| !int(e).is_some_and(|n| n > 0 && n % side_of(sizes) == 0)) {
+        let whole = if swizzled { sizes[0] * sizes[1] } else { side_of(sizes) };
+        let apart = |(e, n): (ExprId, bool)| n && !int(e).is_some_and(|n| n > 0 && n % whole == 0);
+        let several = [0, 1].map(|d| !swizzled || extents[d] > sizes[d]);
+        if [(rows, several[0]), (columns, several[1])].into_iter().any(apart) {
             return refuse(self, "has blocks that are not whole lines apart");
         }
         Ok(Matrix { tensor, offset, row, column, blocks: Some([rows, columns]) })
+    }
+
+    /// A matrix in blocks of a swizzled buffer: 8 lines of 128 bytes, along rows or along columns.
+    fn swizzled(
+        &mut self,
+        l: &For,
+        id: IntrinsicId,
+        of: (TensorId, &[ExprId]),
+        map: &FxHashMap<VarId, ExprId>,
+        (vars, [rows, columns]): ([Option<VarId>; 2], [i64; 2]),
+    ) -> Result<Matrix, Diagnostic> {
+        let line = self.env.tensors[of.0].ty.elems_of(LINE);
+        let along_columns = self.blocks(l, id, of, map, (vars, [rows, line]));
+        along_columns.or_else(|_| self.blocks(l, id, of, map, (vars, [line, columns])))
+    }
+
+    /// Whether a tile that begins at an offset begins with the first of 8 lines, and ends in each where it or the line ends.
+    fn begins_in_line(&mut self, offset: ExprId, sizes: [i64; 2], extents: &[i64]) -> bool {
+        let along = usize::from(sizes[1] > sizes[0]);
+        let (line, part) = (sizes[along], extents[along].min(sizes[along]));
+        let of = |cx: &mut Self, e: ExprId, n: i64| {
+            let n = cx.env.pool.int(n);
+            let rest = cx.env.pool.modulo(e, n);
+            cx.simplifier.simplify(&mut cx.env, &cx.loops, rest)
+        };
+        let inside = of(self, offset, sizes[0] * sizes[1]);
+        let rest = of(self, inside, part);
+        let last = self.env.pool.int(line - part);
+        let goal = self.env.pool.le(inside, last);
+        self.env.pool.as_int(rest) == Some(0) && self.simplifier.prove(&mut self.env, &self.loops, &[], goal)
     }
 
     fn bound(&mut self, index: &[ExprId], map: &FxHashMap<VarId, ExprId>) -> Vec<ExprId> {

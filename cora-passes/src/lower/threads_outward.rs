@@ -69,6 +69,7 @@ fn stores(body: &[Stmt]) -> Vec<TensorId> {
                 out.push(*tensor);
             }
             Stmt::Tile(t) => out.push(t.c.tensor),
+            Stmt::Bulk(b) => out.push(b.to),
             _ => {}
         });
     }

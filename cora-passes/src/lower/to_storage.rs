@@ -19,6 +19,7 @@ use super::Simplifier;
 use super::csf::Positions;
 use super::grid;
 use super::layout::{Layout, sizes};
+use super::bulk;
 use super::offload;
 use super::sign::as_size;
 use super::spread::Spread;
@@ -111,6 +112,8 @@ fn lower(m: &LoopModule, simplifier: &mut dyn Simplifier, csf: bool) -> Result<S
             return Err(offload::in_grid(&cx.env, l));
         }
         tensorize::check_place(&cx.env, s, cx.in_grid)?;
+        bulk::check_place(&cx.env, s, cx.in_grid)?;
+        bulk::check_kernel(&cx.env, &kernel.body)?;
         warp::check_rows(&cx.env, &kernel)?;
         if let Some(threads) = kernel.threads(&cx.env).filter(|_| kernel.is_grid()) {
             grid::distribute(&mut cx.env, &mut kernel.body, threads);
@@ -219,7 +222,12 @@ impl Lowering<'_> {
         }
     }
 
-    fn buffer(&mut self, tensor: TensorId) -> Buffer {
+    /// Whether the nest has loops of a grid.
+    pub(super) fn in_grid(&self) -> bool {
+        self.in_grid
+    }
+
+    pub(super) fn buffer(&mut self, tensor: TensorId) -> Buffer {
         if let Some(&spread) = self.spreads.get(&tensor)
             && let Some(b) = self.boxes.get(&tensor)
         {
@@ -338,6 +346,10 @@ impl Lowering<'_> {
         match s {
             LoopStmt::For(l) if l.kind == LoopKind::Offload => {
                 let outcome = self.offload(l, out);
+                self.fault = self.fault.take().or(outcome.err());
+            }
+            LoopStmt::For(l) if l.kind == LoopKind::Bulk => {
+                let outcome = self.bulk(l, out);
                 self.fault = self.fault.take().or(outcome.err());
             }
             LoopStmt::For(For { kind: LoopKind::Tensorize(id), .. }) => {

@@ -366,6 +366,8 @@ fn vector_stmt(
         | Stmt::Barrier
         | Stmt::Commit
         | Stmt::Wait { .. }
+        | Stmt::Bulk(_)
+        | Stmt::Await { .. }
         | Stmt::Beside(_) => {
             return None;
         }

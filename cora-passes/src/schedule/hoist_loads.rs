@@ -25,7 +25,7 @@ use cora_ir::schedule::LoopRef;
 pub fn hoist_loads(m: &mut LoopModule, target: &LoopRef, on: bool) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
     let l = loop_at(&m.body, &path);
-    if matches!(l.kind, LoopKind::Vector | LoopKind::Unroll | LoopKind::Virtual | LoopKind::Offload) {
+    if matches!(l.kind, LoopKind::Vector | LoopKind::Unroll | LoopKind::Virtual | LoopKind::Offload | LoopKind::Bulk) {
         return Err(Diagnostic::new(
             "E0411",
             format!(

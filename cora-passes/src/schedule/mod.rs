@@ -2,6 +2,7 @@
 
 pub mod atomic;
 pub mod bind;
+pub mod bulk_copy;
 pub mod cache_read;
 pub mod cache_write;
 pub mod compute_at;
@@ -39,6 +40,7 @@ pub mod set_scope;
 pub mod split;
 pub mod split_dim;
 pub mod storage_align;
+pub mod swizzle;
 pub mod tensorize;
 pub mod tile;
 pub mod tree;
@@ -139,6 +141,8 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
         StepKind::Tile { stage, loops, names } => tile::tile(m, stage, loops, names),
         StepKind::Tensorize { target, intrinsic } => tensorize::tensorize(m, target, *intrinsic),
         StepKind::Offload { target } => offload::offload(m, target),
+        StepKind::BulkCopy { target } => bulk_copy::bulk_copy(m, target),
+        StepKind::Swizzle { tensor } => swizzle::swizzle(m, tensor),
         StepKind::Prefetch { stage, tensor, at, inside, distance, locality } => {
             prefetch::prefetch(m, stage, tensor, (at, inside.as_ref()), (*distance, *locality))
         }

@@ -33,6 +33,8 @@ pub fn kind_name(s: &StepKind) -> &'static str {
         StepKind::Bind { .. } => "bind",
         StepKind::Peel { .. } => "peel",
         StepKind::Offload { .. } => "offload",
+        StepKind::BulkCopy { .. } => "bulk_copy",
+        StepKind::Swizzle { .. } => "swizzle",
         StepKind::Tensorize { .. } => "tensorize",
         StepKind::Prefetch { .. } => "prefetch",
         StepKind::DoubleBuffer { .. } => "double_buffer",
@@ -105,8 +107,9 @@ impl<'r> Proposer<'r> {
                 let at = if self.rng.random_bool(0.9) { 0 } else { self.rng.random_range(0..paths.len()) };
                 Some(StepKind::Parallel { target: reference(m, stage, &paths[at]) })
             }
-            57 => match self.rng.random_range(0..3) {
+            57 => match self.rng.random_range(0..4) {
                 0 => self.prefetch(m),
+                3 => self.box_of_a_copy(m, &stages),
                 1 => self.double_buffer(m, &stages),
                 _ => Some(StepKind::Bind { target: self.any_loop(m, &stages)?, to: Binding::Virtual, atomic: false }),
             },
@@ -359,6 +362,18 @@ impl<'r> Proposer<'r> {
         let local: Vec<TensorId> = stages.iter().copied().filter(|&t| m.env.tensors[t].scope == Scope::Local).collect();
         let stage = *local.choose(self.rng).or(stages.choose(self.rng))?;
         Some(StepKind::DoubleBuffer { stage: name(m, stage), slots: self.rng.random_range(2..4) })
+    }
+
+    /// The outermost loop of a stage with a buffer, mostly, or a swizzle, which hardly anything allows.
+    fn box_of_a_copy(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
+        let shared: Vec<TensorId> =
+            stages.iter().copied().filter(|&t| m.env.tensors[t].scope == Scope::Shared).collect();
+        let stage = *shared.choose(self.rng).or(stages.choose(self.rng))?;
+        if self.rng.random_bool(0.1) {
+            return Some(StepKind::Swizzle { tensor: name(m, stage) });
+        }
+        let loops = stage_loops(m, stage);
+        Some(StepKind::BulkCopy { target: reference(m, stage, loops.first()?) })
     }
 
     /// A loop around a sum of products, mostly.

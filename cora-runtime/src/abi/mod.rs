@@ -11,7 +11,9 @@ mod import;
 mod ix;
 mod validate;
 
-pub use grid::{GridArg, GridDesc, GridLaunch, MAX_SHARED, MAX_THREADS};
+pub use grid::{
+    GridArg, GridDesc, GridLaunch, GridMap, MAP_UNIT, MAX_BOX, MAX_MAP_DIMS, MAX_SHARED, MAX_THREADS, MapDim, SWIZZLED_BYTES,
+};
 pub use import::{GemmFn, Import};
 pub use ix::{Ix, IxOp};
 pub use validate::{DescError, DescFault, MAX_ALIGN, MAX_DIMS, MAX_ITEMS, MAX_IX_DEPTH, MAX_IX_NODES, MAX_NAME};
@@ -20,7 +22,7 @@ use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// The version of this contract; [`ProgramDesc::version`] must equal it.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// The native signature of a kernel.
 ///

@@ -1,10 +1,24 @@
 //! The driver's objects, each freed when dropped. Every call of the driver is in this file.
 
+use crate::abi::{DType, GridMap};
 use crate::error::{Error, Result};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 use std::ffi::{CString, c_void};
 use std::time::Duration;
+
+/// The first driver with tensor maps, CUDA 12.0.
+const MAPS_SINCE: i32 = 12_000;
+
+/// A buffer as the copy engine sees it: 128 bytes, aligned to 64.
+#[derive(Clone, Copy)]
+pub(super) struct TensorMap(sys::CUtensorMap);
+
+/// What a kernel takes.
+pub(super) enum Arg {
+    Word(u64),
+    Map(TensorMap),
+}
 
 /// Bytes of the log that the driver's assembler may write.
 const LOG: usize = 16 << 10;
@@ -161,14 +175,73 @@ impl Context {
         blocks: [u32; 3],
         threads: [u32; 3],
         shared: u32,
-        args: &mut [u64],
+        args: &mut [Arg],
     ) -> Result<()> {
-        let mut params: Vec<*mut c_void> = args.iter_mut().map(|a| std::ptr::from_mut(a).cast()).collect();
+        let pointer = |a: &mut Arg| match a {
+            Arg::Word(w) => std::ptr::from_mut(w).cast(),
+            Arg::Map(m) => std::ptr::from_mut(&mut m.0).cast(),
+        };
+        let mut params: Vec<*mut c_void> = args.iter_mut().map(pointer).collect();
         let ([bx, by, bz], [tx, ty, tz]) = (blocks, threads);
-        // SAFETY: the function is of a loaded module; each parameter points to the 8 bytes that its kernel takes, by
-        // the launch description; what kernels do is trusted.
+        // SAFETY: the function is of a loaded module; each parameter points to the 8 bytes, or to the tensor map, that its
+        // kernel takes, by the launch description; what kernels do is trusted.
         unsafe { result::launch_kernel(function.0, (bx, by, bz), (tx, ty, tz), shared, self.stream, &mut params) }
             .map_err(failed("launching a kernel"))
+    }
+
+    /// Whether the driver and the device know tensor maps.
+    pub(super) fn can_map(&self) -> Result<()> {
+        let mut version = 0;
+        // SAFETY: asks for a number.
+        unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed("the driver's version"))?;
+        if version < MAPS_SINCE {
+            return Err(Error::Cuda(format!("the CUDA driver is for CUDA {}: tensor maps need 12.0", version / 1000)));
+        }
+        Ok(())
+    }
+
+    /// A buffer as the copy engine sees it.
+    pub(super) fn tensor_map(&self, m: &GridMap, dtype: DType, address: u64, sizes: &[u64]) -> Result<TensorMap> {
+        use sys::CUtensorMapDataType as T;
+        let ty = match dtype {
+            DType::Bool | DType::I8 => T::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            DType::I16 => T::CU_TENSOR_MAP_DATA_TYPE_UINT16,
+            DType::I32 => T::CU_TENSOR_MAP_DATA_TYPE_INT32,
+            DType::I64 => T::CU_TENSOR_MAP_DATA_TYPE_INT64,
+            DType::F16 => T::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+            DType::BF16 => T::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            DType::F32 => T::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+            DType::F64 => T::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
+        };
+        let swizzle = match m.swizzled {
+            true => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+            false => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
+        };
+        let extents: Vec<u32> = m.dims.iter().map(|d| d.extent).collect();
+        let strides: Vec<u64> = m.dims.iter().skip(1).map(|d| d.step * dtype.size() as u64).collect();
+        let every = vec![1u32; m.dims.len()];
+        let mut map = TensorMap(sys::CUtensorMap { opaque: [0; 16] });
+        // SAFETY: the lists have as many entries as there are dimensions, the strides one less; the map is 128 bytes, aligned
+        // to 64; the driver is new enough (`can_map`). What the map reaches is inside the buffer (`GridMap::sizes`).
+        unsafe {
+            sys::cuTensorMapEncodeTiled(
+                &mut map.0,
+                ty,
+                m.dims.len() as u32,
+                address as *mut c_void,
+                sizes.as_ptr(),
+                strides.as_ptr(),
+                extents.as_ptr(),
+                every.as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                swizzle,
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        }
+        .result()
+        .map_err(failed("a tensor map"))?;
+        Ok(map)
     }
 
     pub(super) fn synchronize(&self) -> Result<()> {

@@ -18,6 +18,11 @@ pub(super) fn storage_align(p: &mut Parser) -> Parsed<StepKind> {
     Ok(StepKind::StorageAlign { tensor, dim, multiple, offset })
 }
 
+/// `swizzle Xs Ws`.
+pub(super) fn swizzle(p: &mut Parser) -> Parsed<Vec<StepKind>> {
+    Ok(names(p, "a tensor")?.into_iter().map(|tensor| StepKind::Swizzle { tensor }).collect())
+}
+
 /// `split_dim T.i 32 -> io, ii`.
 pub(super) fn split_dim(p: &mut Parser) -> Parsed<StepKind> {
     let LoopRef { stage: tensor, name: dim } = loop_ref(p)?;

@@ -2,6 +2,7 @@
 
 mod atomics;
 mod beside;
+mod boxes;
 mod contractions;
 mod copies;
 mod graph;

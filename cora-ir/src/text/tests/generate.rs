@@ -8,7 +8,7 @@ use crate::intrinsic::IntrinsicId;
 use crate::layout::LayoutStep;
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Prefetch, Stmt};
 use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, PackDim, Remap, Schedule, Span, Step, StepKind, Tail};
-use crate::storage::{self, Beside, Buffer, Gemm, Kernel, Matrix, StorageModule, Table, Tile};
+use crate::storage::{self, Beside, Buffer, Bulk, BulkDim, Gemm, Kernel, Matrix, StorageModule, Table, Tile};
 use crate::tuple::Reduction;
 use crate::types::{BinOp, Combiner, Literal, ScalarType, UnOp};
 
@@ -125,6 +125,7 @@ impl Gen {
             1 => LayoutStep::Fuse { first: 1, count: 2, name: self.name() },
             _ if self.rng.chance(30) => LayoutStep::Align { dim: 0, multiple: 16, offset: self.rng.pick(&[0, 4]) },
             _ if self.rng.chance(30) => LayoutStep::Slots(2 + self.rng.below(3) as i64),
+            _ if self.rng.chance(20) => LayoutStep::Swizzle,
             _ => LayoutStep::Reorder { order: vec![1, 0, 2] },
         });
         steps.collect()
@@ -340,6 +341,22 @@ impl Gen {
                         _ => storage::Stmt::Beside(Beside::Wait { pending: 1, results }),
                     };
                 }
+                if self.rng.chance(10) {
+                    return storage::Stmt::Await { tensor: c.tensor, slot: c.offset };
+                }
+                if self.rng.chance(20) {
+                    let count = 1 + self.rng.below(5);
+                    let dims = (0..count).map(|_| BulkDim {
+                        at: self.expr(3, true),
+                        size: self.expr(2, true),
+                        step: self.rng.pick(&[1, 512]),
+                        extent: self.rng.pick(&[8, 64]),
+                    });
+                    let dims = dims.collect();
+                    let (slot, from) = (self.expr(2, true), a.tensor);
+                    let (to, offset, zeros) = (c.tensor, c.offset, self.rng.chance(50));
+                    return storage::Stmt::Bulk(Box::new(Bulk { to, offset, slot, from, dims, zeros }));
+                }
                 if self.rng.chance(30) {
                     return storage::Stmt::Prefetch { tensor: c.tensor, index: c.offset, locality: 2 };
                 }
@@ -466,8 +483,10 @@ impl Gen {
                 names: vec![name, at.stage],
             },
             24 => StepKind::Relax { target: at, zero: self.rng.below(2) == 0 },
-            25 => match self.rng.below(2) {
+            25 => match self.rng.below(4) {
                 0 => StepKind::Offload { target: at },
+                1 => StepKind::BulkCopy { target: at },
+                2 => StepKind::Swizzle { tensor: stage },
                 _ => StepKind::Tensorize { target: at, intrinsic: self.rng.pick(&IntrinsicId::ALL) },
             },
             26 => {

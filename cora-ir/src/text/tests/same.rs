@@ -214,6 +214,17 @@ fn storage_bodies(s: &mut Same<'_>, a: &[storage::Stmt], b: &[storage::Stmt]) {
                 }
                 s.exprs(&x.exprs(), &y.exprs());
             }
+            (Stmt::Bulk(x), Stmt::Bulk(y)) => {
+                s.tensor(x.to, y.to);
+                s.tensor(x.from, y.from);
+                let sizes = |b: &storage::Bulk| b.dims.iter().map(|d| (d.step, d.extent)).collect::<Vec<_>>();
+                assert_eq!((sizes(x), x.zeros), (sizes(y), y.zeros));
+                s.exprs(&x.exprs(), &y.exprs());
+            }
+            (Stmt::Await { tensor: t, slot: x }, Stmt::Await { tensor, slot }) => {
+                s.tensor(*t, *tensor);
+                s.expr(*x, *slot);
+            }
             (Stmt::Gemm(x), Stmt::Gemm(y)) => {
                 assert_eq!(x.accumulate, y.accumulate);
                 for (x, y) in [(&x.c, &y.c), (&x.a, &y.a), (&x.b, &y.b)] {
