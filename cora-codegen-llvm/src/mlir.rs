@@ -53,8 +53,8 @@ use cora_ir::ScalarType;
 use cora_ir::storage::StorageModule;
 
 use crate::llvm::TargetSpec;
-pub(crate) use gemm::import;
 pub use bulk::TensorMap;
+pub(crate) use gemm::import;
 pub use grid::{GridArg, GridKernel, GridOptions};
 pub use slots::{Slot, Slots};
 

@@ -2,8 +2,8 @@
 
 use cora_runtime::Error;
 use cora_runtime::abi::{
-    ABI_VERSION, BufferDesc, BufferKind, DType, DimDesc, ExtentFn, GridArg, GridDesc, GridLaunch, GridMap, Ix, KernelDesc,
-    MapDim, ParamDesc, ProgramDesc, Role, TableDesc, TableKind, TableWidth, TensorDesc,
+    ABI_VERSION, BufferDesc, BufferKind, DType, DimDesc, ExtentFn, GridArg, GridDesc, GridLaunch, GridMap, Ix,
+    KernelDesc, MapDim, ParamDesc, ProgramDesc, Role, TableDesc, TableKind, TableWidth, TensorDesc,
 };
 use cora_runtime::artifact::{Artifact, Machine, Manifest, Sample};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -71,7 +71,11 @@ fn artifact() -> Artifact {
         threads: [256, 1, 1],
         shared: 1024,
         args: vec![GridArg::Buffer(0), GridArg::Buffer(1), GridArg::Table(1), GridArg::Param(0), GridArg::Map(0)],
-        maps: vec![GridMap { buffer: 0, dims: vec![dim(Ix::Const(4), 1, 4), dim(Ix::table(1, Ix::Param(0)), 4, 64)], swizzled: false }],
+        maps: vec![GridMap {
+            buffer: 0,
+            dims: vec![dim(Ix::Const(4), 1, 4), dim(Ix::table(1, Ix::Param(0)), 4, 64)],
+            swizzled: false,
+        }],
     };
     Artifact {
         manifest: Manifest {

@@ -116,9 +116,7 @@ struct Boxes {
 impl Boxes {
     /// Whether the element is of a box that nobody has waited for.
     fn on_its_way(&self, element: (u32, i64)) -> bool {
-        let late = |&(slot, number): &(i64, u32)| {
-            self.slots.get(&(element.0, slot)).is_some_and(|s| number > s.there)
-        };
+        let late = |&(slot, number): &(i64, u32)| self.slots.get(&(element.0, slot)).is_some_and(|s| number > s.there);
         self.elements.get(&element).is_some_and(late)
     }
 

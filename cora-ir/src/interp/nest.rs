@@ -25,7 +25,11 @@ pub(crate) enum Node {
     /// What orders the accesses of threads.
     Sync(Sync),
     /// A box is asked for into a slot of a tensor, or waited for.
-    Slot { tensor: TensorId, slot: ExprId, how: SlotSync },
+    Slot {
+        tensor: TensorId,
+        slot: ExprId,
+        how: SlotSync,
+    },
 }
 
 /// `for var in 0..extent`.

@@ -207,7 +207,10 @@ impl Parser {
 
     /// `split 1 32 -> io ii`, `fuse 0 2 -> t`, `align 0 16 4`, `slots 2`, `swizzle` or `reorder 1 0 2`; whether it fits, the verifier says.
     fn layout_step(&mut self) -> Parse<LayoutStep> {
-        match self.choice("a layout step", &[("split", 0), ("fuse", 1), ("align", 2), ("slots", 3), ("swizzle", 4), ("reorder", 5)])? {
+        match self.choice(
+            "a layout step",
+            &[("split", 0), ("fuse", 1), ("align", 2), ("slots", 3), ("swizzle", 4), ("reorder", 5)],
+        )? {
             0 => {
                 let (dim, factor) = (self.position()?, self.signed()?);
                 self.punct("->")?;

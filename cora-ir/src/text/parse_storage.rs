@@ -6,7 +6,9 @@ use super::parse::{Parse, Parser, display, out_of_range, twice};
 use crate::diag::Diagnostic;
 use crate::ids::{ExprId, TensorId};
 use crate::intrinsic::IntrinsicId;
-use crate::storage::{Beside, Buffer, Bulk, BulkDim, Gemm, Kernel, MOST_DIMS, Matrix, Stmt, StorageModule, Table, Tile};
+use crate::storage::{
+    Beside, Buffer, Bulk, BulkDim, Gemm, Kernel, MOST_DIMS, Matrix, Stmt, StorageModule, Table, Tile,
+};
 use crate::types::Combiner;
 use rustc_hash::FxHashSet;
 

@@ -5,7 +5,9 @@ use crate::env::{Role, Scope, UfDef};
 use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId, UfId, VarId};
 use crate::loops::{Axis, LoopKind};
-use crate::storage::{Bulk, BulkDim, MOST_DIMS, MOST_EXTENT, Beside, Buffer, Gemm, Kernel, Stmt, StorageModule, Table, Tile};
+use crate::storage::{
+    Beside, Buffer, Bulk, BulkDim, Gemm, Kernel, MOST_DIMS, MOST_EXTENT, Stmt, StorageModule, Table, Tile,
+};
 use crate::types::{Combiner, ScalarType, Type};
 use rustc_hash::FxHashSet;
 
@@ -448,7 +450,10 @@ impl KernelChecker<'_> {
         let fits = |d: &BulkDim| (1..=MOST_EXTENT).contains(&d.extent) && d.step >= 1;
         let contiguous = b.dims.first().is_some_and(|d| d.step == 1);
         if !(1..=MOST_DIMS).contains(&b.dims.len()) || !contiguous || !b.dims.iter().all(fits) {
-            self.c.error("bulk", format!("1 to {MOST_DIMS} dimensions of 1 to {MOST_EXTENT} positions, the first contiguous"));
+            self.c.error(
+                "bulk",
+                format!("1 to {MOST_DIMS} dimensions of 1 to {MOST_EXTENT} positions, the first contiguous"),
+            );
         }
     }
 

@@ -122,7 +122,9 @@ fn goes_on(env: &mut Env, sizes: &[(TensorId, i64)], var: VarId, body: &[Stmt], 
         s.walk(&mut |s| match s {
             Stmt::Tile(t) => read.extend([&t.a, &t.b].map(|m| (m.tensor, m.offset))),
             Stmt::Bulk(b) => filled.push((b.to, Some(b.offset))),
-            Stmt::Copy { tensor, index, .. } | Stmt::Store { tensor, index, .. } => filled.push((*tensor, Some(*index))),
+            Stmt::Copy { tensor, index, .. } | Stmt::Store { tensor, index, .. } => {
+                filled.push((*tensor, Some(*index)))
+            }
             s => filled.extend(s.writes().into_iter().map(|t| (t, None))),
         });
     }

@@ -56,7 +56,8 @@ fn no_copy(env: &Env, l: &For, fact: &str) -> Diagnostic {
 }
 
 fn no_box(env: &Env, l: &For, fact: &str, hint: &str) -> Diagnostic {
-    Diagnostic::new("E0406", format!("loop `{}` is no box that the copy engine brings: {fact}", name(env, l))).hint(hint)
+    Diagnostic::new("E0406", format!("loop `{}` is no box that the copy engine brings: {fact}", name(env, l)))
+        .hint(hint)
 }
 
 fn wrong_place(env: &Env, l: &For, fact: &str) -> Diagnostic {
@@ -102,8 +103,11 @@ pub(super) fn check_kernel(env: &Env, body: &[Stmt]) -> Result<(), Diagnostic> {
     }
     if let Some(&(from, to)) = brought.iter().find(|b| stored.contains(&b.0)) {
         let [from, to] = [from, to].map(|t| env.tensors[t].name.clone());
-        return Err(Diagnostic::new("E0405", format!("`{to}` is no copy for the engine: its kernel itself writes `{from}`"))
-            .hint("compute what is copied in a nest before, or copy without bulk_copy"));
+        return Err(Diagnostic::new(
+            "E0405",
+            format!("`{to}` is no copy for the engine: its kernel itself writes `{from}`"),
+        )
+        .hint("compute what is copied in a nest before, or copy without bulk_copy"));
     }
     for s in body {
         let mut found = None;
@@ -235,7 +239,12 @@ impl Lowering<'_> {
             let Some(extent) = self.env.pool.as_int(e).filter(|&n| n >= 1) else {
                 let text = print_expr(&self.env, e, &Names::of(&self.env, &[e]));
                 let fact = format!("loop `{}` has {text} iterations", self.env.vars[v].name);
-                return Err(no_box(&self.env, l, &fact, "run full tiles before: `relax Copy.i`, or `relax Copy.k zero`"));
+                return Err(no_box(
+                    &self.env,
+                    l,
+                    &fact,
+                    "run full tiles before: `relax Copy.i`, or `relax Copy.k zero`",
+                ));
             };
             extents.push(extent);
         }
@@ -266,7 +275,10 @@ impl Lowering<'_> {
         let value = self.env.pool.substitute(b.value, &map);
         let value = self.value(value, &mut memo);
         if !is_copy(&self.env, b.tensor, value) {
-            let fact = format!("what `{}` takes is no element of a global tensor of its type", self.env.tensors[b.tensor].name);
+            let fact = format!(
+                "what `{}` takes is no element of a global tensor of its type",
+                self.env.tensors[b.tensor].name
+            );
             return Err(no_copy(&self.env, l, &fact));
         }
         let Expr::Load { tensor: from, index, guard, .. } = self.env.pool.get(value).clone() else {
@@ -311,7 +323,10 @@ impl Lowering<'_> {
                 Some((base, steps?))
             });
             let Some(steps) = steps else {
-                let fact = format!("the offset of `{}` is not affine in its loops with constant steps", self.env.tensors[t].name);
+                let fact = format!(
+                    "the offset of `{}` is not affine in its loops with constant steps",
+                    self.env.tensors[t].name
+                );
                 let hint = "split the copy's loops as its layout splits its dimensions; rows of the source have a constant length";
                 return Err(no_box(&self.env, l, &fact, hint));
             };
@@ -362,8 +377,13 @@ impl Lowering<'_> {
             return refuse(self, fact, "they must be a multiple of 16 bytes");
         }
         if is_swizzled(&self.env, to) && first.extent * size != LINE {
-            let fact = format!("{} bytes lie side by side in it, and lines of {LINE} are swizzled", first.extent * size);
-            return refuse(self, fact, "store lines of 128 bytes: `split_dim T.k 64 -> ko, ki` for elements of 2 bytes");
+            let fact =
+                format!("{} bytes lie side by side in it, and lines of {LINE} are swizzled", first.extent * size);
+            return refuse(
+                self,
+                fact,
+                "store lines of 128 bytes: `split_dim T.k 64 -> ko, ki` for elements of 2 bytes",
+            );
         }
         if sides.len() > MOST_DIMS {
             return refuse(self, format!("it has {} dimensions", sides.len()), "there are at most 5");
@@ -461,17 +481,29 @@ impl Lowering<'_> {
             }
             if !both.iter().all(|&goal| self.simplifier.prove(&mut self.env, &self.loops, &assumed, goal)) {
                 let name = &self.env.tensors[from].name;
-                let fact = format!("it may go beyond the end of a row of `{name}`, {} positions of {} elements", show(&self.env, d.size), d.step);
-                return Err(no_box(&self.env, l, &fact, "let tiles begin at multiples of their size, and relax their ends with zero"));
+                let fact = format!(
+                    "it may go beyond the end of a row of `{name}`, {} positions of {} elements",
+                    show(&self.env, d.size),
+                    d.step
+                );
+                return Err(no_box(
+                    &self.env,
+                    l,
+                    &fact,
+                    "let tiles begin at multiples of their size, and relax their ends with zero",
+                ));
             }
         }
         let zeros = guard.is_none_or(|g| self.simplifier.prove(&mut self.env, &self.loops, &inside, g));
         if !zeros {
             let name = &self.env.tensors[from].name;
-            let fact = format!("loop `{}`: zeros are to be read where `{name}` has other elements", self::name(&self.env, l));
+            let fact =
+                format!("loop `{}`: zeros are to be read where `{name}` has other elements", self::name(&self.env, l));
             return Err(Diagnostic::new("E0407", fact)
                 .note("the copy engine knows the end of the tensor, not that of a row inside it")
-                .hint("where surplus elements are not reduced over, `relax` without `zero`; else copy without bulk_copy"));
+                .hint(
+                    "where surplus elements are not reduced over, `relax` without `zero`; else copy without bulk_copy",
+                ));
         }
         Ok(())
     }

@@ -40,8 +40,9 @@ pub fn device_prelude(m: &mut StorageModule) -> Result<(), Diagnostic> {
         k.body.iter().for_each(|s| {
             s.walk(&mut |s| {
                 let Stmt::Bulk(b) = s else { return };
-                let from_tables =
-                    |e| m.env.pool.any(e, &mut |n| matches!(n, Expr::Load { .. } | Expr::Search { .. } | Expr::Call(..)));
+                let from_tables = |e| {
+                    m.env.pool.any(e, &mut |n| matches!(n, Expr::Load { .. } | Expr::Search { .. } | Expr::Call(..)))
+                };
                 if b.zeros && b.dims.iter().any(|d| from_tables(d.size)) {
                     copied = Some(b.from);
                 }

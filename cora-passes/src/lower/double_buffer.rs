@@ -200,9 +200,7 @@ impl Slots<'_> {
         let wait = Stmt::Wait { pending: (distance - 1) as u32 };
         let together = usize::from(beside && rest.first() == Some(&wait));
         match rest.get_mut(together) {
-            Some(Stmt::If { cond, then, other })
-                if *cond == more && other.is_empty() && (!beside || together > 0) =>
-            {
+            Some(Stmt::If { cond, then, other }) if *cond == more && other.is_empty() && (!beside || together > 0) => {
                 then.splice(0..0, ahead);
             }
             _ => {

@@ -132,7 +132,9 @@ impl Hoist<'_> {
                 let at = b.dims.iter().map(|d| d.at);
                 [b.offset, b.slot].into_iter().chain(at).for_each(|e| self.reads(e, out));
             }
-            Stmt::Copy { .. } | Stmt::Atomic { .. } | Stmt::Await { .. } => s.exprs().into_iter().for_each(|e| self.reads(e, out)),
+            Stmt::Copy { .. } | Stmt::Atomic { .. } | Stmt::Await { .. } => {
+                s.exprs().into_iter().for_each(|e| self.reads(e, out))
+            }
             Stmt::Prefetch { index, .. } => self.reads(*index, out),
             Stmt::Gemm(g) => g.exprs().into_iter().for_each(|e| self.reads(e, out)),
             Stmt::Tile(t) => t.exprs().into_iter().for_each(|e| self.reads(e, out)),

@@ -16,10 +16,10 @@
 mod boxes;
 
 use super::Simplifier;
+use super::bulk;
 use super::csf::Positions;
 use super::grid;
 use super::layout::{Layout, sizes};
-use super::bulk;
 use super::offload;
 use super::sign::as_size;
 use super::spread::Spread;

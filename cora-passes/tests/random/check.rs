@@ -224,9 +224,9 @@ fn storage_text(m: &StorageModule) -> Result<(), Failure> {
 
 /// Reasons for which a schedule that was accepted need not have storage.
 const NO_STORAGE: [&str; 26] = [
-    "E0405", "E0406", "E0407", "E0419", "E0429",
-    "E0425", "E0426", "E0427", "E0428", "E0439", "E0446", "E0448", "E0459", "E0455", "E0456", "E0457", "E0458",
-    "E0490", "E0491", "E0492", "E0493", "E0486", "E0487", "E0488", "E0497", "E0498",
+    "E0405", "E0406", "E0407", "E0419", "E0429", "E0425", "E0426", "E0427", "E0428", "E0439", "E0446", "E0448",
+    "E0459", "E0455", "E0456", "E0457", "E0458", "E0490", "E0491", "E0492", "E0493", "E0486", "E0487", "E0488",
+    "E0497", "E0498",
 ];
 
 fn back_end(case: &Case, m: LoopModule, log: &mut Log) -> Result<(), Failure> {

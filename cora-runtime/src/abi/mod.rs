@@ -12,7 +12,8 @@ mod ix;
 mod validate;
 
 pub use grid::{
-    GridArg, GridDesc, GridLaunch, GridMap, MAP_UNIT, MAX_BOX, MAX_MAP_DIMS, MAX_SHARED, MAX_THREADS, MapDim, SWIZZLED_BYTES,
+    GridArg, GridDesc, GridLaunch, GridMap, MAP_UNIT, MAX_BOX, MAX_MAP_DIMS, MAX_SHARED, MAX_THREADS, MapDim,
+    SWIZZLED_BYTES,
 };
 pub use import::{GemmFn, Import};
 pub use ix::{Ix, IxOp};

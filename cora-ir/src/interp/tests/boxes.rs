@@ -10,7 +10,12 @@ fn sums([slots, ahead, rows]: [i64; 3], [before, seen]: [&str; 2]) -> Result<Vec
     let tiles = (rows + 3) / 4;
     let first: String = (0..ahead)
         .map(|i| {
-            format!("if {i} < {tiles} {{ bulk @L[{}] slot {} = @X[0 of 16 by 1 for 16, {} of {rows} by 16 for 4] }}\n", i % slots * 64, i % slots, i * 4)
+            format!(
+                "if {i} < {tiles} {{ bulk @L[{}] slot {} = @X[0 of 16 by 1 for 16, {} of {rows} by 16 for 4] }}\n",
+                i % slots * 64,
+                i % slots,
+                i * 4
+            )
         })
         .collect();
     let text = format!(
@@ -60,7 +65,11 @@ fn there(slots: i64) -> String {
 fn rings_bring_what_is_there() {
     for slots in [2, 3, 4] {
         for rows in [1, 4, 10, 29] {
-            assert_eq!(sums([slots, slots - 1, rows], ["barrier", &there(slots)]).unwrap(), wanted(rows), "{slots} {rows}");
+            assert_eq!(
+                sums([slots, slots - 1, rows], ["barrier", &there(slots)]).unwrap(),
+                wanted(rows),
+                "{slots} {rows}"
+            );
         }
     }
     assert_eq!(sums([4, 2, 29], ["barrier", &there(4)]).unwrap(), wanted(29), "one slot stays free");
@@ -80,6 +89,9 @@ fn boxes_are_waited_for() {
 fn slots_are_free_before_they_are_filled() {
     let race = sums([3, 2, 29], ["", &there(3)]);
     assert!(matches!(race, Err(InterpError::Race { .. })), "others may still read: {race:?}");
-    let full = sums([3, 2, 29], ["barrier bulk @L[%o % 3 * 64] slot %o % 3 = @X[0 of 16 by 1 for 16, 0 of 29 by 16 for 4]", &there(3)]);
+    let full = sums(
+        [3, 2, 29],
+        ["barrier bulk @L[%o % 3 * 64] slot %o % 3 = @X[0 of 16 by 1 for 16, 0 of 29 by 16 for 4]", &there(3)],
+    );
     assert!(matches!(full, Err(InterpError::Slot { .. } | InterpError::NotArrived { .. })), "{full:?}");
 }
