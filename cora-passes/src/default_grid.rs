@@ -1,10 +1,16 @@
 //! Schedules nests for a grid by rules about their shape: what a program gets on a GPU that has no
 //! schedule of its own.
 //!
-//! All spatial loops around a stage's block are fused, as far as they can be, and split into blocks
-//! of 256 threads; each thread computes one element, a reduction being its own serial loop. Where
-//! loops cannot be fused, the outermost ones become blocks and the innermost threads.
+//! A contraction is computed in tiles that pass through shared memory ([`tiles`]); a reduction along neighbours by the
+//! lanes of a warp ([`lanes`]). Of anything else all spatial loops around a stage's block are fused, as far as they can
+//! be, and split into blocks of 256 threads; each thread computes one element, a reduction being its own serial loop.
+//! Where loops cannot be fused, the outermost ones become blocks and the innermost threads. Every rule is a list of
+//! scheduling steps; a refusal means that it does not fit the nest, and the next one is tried.
 
+mod lanes;
+mod tiles;
+
+use crate::default_schedule::attempt;
 use crate::schedule::bind::bind;
 use crate::schedule::fuse::fuse;
 use crate::schedule::split::split;
@@ -20,6 +26,9 @@ pub fn default_grid_schedule(m: &mut LoopModule) {
     let mut stages: Vec<TensorId> = m.blocks().iter().map(|b| b.stage).collect();
     stages.dedup();
     for stage in stages {
+        if attempt(m, |m| tiles::tiles(m, stage)) || attempt(m, |m| lanes::lanes(m, stage)) {
+            continue;
+        }
         let Some(all) = fuse_spatial(m, stage) else { continue };
         let name = |suffix: &str| fresh(m, stage, &format!("{}_{suffix}", all.name));
         let (outer, inner) = (name("block"), name("thread"));

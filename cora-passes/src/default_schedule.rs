@@ -8,8 +8,8 @@
 //! does not fit the nest, and the next one is tried.
 
 mod attach;
-mod contraction;
-mod nest;
+pub(crate) mod contraction;
+pub(crate) mod nest;
 
 use crate::lower::AffineSimplifier;
 use crate::lower::to_storage::lower_to_storage;
@@ -73,7 +73,7 @@ fn stages(m: &LoopModule) -> Vec<TensorId> {
 }
 
 /// Applies a rule, or leaves the module as it is.
-fn attempt(m: &mut LoopModule, rule: impl FnOnce(&mut LoopModule) -> Option<()>) -> bool {
+pub(crate) fn attempt(m: &mut LoopModule, rule: impl FnOnce(&mut LoopModule) -> Option<()>) -> bool {
     let saved = m.clone();
     if rule(m).is_some() {
         return true;
@@ -83,7 +83,7 @@ fn attempt(m: &mut LoopModule, rule: impl FnOnce(&mut LoopModule) -> Option<()>)
 }
 
 /// Applies a step; nothing if it is refused.
-fn step(m: &mut LoopModule, kind: StepKind) -> Option<()> {
+pub(crate) fn step(m: &mut LoopModule, kind: StepKind) -> Option<()> {
     apply_step(m, &Step { kind, span: Default::default() }).ok()
 }
 

@@ -33,10 +33,10 @@ const UNROLL: i64 = 4;
 const PANELS: i64 = 8;
 
 /// A read: the tensor and its index over the block's iterators.
-pub(super) type Read = (TensorId, Vec<ExprId>);
+pub(crate) type Read = (TensorId, Vec<ExprId>);
 
 /// The two reads whose product a block sums, if it does that.
-pub(super) fn factors(m: &LoopModule, b: &Block) -> Option<[Read; 2]> {
+pub(crate) fn factors(m: &LoopModule, b: &Block) -> Option<[Read; 2]> {
     if b.role != BlockRole::Update(Reduction::Op(Combiner::Sum)) {
         return None;
     }
@@ -53,22 +53,22 @@ pub(super) fn factors(m: &LoopModule, b: &Block) -> Option<[Read; 2]> {
 }
 
 /// A nest as a contraction.
-pub(super) struct Contraction {
-    nest: Nest,
+pub(crate) struct Contraction {
+    pub nest: Nest,
     /// The iterator of the last dimension of the result, and the loop that runs it.
-    column: VarId,
-    inner: Loop,
-    batches: Vec<Loop>,
-    rows: Vec<Loop>,
-    columns: Vec<Loop>,
-    reduced: Vec<Loop>,
+    pub column: VarId,
+    pub inner: Loop,
+    pub batches: Vec<Loop>,
+    pub rows: Vec<Loop>,
+    pub columns: Vec<Loop>,
+    pub reduced: Vec<Loop>,
     /// The factor that does not move with the columns, and the one that does.
-    a: Read,
-    b: Read,
+    pub a: Read,
+    pub b: Read,
 }
 
 impl Contraction {
-    pub(super) fn of(m: &LoopModule, stage: TensorId) -> Option<Self> {
+    pub(crate) fn of(m: &LoopModule, stage: TensorId) -> Option<Self> {
         let nest = Nest::of(m, stage)?;
         let column = m.env.pool.as_var(*nest.block.index.last()?)?;
         let pool = &m.env.pool;
@@ -141,7 +141,7 @@ impl Shape {
     }
 }
 
-fn names(loops: &[Loop]) -> Vec<String> {
+pub(crate) fn names(loops: &[Loop]) -> Vec<String> {
     loops.iter().map(|l| l.name.clone()).collect()
 }
 
@@ -395,9 +395,7 @@ fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: Option<LoopRef>) ->
     layout.extend(summed);
     layout.push(LayoutDim::modulo(column, tile.columns));
     let name = m.env.fresh_tensor_name(&format!("{}.packed", m.env.tensors[c.b.0].name));
-    let reads = c.nest.reads(m);
-    let same: Vec<&Read> = reads.iter().filter(|r| r.0 == c.b.0).collect();
-    let access = if same.len() > 1 { same.iter().position(|r| r.1 == c.b.1) } else { None };
+    let access = c.nest.access(m, &c.b);
     let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[c.b.0].name.clone());
     let near = at.is_some();
     let scope = if near { Scope::Local } else { Scope::Global };
@@ -431,9 +429,7 @@ fn transpose(m: &mut LoopModule, c: &Contraction, stage: TensorId, batch: Option
     };
     let layout = layout.into_iter().map(LayoutDim::whole).collect();
     let name = m.env.fresh_tensor_name(&format!("{}.copy", c.nest.stage));
-    let reads = c.nest.reads(m);
-    let same: Vec<&Read> = reads.iter().filter(|r| r.0 == c.b.0).collect();
-    let access = if same.len() > 1 { same.iter().position(|r| r.1 == c.b.1) } else { None };
+    let access = c.nest.access(m, &c.b);
     let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[c.b.0].name.clone());
     step(m, StepKind::CacheRead { stage, tensor, name, scope: Scope::Local, at: Some(at), layout, access })
 }

@@ -7,7 +7,7 @@ use cora_ir::{Expr, ExprId, TensorId, VarId};
 
 /// One loop of the stage.
 #[derive(Clone)]
-pub(super) struct Loop {
+pub(crate) struct Loop {
     pub name: String,
     pub var: VarId,
     pub extent: ExprId,
@@ -15,7 +15,7 @@ pub(super) struct Loop {
 }
 
 /// A stage's own loops, outermost first, and its main block.
-pub(super) struct Nest {
+pub(crate) struct Nest {
     pub stage: String,
     pub loops: Vec<Loop>,
     pub block: Block,
@@ -24,7 +24,7 @@ pub(super) struct Nest {
 }
 
 impl Nest {
-    pub(super) fn of(m: &LoopModule, stage: TensorId) -> Option<Self> {
+    pub(crate) fn of(m: &LoopModule, stage: TensorId) -> Option<Self> {
         let block = m.blocks().into_iter().find(|b| b.stage == stage && b.role != BlockRole::Init)?.clone();
         let paths = stage_loops(m, stage);
         let loops = paths
@@ -39,16 +39,16 @@ impl Nest {
         Some(Self { stage: m.env.tensors[stage].name.clone(), loops, block, attached })
     }
 
-    pub(super) fn named(&self, name: &str) -> LoopRef {
+    pub(crate) fn named(&self, name: &str) -> LoopRef {
         LoopRef { stage: self.stage.clone(), name: name.to_owned() }
     }
 
-    pub(super) fn at(&self, l: &Loop) -> LoopRef {
+    pub(crate) fn at(&self, l: &Loop) -> LoopRef {
         self.named(&l.name)
     }
 
     /// Every distinct read.
-    pub(super) fn reads(&self, m: &LoopModule) -> Vec<(TensorId, Vec<ExprId>)> {
+    pub(crate) fn reads(&self, m: &LoopModule) -> Vec<(TensorId, Vec<ExprId>)> {
         let mut out = Vec::new();
         m.env.pool.walk(self.block.value, &mut |_, n| {
             if let Expr::Load { tensor, index, .. } = n {
@@ -58,14 +58,20 @@ impl Nest {
         out
     }
 
+    /// Which of several reads of the same tensor `read` is.
+    pub(crate) fn access(&self, m: &LoopModule, read: &(TensorId, Vec<ExprId>)) -> Option<usize> {
+        let same: Vec<_> = self.reads(m).into_iter().filter(|r| r.0 == read.0).collect();
+        if same.len() > 1 { same.iter().position(|r| r.1 == read.1) } else { None }
+    }
+
     /// Whether the last dimension of every access that moves with iterator `var` is `var` itself.
-    pub(super) fn contiguous(&self, m: &LoopModule, var: VarId) -> bool {
+    pub(crate) fn contiguous(&self, m: &LoopModule, var: VarId) -> bool {
         self.reads(m).iter().all(|r| moves_by_one(m, &r.1, var)) && moves_by_one(m, &self.block.index, var)
     }
 }
 
 /// Whether an access either does not move with `var`, or goes from neighbour to neighbour.
-pub(super) fn moves_by_one(m: &LoopModule, index: &[ExprId], var: VarId) -> bool {
+pub(crate) fn moves_by_one(m: &LoopModule, index: &[ExprId], var: VarId) -> bool {
     index
         .iter()
         .enumerate()

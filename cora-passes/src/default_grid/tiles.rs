@@ -1,0 +1,198 @@
+//! Contractions in tiles of 64 x 64 elements, 128 threads of 8 x 4 each, which stay in registers while 32 steps of the
+//! reduction at a time pass through shared memory.
+
+use crate::default_schedule::contraction::{Contraction, Read, names};
+use crate::default_schedule::nest::Loop;
+use crate::default_schedule::step;
+use crate::schedule::tree::{loop_at, stage_loops};
+use cora_ir::loops::{Axis, BlockRole, LoopModule};
+use cora_ir::schedule::{Binding, LayoutDim, LoopRef, StepKind, Tail};
+use cora_ir::{Expr, ExprId, Scope, TensorId, VarId};
+
+/// Rows and columns of a tile.
+const TILE: i64 = 64;
+/// Reduced iterations that are in shared memory at a time.
+const STEPS: i64 = 32;
+/// Threads along the rows, and along the columns, of a block.
+const HIGH: i64 = 16;
+const WIDE: i64 = 8;
+/// Neighbouring elements that one thread copies or computes.
+const VECTOR: i64 = 4;
+/// Fewer columns than this leave most of a tile empty.
+const FEW: i64 = 32;
+
+/// Tiles a contraction.
+pub(super) fn tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
+    let c = Contraction::of(m, stage)?;
+    let narrow = |m: &LoopModule, e: ExprId| m.env.pool.constant_bound(e).is_some_and(|n| n < FEW);
+    let k = c.reduced.last()?.name.clone();
+    if c.nest.attached || c.rows.is_empty() || narrow(m, c.inner.extent) {
+        return None;
+    }
+    let mut s = Steps { m, stage: c.nest.stage.clone() };
+    let mut row = names(&c.rows);
+    if row.len() > 1 {
+        s.fuse(&row, "row")?;
+        row = vec!["row".to_owned()];
+    }
+    s.split(&row[0], TILE, "ro", "ri", Tail::Exact)?;
+    s.split(&c.inner.name, TILE, "co", "ci", Tail::Exact)?;
+    let tasks = [names(&c.batches), vec!["ro".to_owned()], names(&c.columns), vec!["co".to_owned()]].concat();
+    let reduced = names(&c.reduced);
+    let own = ["ri".to_owned(), "ci".to_owned()].into_iter().chain(reduced.clone());
+    s.reorder(tasks.iter().cloned().chain(own).collect())?;
+    s.fuse(&tasks, "tile")?;
+    let sums = s.m.env.fresh_tensor_name(&format!("{}.acc", c.nest.stage));
+    let at = s.named("tile");
+    step(s.m, StepKind::CacheWrite { stage: s.stage.clone(), name: sums.clone(), scope: Scope::Reg, at })?;
+    let mut a = Steps { m: s.m, stage: sums };
+    a.split(&k, STEPS, "ko", "ki", Tail::Exact)?;
+    let outer = reduced[..reduced.len() - 1].iter().cloned();
+    a.reorder(outer.chain(["ko", "ri", "ci", "ki"].map(str::to_owned)).collect())?;
+    let ks = run_by(a.m, &c, &c.reduced[c.reduced.len() - 1..]);
+    // The first copy is read in the place of the tensor, where both factors are of one.
+    let second = if c.a.0 == c.b.0 { None } else { c.nest.access(a.m, &c.b) };
+    let first = c.nest.access(a.m, &c.a);
+    let copies = [copy(&mut a, &c, &c.a, first, &ks)?, copy(&mut a, &c, &c.b, second, &ks)?];
+    for l in ["ki", "ri", "ci"] {
+        step(a.m, StepKind::Relax { target: a.named(l), zero: false })?;
+    }
+    for Copy { stage, high, wide } in copies {
+        let mut s = Steps { m: a.m, stage };
+        s.split(&high, HIGH, "ys", "yt", Tail::Exact)?;
+        s.split(&wide, WIDE, "xs", "xt", Tail::Exact)?;
+        s.bind_threads("yt", "xt")?;
+    }
+    a.split("ki", VECTOR, "kq", "kv", Tail::Exact)?;
+    a.spread(Tail::Exact)?;
+    a.reorder(["kq", "ty", "tx", "kv", "rr", "cc", "cv"].map(str::to_owned).to_vec())?;
+    a.bind_threads("ty", "tx")?;
+    a.unroll(&["kv", "rr", "cc", "cv"])?;
+    let mut s = Steps { m: a.m, stage: c.nest.stage.clone() };
+    s.spread(Tail::Mask)?;
+    s.reorder(["ty", "tx", "rr", "cc", "cv"].map(str::to_owned).to_vec())?;
+    s.bind_threads("ty", "tx")?;
+    s.unroll(&["rr", "cc", "cv"])?;
+    s.bind("tile", Axis::BlockX)
+}
+
+/// The iterators of the stage's block that these loops run.
+fn run_by(m: &LoopModule, c: &Contraction, loops: &[Loop]) -> Vec<VarId> {
+    let run = |b: ExprId| loops.iter().any(|l| m.env.pool.uses_var(b, l.var));
+    c.nest.block.iters.iter().filter(|i| run(i.binding)).map(|i| i.var).collect()
+}
+
+/// A copy in shared memory, and which of its loops the threads of a block share by rows, and which by neighbours.
+struct Copy {
+    stage: String,
+    high: String,
+    wide: String,
+}
+
+/// Copies what a tile reads of a factor in the steps at hand to shared memory, zeros beyond the last step.
+fn copy(a: &mut Steps<'_>, c: &Contraction, read: &Read, access: Option<usize>, ks: &[VarId]) -> Option<Copy> {
+    let tensor = a.m.env.tensors[read.0].name.clone();
+    let name = a.m.env.fresh_tensor_name(&format!("{tensor}.shared"));
+    let (stage, scope, at) = (a.stage.clone(), Scope::Shared, Some(a.named("ko")));
+    let steps: Vec<bool> = read.1.iter().map(|&e| ks.iter().any(|&k| a.m.env.pool.uses_var(e, k))).collect();
+    let tile: Vec<VarId> = if read.1 == c.a.1 { run_by(a.m, c, &c.rows) } else { vec![c.column] };
+    let inside = |d: usize| steps[d] || tile.iter().any(|&v| a.m.env.pool.uses_var(read.1[d], v));
+    let (own, others): (Vec<usize>, Vec<usize>) = (0..steps.len()).partition(|&d| inside(d));
+    let layout = others.into_iter().chain(own).map(LayoutDim::whole).collect();
+    step(a.m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at, layout, access })?;
+    let copied = a.m.env.tensor_named(&name)?;
+    // Loops over the steps of the reduction, and those over rows or columns, innermost last.
+    let (mut along, mut across) = (None, None);
+    for (name, dims, unit) in loops_of_copy(a.m, copied, read.0)? {
+        let over = |wanted: bool| dims.iter().any(|&d| steps[d] == wanted);
+        match (unit, over(true), over(false)) {
+            (true, ..) => {}
+            (false, true, false) if along.is_none() => along = Some(name),
+            (false, false, true) if across.is_none() => across = Some(name),
+            _ => return None,
+        }
+    }
+    let (along, across) = (along?, across?);
+    let s = Steps { m: a.m, stage: name };
+    for (l, zero) in [(&along, true), (&across, false)] {
+        step(s.m, StepKind::Relax { target: s.named(l), zero })?;
+    }
+    let last_is_step = *steps.last()?;
+    if last_is_step {
+        // Rows apart by a few elements, so that those of neighbouring threads fall into different banks.
+        let dim = s.m.env.tensors[copied].dims.last()?.name.clone();
+        let (tensor, factor) = (s.stage.clone(), STEPS + 2 * VECTOR);
+        let (outer, inner) = ("pitch".to_owned(), "kp".to_owned());
+        step(s.m, StepKind::SplitDim { tensor, dim, factor, outer, inner })?;
+    }
+    let (high, wide) = if last_is_step { (across, along) } else { (along, across) };
+    Some(Copy { stage: s.stage, high, wide })
+}
+
+/// Each loop of a copy, the dimensions of the copied tensor that it runs over, and whether it has one iteration.
+fn loops_of_copy(m: &LoopModule, copy: TensorId, of: TensorId) -> Option<Vec<(String, Vec<usize>, bool)>> {
+    let block = m.blocks().into_iter().find(|b| b.stage == copy && b.role == BlockRole::Compute)?;
+    let mut index = None;
+    m.env.pool.walk(block.value, &mut |_, n| {
+        if let Expr::Load { tensor, index: i, .. } = n
+            && *tensor == of
+        {
+            index = Some(i.clone());
+        }
+    });
+    let index = index?;
+    let loops = stage_loops(m, copy).into_iter().map(|p| {
+        let l = loop_at(&m.body, &p);
+        let run: Vec<VarId> =
+            block.iters.iter().filter(|i| m.env.pool.uses_var(i.binding, l.var)).map(|i| i.var).collect();
+        let dims = (0..index.len()).filter(|&d| run.iter().any(|&v| m.env.pool.uses_var(index[d], v))).collect();
+        (m.env.vars[l.var].name.clone(), dims, m.env.pool.as_int(l.extent) == Some(1))
+    });
+    Some(loops.collect())
+}
+
+/// Steps on the loops of one stage.
+struct Steps<'a> {
+    m: &'a mut LoopModule,
+    stage: String,
+}
+
+impl Steps<'_> {
+    fn named(&self, l: &str) -> LoopRef {
+        LoopRef { stage: self.stage.clone(), name: l.to_owned() }
+    }
+
+    fn split(&mut self, l: &str, factor: i64, outer: &str, inner: &str, tail: Tail) -> Option<()> {
+        let (outer, inner) = (outer.to_owned(), inner.to_owned());
+        step(self.m, StepKind::Split { target: self.named(l), factor, outer, inner, tail })
+    }
+
+    fn fuse(&mut self, loops: &[String], name: &str) -> Option<()> {
+        let loops = loops.iter().map(|l| self.named(l)).collect();
+        step(self.m, StepKind::Fuse { loops, name: name.to_owned(), pad: 1 })
+    }
+
+    fn reorder(&mut self, order: Vec<String>) -> Option<()> {
+        step(self.m, StepKind::Reorder { stage: self.stage.clone(), order })
+    }
+
+    fn bind(&mut self, l: &str, axis: Axis) -> Option<()> {
+        step(self.m, StepKind::Bind { target: self.named(l), to: Binding::Axis(axis) })
+    }
+
+    fn bind_threads(&mut self, y: &str, x: &str) -> Option<()> {
+        self.bind(y, Axis::ThreadY)?;
+        self.bind(x, Axis::ThreadX)
+    }
+
+    fn unroll(&mut self, loops: &[&str]) -> Option<()> {
+        loops.iter().try_for_each(|l| step(self.m, StepKind::Unroll { target: self.named(l) }))
+    }
+
+    /// A tile's rows and columns over the threads: every sixteenth row, and of each 32 columns four neighbours.
+    fn spread(&mut self, tail: Tail) -> Option<()> {
+        self.split("ri", HIGH, "rr", "ty", tail)?;
+        self.split("ci", WIDE * VECTOR, "cc", "cr", tail)?;
+        self.split("cr", VECTOR, "tx", "cv", Tail::Exact)
+    }
+}
