@@ -39,7 +39,7 @@ pub(super) fn lanes(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     let order = ["block", "warp", "lane", "steps"].map(str::to_owned).to_vec();
     step(m, StepKind::Reorder { stage: nest.stage.clone(), order })?;
     for (l, axis) in [("lane", Axis::ThreadX), ("warp", Axis::ThreadY), ("block", Axis::BlockX)] {
-        step(m, StepKind::Bind { target: named(l), to: Binding::Axis(axis) })?;
+        step(m, StepKind::Bind { target: named(l), to: Binding::Axis(axis), atomic: false })?;
     }
     Some(())
 }

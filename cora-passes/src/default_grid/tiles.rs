@@ -177,7 +177,7 @@ impl Steps<'_> {
     }
 
     fn bind(&mut self, l: &str, axis: Axis) -> Option<()> {
-        step(self.m, StepKind::Bind { target: self.named(l), to: Binding::Axis(axis) })
+        step(self.m, StepKind::Bind { target: self.named(l), to: Binding::Axis(axis), atomic: false })
     }
 
     fn bind_threads(&mut self, y: &str, x: &str) -> Option<()> {
