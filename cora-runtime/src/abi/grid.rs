@@ -63,7 +63,7 @@ impl GridMap {
         let line = u64::from(first.extent) * size;
         let far = |d: &MapDim| d.step.checked_mul(size).is_some_and(|b| b % MAP_UNIT == 0 && (1..1 << 40).contains(&b));
         first.step == 1
-            && line % MAP_UNIT == 0
+            && line.is_multiple_of(MAP_UNIT)
             && (!self.swizzled || line == SWIZZLED_BYTES)
             && self.dims[1..].iter().all(far)
             && self.dims.iter().all(|d| (1..=MAX_BOX).contains(&d.extent) && closed(&d.size, desc, 0))
