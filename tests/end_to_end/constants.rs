@@ -16,7 +16,11 @@ const SETS: &[&[(&str, i64)]] = &[
 ];
 
 /// Schedules that fit some constants only, and the code of their refusal.
-const REFUSED: &[(&str, &str, &str)] = &[("projection_bf16", "cpu", "E0426"), ("projection_bf16", "cuda_tma", "E0406")];
+const REFUSED: &[(&str, &str, &str)] = &[
+    ("projection_bf16", "cpu", "E0426"),
+    ("projection_bf16", "cuda_tma", "E0406"),
+    ("projection_f16", "cuda_split_k", "E0480"),
+];
 
 /// Schedules that were not tried with other constants yet.
 const UNTRIED: &[(&str, &str)] = &[("projection_bf16", "cuda_wgmma")];
