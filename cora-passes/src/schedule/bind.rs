@@ -22,6 +22,7 @@
 
 use super::atomic::make_atomic;
 use super::independent::{Among, conflict};
+use super::serial_loop::serial_loop;
 use super::tree::{enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
 use super::unroll::check_copies;
 use cora_ir::loops::{Axis, Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
@@ -53,14 +54,7 @@ pub fn bind(m: &mut LoopModule, target: &LoopRef, to: Binding, atomic: bool) -> 
         make_atomic(m, &path, target)?;
         path = find_loop(m, target)?;
     }
-    let l = loop_at(&m.body, &path);
-    if l.kind != LoopKind::Serial {
-        return Err(Diagnostic::new(
-            "E0411",
-            format!("loop `{}.{}` is already {}", target.stage, target.name, l.kind.name()),
-        )
-        .hint("a loop has one kind; split it first to give its parts different ones"));
-    }
+    let l = serial_loop(m, &path, target)?;
     let outer = enclosing(&m.body, &path);
     if outer.iter().any(|o| o.kind == LoopKind::Bound(axis)) {
         return Err(Diagnostic::new(

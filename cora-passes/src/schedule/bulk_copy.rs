@@ -13,7 +13,8 @@
 //! Ensures: only their kind changes. That they are a box is checked by lowering the nest as it is now, and again when the
 //! whole program is lowered, since later steps may change the copy.
 
-use super::tree::{find_loop, loop_at, loop_at_mut};
+use super::serial_loop::{nest_alone, serial_or};
+use super::tree::{find_loop, loop_at_mut};
 use crate::lower::bulk::REFUSALS;
 use crate::lower::to_storage::lower_to_storage;
 use crate::standard::StandardSimplifier;
@@ -28,18 +29,8 @@ use cora_ir::schedule::LoopRef;
 /// engine brings, `E0407` zeros that are not outside of the tensor, `E0419` inside a loop over threads.
 pub fn bulk_copy(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
-    let kind = loop_at(&m.body, &path).kind;
-    if kind != LoopKind::Serial {
-        return Err(Diagnostic::new(
-            "E0411",
-            format!("loop `{}.{}` is already {}", target.stage, target.name, kind.name()),
-        )
-        .hint("a loop has one kind; the loops of the box are left serial"));
-    }
-    let body = vec![m.body[path[0]].clone()];
-    let mut alone = LoopModule { name: m.name.clone(), env: m.env.clone(), body };
-    let mut there = path.clone();
-    there[0] = 0;
+    serial_or(m, &path, target, "a loop has one kind; the loops of the box are left serial")?;
+    let (mut alone, there) = nest_alone(m, &path);
     mark(loop_at_mut(&mut alone.body, &there));
     let mut grid = false;
     alone.body[0].walk(&mut |s| grid |= matches!(s, Stmt::For(l) if l.kind.axis().is_some()));

@@ -11,12 +11,13 @@
 //! in the same order. With bulk padding the surplus iterations are masked by a predicate.
 
 use super::MAX_PADDING;
+use super::serial_loop::serial_or;
 use super::tree::{
     Path, add_predicate, check_fresh_loop, check_no_marks, clamp_surplus, enclosing, find_loop, is_condition, loop_at,
     loop_at_mut, place_init, remove_inits, runs, substitute,
 };
 use crate::lower::layout::{Layout, sizes};
-use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{BlockRole, For, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Env, ExprId, VarId};
 use rustc_hash::FxHashMap;
@@ -79,13 +80,7 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
         }
         let l = loop_at(&m.body, &here);
         check_no_marks(&m.env, l, r)?;
-        if l.kind != LoopKind::Serial {
-            return Err(Diagnostic::new(
-                "E0411",
-                format!("loop `{}.{}` is already {}", r.stage, r.name, l.kind.name()),
-            )
-            .hint("fuse loops before they are made parallel, vector or unrolled"));
-        }
+        serial_or(m, &here, r, "fuse loops before they are made parallel, vector or unrolled")?;
         if n + 1 < refs.len() && is_condition(&m.env.pool, l.extent) {
             return Err(Diagnostic::new(
                 "E0423",

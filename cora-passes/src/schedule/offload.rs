@@ -12,7 +12,8 @@
 //! Requires: a serial loop. Ensures: only its kind changes. That the tile is a product is checked by lowering the nest
 //! as it is now, and again when the whole program is lowered, since later steps may change the tile.
 
-use super::tree::{find_loop, loop_at, loop_at_mut};
+use super::serial_loop::{nest_alone, serial_loop};
+use super::tree::{find_loop, loop_at_mut};
 use crate::lower::to_storage::lower_to_storage;
 use crate::standard::StandardSimplifier;
 use cora_ir::Diagnostic;
@@ -30,18 +31,8 @@ pub const REFUSALS: [&str; 4] = ["E0455", "E0456", "E0457", "E0458"];
 /// inside a grid.
 pub fn offload(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
-    let kind = loop_at(&m.body, &path).kind;
-    if kind != LoopKind::Serial {
-        return Err(Diagnostic::new(
-            "E0411",
-            format!("loop `{}.{}` is already {}", target.stage, target.name, kind.name()),
-        )
-        .hint("a loop has one kind; split it first to give its parts different ones"));
-    }
-    let body = vec![m.body[path[0]].clone()];
-    let mut alone = LoopModule { name: m.name.clone(), env: m.env.clone(), body };
-    let mut there = path.clone();
-    there[0] = 0;
+    serial_loop(m, &path, target)?;
+    let (mut alone, there) = nest_alone(m, &path);
     loop_at_mut(&mut alone.body, &there).kind = LoopKind::Offload;
     // What else has no storage yet may get it by later steps.
     if let Err(d) = lower_to_storage(&alone, &mut StandardSimplifier::new())

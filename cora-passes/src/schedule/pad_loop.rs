@@ -8,13 +8,14 @@ use super::compute_inline::zero_of;
 use super::filled::{Loops, Relaxed, stretches};
 use super::pad_dim::check_multiple;
 use super::relax::each_block;
+use super::serial_loop::serial_or;
 use super::split::divisible;
 use super::tree::{
     add_predicate, clamp_surplus, enclosing, find_loop, find_stage, loop_at, loop_at_mut, place_init, written_by,
 };
 use crate::simplify::{Facts, with_example};
 use cora_ir::affine::normalize;
-use cora_ir::loops::{Block, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, IterKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Env, Expr, ExprId, ExprPool, Scope, TensorId, VarId};
 use rustc_hash::FxHashSet;
@@ -30,13 +31,7 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     let l = loop_at(&m.body, &path);
     let (var, extent) = (l.var, l.extent);
     check_multiple(multiple)?;
-    if l.kind != LoopKind::Serial {
-        return Err(Diagnostic::new(
-            "E0411",
-            format!("loop `{}.{}` is already {}", target.stage, target.name, l.kind.name()),
-        )
-        .hint("pad it before it is made parallel, vector or unrolled"));
-    }
+    serial_or(m, &path, target, "pad it before it is made parallel, vector or unrolled")?;
     if divisible(&mut m.env.pool, extent, multiple) {
         return Ok(());
     }

@@ -10,10 +10,26 @@ use cora_ir::schedule::LoopRef;
 /// # Errors
 /// `E0411` it has one already.
 pub(super) fn serial_loop<'a>(m: &'a LoopModule, path: &[usize], r: &LoopRef) -> Result<&'a For, Diagnostic> {
+    serial_or(m, path, r, "a loop has one kind; split it first to give its parts different ones")
+}
+
+/// The loop, which must not have been given a kind.
+///
+/// # Errors
+/// `E0411` it has one, with this hint.
+pub(super) fn serial_or<'a>(m: &'a LoopModule, path: &[usize], r: &LoopRef, hint: &str) -> Result<&'a For, Diagnostic> {
     let l = loop_at(&m.body, path);
     if l.kind != LoopKind::Serial {
-        return Err(Diagnostic::new("E0411", format!("loop `{}.{}` is already {}", r.stage, r.name, l.kind.name()))
-            .hint("a loop has one kind; split it first to give its parts different ones"));
+        let said = format!("loop `{}.{}` is already {}", r.stage, r.name, l.kind.name());
+        return Err(Diagnostic::new("E0411", said).hint(hint));
     }
     Ok(l)
+}
+
+/// The nest around the loop as a module of its own, for what can be said of it only once it is lowered, and the loop's
+/// place there.
+pub(super) fn nest_alone(m: &LoopModule, path: &[usize]) -> (LoopModule, Vec<usize>) {
+    let body = vec![m.body[path[0]].clone()];
+    let place = [&[0], &path[1..]].concat();
+    (LoopModule { name: m.name.clone(), env: m.env.clone(), body }, place)
 }

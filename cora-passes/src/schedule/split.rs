@@ -8,6 +8,7 @@
 //! Requires: a serial loop, a positive factor. Ensures: the same iterations in the same order; no
 //! tail at all where the factor is proved to divide the extent.
 
+use super::serial_loop::serial_or;
 use super::tree::{
     add_predicate, check_fresh_loop, check_no_marks, clamp_surplus, find_loop, loop_at, loop_at_mut, place_init,
     substitute,
@@ -60,7 +61,7 @@ pub fn split(
 ) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
     let l = loop_at(&m.body, &path);
-    let (stage, var, extent, kind) = (l.stage, l.var, l.extent, l.kind);
+    let (stage, var, extent) = (l.stage, l.var, l.extent);
     if factor < 1 {
         return Err(Diagnostic::new("E0410", format!("split factor {factor} is not positive"))
             .hint("tiles have at least one iteration"));
@@ -70,13 +71,7 @@ pub fn split(
         return Err(Diagnostic::new("E0410", format!("split factor {factor} is too large"))
             .hint(format!("at most {MAX_FACTOR}, and {MAX_PADDING} with a mask: masked iterations run too")));
     }
-    if kind != LoopKind::Serial {
-        return Err(Diagnostic::new(
-            "E0411",
-            format!("loop `{}.{}` is already {}", target.stage, target.name, kind.name()),
-        )
-        .hint("split it before it is made parallel, vector or unrolled"));
-    }
+    serial_or(m, &path, target, "split it before it is made parallel, vector or unrolled")?;
     check_no_marks(&m.env, l, target)?;
     for n in [names.0, names.1] {
         if n != target.name {

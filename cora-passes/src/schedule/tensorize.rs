@@ -13,6 +13,7 @@
 //! Requires: serial loops. Ensures: only their kind changes. What the tile is is checked by lowering the nest as it is
 //! now, and again when the whole program is lowered, since later steps may change it.
 
+use super::serial_loop::{nest_alone, serial_loop};
 use super::tree::{find_loop, loop_at, loop_at_mut, place_init};
 use crate::lower::tensorize::shape;
 use crate::lower::to_storage::lower_to_storage;
@@ -32,14 +33,7 @@ const REFUSALS: [&str; 4] = ["E0425", "E0426", "E0427", "E0428"];
 /// instruction cannot be.
 pub fn tensorize(m: &mut LoopModule, target: &LoopRef, intrinsic: IntrinsicId) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
-    let (kind, stage) = (loop_at(&m.body, &path).kind, loop_at(&m.body, &path).stage);
-    if kind != LoopKind::Serial {
-        return Err(Diagnostic::new(
-            "E0411",
-            format!("loop `{}.{}` is already {}", target.stage, target.name, kind.name()),
-        )
-        .hint("a loop has one kind; split it first to give its parts different ones"));
-    }
+    let stage = serial_loop(m, &path, target)?.stage;
     let saved = (m.body.clone(), m.env.tensors.clone());
     mark(loop_at_mut(&mut m.body, &path), LoopKind::Tensorize(intrinsic));
     let outcome = shape(&m.env, loop_at(&m.body, &path), intrinsic).map(drop);
@@ -56,7 +50,7 @@ pub fn tensorize(m: &mut LoopModule, target: &LoopRef, intrinsic: IntrinsicId) -
 /// Lowers the nest as it is now.
 fn check_lowered(m: &LoopModule, target: &LoopRef, intrinsic: IntrinsicId) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
-    let alone = LoopModule { name: m.name.clone(), env: m.env.clone(), body: vec![m.body[path[0]].clone()] };
+    let (alone, _) = nest_alone(m, &path);
     // What else has no storage yet may get it by later steps.
     match lower_to_storage(&alone, &mut StandardSimplifier::new()) {
         Err(d) if d.code == "E0428" && intrinsic.get().lanes > 1 && !is_grid(&alone) => Ok(()),
