@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Makes what is carried to a machine with an NVIDIA GPU, its driver and Python: one compressed file and `run.sh`.
 
-  scripts/gpu/bundle.py FOLDER [--arch sm_90] [--kernels 2000] [--batches 6] [--seed 1] [--only NAME,...]
+  scripts/gpu/bundle.py FOLDER [--arch sm_90] [--kernels 4000] [--batches 160] [--seed 1] [--only NAME,...] [--keep]
 
 In it: `cora-exec`; an artifact of every example under every schedule for GPUs and the compiler's own, with a batch of edge
 lengths and the reference interpreter's results; the same with tables that kernels build; random programs with samples; the
-programs of the measurements without samples; lengths of the data sets where `../shared/lengths` has them, else made-up ones.
-`CORA_BIN` is a folder with `cora` and `cora-exec`; without it both are built.
+programs of the measurements without samples; lengths of the data sets where `--lengths-dir` (`../shared/lengths`) has them, else
+made-up ones. Samples have smaller constants than the programs, where these have a model's dimensions (`SMALL`).
+`--arch cpu` makes one for processors, as a trial of the scripts where there is no GPU.
+`CORA_BIN` is a folder with `cora` and `cora-exec`; without it both are built. `--keep` goes on after an interruption.
 """
 
 import argparse
@@ -30,6 +32,9 @@ WORK = [
     ("encoder-no-hoist", "examples/encoder_layer.cora", "cuda", ["--no-hoist-loads"]),
     ("encoder6", "examples/encoder6.cora", "cuda", []),
     ("encoder6-csf", "examples/encoder6.cora", "cuda", ["--csf"]),
+    ("encoder-bf16", "examples/encoder_layer_bf16.cora", "cuda", []),
+    ("mha", "examples/mha.cora", "cuda", []),
+    ("mha-pad-copies", "cora-bench/programs/mha_pad_copies.cora", "cuda", []),
     ("masked-sdpa", "examples/masked_sdpa.cora", "cuda", []),
     ("masked-sdpa-padded", "examples/masked_sdpa.cora", "cuda", ["--padded"]),
     ("vgemm", "examples/vgemm.cora", "cuda", []),
@@ -47,11 +52,19 @@ WORK = [
     ("tradd", "examples/tradd.cora", "cuda", []),
     ("trmul", "examples/trmul.cora", "cuda", []),
     ("projection-bf16", "examples/projection_bf16.cora", "cuda", []),
+    # The other operators of the layer alone: tables of their own.
+    ("proj1", "cora-bench/programs/proj1.cora", "default", []),
+    ("softmax", "cora-bench/programs/softmax.cora", "default", []),
+    ("proj2", "cora-bench/programs/proj2.cora", "default", []),
+    ("ff1", "cora-bench/programs/ff1.cora", "default", []),
+    ("ff2", "cora-bench/programs/ff2.cora", "default", []),
 ]
 # Programs that are timed with the constant 512 in the place of the lengths too.
 DENSE = ["qkt", "attnv", "layer-norm"]
 # Lengths where tiles are not whole, and none.
 EDGES = [0, 1, 17, 33, 5]
+# Constants of samples, where a program has them: the same schedules, and emulations that end.
+SMALL = {"H": 2, "DM": 128, "FF": 256, "V": 1000}
 DATASETS = {"race": 330, "wiki512": 371, "squad": 192, "wiki128": 116, "mnli": 44, "xnli": 45, "mrpc": 53, "cola": 13}
 
 
@@ -69,9 +82,9 @@ def build(profile):
     return ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / profile
 
 
-def schedules(text):
-    """The schedules for GPUs of a program, and the compiler's own."""
-    return [*re.findall(r"^schedule (cuda\w*)", text, re.M), "default"]
+def schedules(text, kind):
+    """The schedules of a program for GPUs or processors, and the compiler's own."""
+    return [*re.findall(rf"^schedule ({kind}\w*)", text, re.M), "default"]
 
 
 def batch(text, folder):
@@ -85,6 +98,9 @@ def batch(text, folder):
         files.append(f"{name}={folder / ('nested.txt' if ',' in args else 'edges.txt')}")
     for name in re.findall(r"^param (\w+) ", text, re.M):
         options += ["--param", f"{name}={len(EDGES) if ragged else 33}"]
+    for name, value in SMALL.items():
+        if re.search(rf"^const .*\b{name} = ", text, re.M):
+            options += ["--const", f"{name}={value}"]
     return options + [x for f in files for x in ("--lengths", f)]
 
 
@@ -99,14 +115,21 @@ def run(args, limit):
 class Bundle:
     def __init__(self, args, bins, folder):
         self.args, self.cora, self.folder = args, bins / "cora", folder
-        self.target = f"cuda:{args.arch}"
-        self.skipped = []
+        self.kind = "cpu" if args.arch == "cpu" else "cuda"
+        self.target = "cpu" if args.arch == "cpu" else f"cuda:{args.arch}"
+        self.skipped, self.random_programs = [], ""
 
     def skip(self, what, why):
         self.skipped.append([what, why])
         say(f"SKIP {what}: {why}")
 
     def compile(self, program, schedule, options, out):
+        if out.exists():
+            return
+        if not (ROOT / program).exists():
+            self.skip(out.stem, f"there is no {program}")
+            return
+        schedule = schedule.replace("cuda", self.kind)
         args = [self.cora, "compile", program, "--target", self.target, "--schedule", schedule, *options]
         code, text = run([*args, "--emit", "artifact", "-o", out], 300)
         if code != 0:
@@ -115,8 +138,11 @@ class Bundle:
     def samples(self, path, schedule, tables):
         folder = self.folder / ("tables" if tables else "samples")
         name = f"{path.stem}-{schedule}"
+        if (folder / f"{name}.artifact").exists():
+            return
         given = batch(path.read_text(), self.folder / "lengths")
-        args = [self.cora, "run", path, "--target", self.target, "--schedule", schedule, "--emulate", *given]
+        args = [self.cora, "run", path, "--target", self.target, "--schedule", schedule, *given]
+        args += [] if self.kind == "cpu" else ["--emulate"]
         args += ["--device-prelude"] if tables else []
         # The reference and the emulation of the kernels, which finds races, on one batch.
         code, text = run([*args, "--artifact", folder / f"{name}.artifact"], self.args.limit)
@@ -142,10 +168,12 @@ class Bundle:
         done = subprocess.run(args, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise SystemExit(f"FAILED random programs:\n{done.stdout}{done.stderr}")
-        say("random programs: " + next((line for line in done.stdout.splitlines() if "next seed" in line), ""))
+        said = next((line for line in done.stdout.splitlines() if "next seed" in line), "")
+        say(f"random programs: {said}")
+        self.random_programs = said
 
     def lengths(self):
-        folder, given = self.folder / "lengths", ROOT.parent / "shared" / "lengths"
+        folder, given = self.folder / "lengths", self.args.lengths_dir
         made_up = []
         for name, mean in [*DATASETS.items(), ("vgemm_mnk", 0)]:
             file = given / f"{name}.txt"
@@ -169,18 +197,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--arch", default="sm_90")
-    parser.add_argument("--kernels", type=int, default=2000, help="random kernels, at least; 0 for none")
-    parser.add_argument("--batches", type=int, default=6, help="samples of each random program")
+    parser.add_argument("--kernels", type=int, default=4000, help="random kernels, at least; 0 for none")
+    parser.add_argument("--batches", type=int, default=160, help="samples of each random program")
     parser.add_argument("--seed", type=int, default=1, help="the seed of the first random program")
+    parser.add_argument("--lengths-dir", type=Path, default=ROOT.parent / "shared" / "lengths", help="of the data sets")
     parser.add_argument("--limit", type=int, default=300, help="seconds that the emulation of a sample may take")
+    parser.add_argument("--keep", action="store_true", help="keep what is unpacked, and do not make again what is there")
     parser.add_argument("--only", help="examples and measurements of these names alone")
     args = parser.parse_args()
     bins = build(os.environ.get("CORA_PROFILE", "release"))
     args.folder.mkdir(parents=True, exist_ok=True)
     folder = args.folder.resolve() / "bundle"
-    shutil.rmtree(folder, ignore_errors=True)
+    if not args.keep:
+        shutil.rmtree(folder, ignore_errors=True)
     for part in ("samples", "tables", "random", "work", "lengths"):
-        (folder / part).mkdir(parents=True)
+        (folder / part).mkdir(parents=True, exist_ok=True)
     shutil.copy(bins / "cora-exec", folder / "cora-exec")
     if shutil.which("strip"):
         subprocess.run(["strip", folder / "cora-exec"], check=True)
@@ -190,7 +221,7 @@ def main():
     for path in sorted((ROOT / "examples").glob("*.cora")):
         if wanted and path.stem not in wanted:
             continue
-        for schedule in schedules(path.read_text()):
+        for schedule in schedules(path.read_text(), bundle.kind):
             bundle.samples(path, schedule, False)
             if schedule == "cuda":
                 bundle.samples(path, schedule, True)
@@ -204,19 +235,22 @@ def main():
             (folder / "dense.cora").write_text(dense)
             bundle.compile(folder / "dense.cora", schedule, options, folder / "work" / f"{name}-dense.artifact")
             (folder / "dense.cora").unlink()
-    if args.kernels:
+    if args.kernels and bundle.kind == "cuda" and not any((folder / "random").iterdir()):
         bundle.random()
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     about = {"arch": args.arch, "commit": commit.stdout.strip(), "seed": args.seed, "made_up_lengths": made_up}
+    about["random"] = bundle.random_programs
     (folder / "about.json").write_text(json.dumps({**about, "skipped": bundle.skipped}) + "\n")
     for script in ("run.py", "peers.py", "report.py"):
         shutil.copy(HERE / script, folder / script)
     packed = args.folder / "bundle.tar.xz"
     with tarfile.open(packed, "w:xz", preset=6) as tar:
         tar.add(folder, arcname="bundle")
-    shutil.rmtree(folder)
+    counts = ", ".join(f"{len(list((folder / part).iterdir()))} {part}" for part in ("samples", "tables", "random", "work"))
+    if not args.keep:
+        shutil.rmtree(folder)
     shutil.copy(HERE / "run.sh", args.folder / "run.sh")
-    say(f"{packed}: {packed.stat().st_size / 2**20:.1f} MiB, {len(bundle.skipped)} skipped")
+    say(f"{packed}: {packed.stat().st_size / 2**20:.1f} MiB; artifacts: {counts}; {len(bundle.skipped)} skipped")
 
 
 if __name__ == "__main__":

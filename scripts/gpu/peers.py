@@ -86,7 +86,10 @@ class Sequences:
         self.places = torch.tensor(np.concatenate(at or [[]]).astype(np.int64), device=device)
 
     def matrix(self, name, rows, dtype=torch.float32):
-        return torch.from_numpy(np.ascontiguousarray(self.arrays[name].reshape(rows, -1))).to(self.device, dtype)
+        a = np.ascontiguousarray(self.arrays[name].reshape(rows, -1))
+        bits = a.dtype == np.uint16
+        x = torch.from_numpy(a.view(np.int16)).view(torch.bfloat16) if bits else torch.from_numpy(a)
+        return x.to(self.device, dtype)
 
     def weight(self, name, inner, dtype):
         return self.matrix(name, inner, dtype).T.contiguous()
@@ -135,8 +138,8 @@ def attend_padded(qkv, mask, causal):
     return o.transpose(1, 2).reshape(b, m, H * D)
 
 
-def encoder_forms(s, causal=False):
-    """FT (all padded), FT-Eff (packed linears, padded attention), nested and varlen attention, bf16."""
+def encoder_forms(s, causal=False, half=False):
+    """FT (all padded), FT-Eff (packed linears, padded attention), nested and varlen attention, bf16; `half`: bf16 alone."""
 
     def padded(dtype):
         one = Layer(s, dtype)
@@ -206,8 +209,9 @@ def encoder_forms(s, causal=False):
         ("torch-each", each, f),
         ("torch-bf16-padded", padded, b),
         ("torch-bf16-varlen", varlen, b),
+        ("torch-bf16-nested", nested, b),
     ]
-    return [form(name, make, dtype) for name, make, dtype in makers]
+    return [form(name, make, dtype) for name, make, dtype in makers if dtype == b or not half]
 
 
 def form(name, make, *args):
@@ -340,8 +344,7 @@ def elementwise_forms(device, workload, n, arrays):
 
 def bf16_forms(s):
     """A linear layer on packed rows in bfloat16 (cuBLAS), on the bits of our program's inputs."""
-    bits = lambda n, r: torch.from_numpy(s.arrays[n].view(np.int16).reshape(r, -1)).to(s.device).view(torch.bfloat16)
-    x, w = bits("X", s.tokens), bits("W", DM)
+    x, w = s.matrix("X", s.tokens, torch.bfloat16), s.matrix("W", DM, torch.bfloat16)
     bias = torch.from_numpy(s.arrays["B"]).to(s.device, torch.bfloat16)
     return [form("cublas-bf16", lambda: (lambda: torch.addmm(bias, x, w), lambda y: y))]
 
@@ -352,6 +355,11 @@ def encoder_arrays(lens, rng):
     out = {"X": n(sum(lens), DM), **{k: n(*v) / np.float32(np.sqrt(v[0])) for k, v in scaled.items()}}
     sizes = {"Bqkv": 3 * DM, "Bo": DM, "G1": DM, "E1": DM, "B1": FF, "B2": DM, "G2": DM, "E2": DM}
     return {**out, **{k: n(v) for k, v in sizes.items()}}
+
+
+def floats(array):
+    """Elements as fp32; bf16 comes as its bits."""
+    return (array.astype(np.uint32) << 16).view(np.float32) if array.dtype == np.uint16 else array.astype(np.float32)
 
 
 def difference(got, want):
@@ -393,10 +401,12 @@ def trial(device):
     look("trmm", trmm_forms(device, n, {"L": low, "X": full}), (triangle(low, n) @ full.reshape(n, n)).ravel())
     for w, op in (("tradd", np.add), ("trmul", np.multiply)):
         look(w, elementwise_forms(device, w, n, {"X": low, "Y": low[::-1].copy()}), op(low, low[::-1]))
-    half = lambda k: (rng.standard_normal(k, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    b = {"X": half(sum(lens) * DM), "W": half(DM * DM), "B": rng.standard_normal(DM, dtype=np.float32)}
-    wide = lambda u: (u.astype(np.uint32) << 16).view(np.float32)
-    want = wide(b["X"]).reshape(-1, DM) @ wide(b["W"]).reshape(DM, DM) + b["B"]
+    half = lambda x: (x.view(np.uint32) >> 16).astype(np.uint16)
+    layer = {k: half(x) if k[0] in "XW" else x for k, x in encoder_arrays(lens, rng).items()}
+    look("encoder bf16", encoder_forms(Sequences(device, lens, layer), half=True))
+    random = lambda k: rng.standard_normal(k, dtype=np.float32)
+    b = {"X": half(random(sum(lens) * DM)), "W": half(random(DM * DM)), "B": random(DM)}
+    want = floats(b["X"]).reshape(-1, DM) @ floats(b["W"]).reshape(DM, DM) + b["B"]
     look("bf16", bf16_forms(Sequences(device, lens, b)), want.ravel())
     print(ceilings(clock, 3, 8192 if device == "cuda" else 128))
     return wrong

@@ -62,7 +62,7 @@ def targets(lines):
         ("vgemm over cuBLAS, padded batch, geomean", over("vgemm", ["cublas-padded"]), 1.5, False),
         ("trmm split-balanced over cuBLAS trmm, geomean", over("trmm", ["cublas-trmm"], ours=split), 1.0, False),
         ("dense fp32 kernels over cuBLAS, the least", matmul_share(lines), 0.9, False),
-        ("encoder bf16 over PyTorch bf16 varlen, race/128", None, 1.0, False),
+        ("encoder bf16 over PyTorch bf16 varlen, race/128", over("bf16", ["torch-bf16-varlen"], keys=["encoder race/128"]), 1.0, False),
         ("bf16 projection over cuBLAS bf16, race/128", over("bf16", ["cublas-bf16"], keys=["race/128"]), 0.8, False),
         ("prelude and copy over six layers, race/128", share(lines, "race/128"), 0.003, True),
         ("prelude and copy over six layers, cola/32", share(lines, "cola/32"), 0.02, True),

@@ -2,10 +2,12 @@
 """Checks, then times, what is in this folder. Each part that ends is a line of `results.jsonl` in the folder of results, and
 each measurement one; what is there is not done again. Results of an earlier run may also lie beside this file.
 
-  run.sh [--out FOLDER] [--minutes 9] [--repeat 20] [--rounds 3] [--dry-run] [PART...]
+  run.sh [--out FOLDER] [--minutes 9] [--repeat 20] [--rounds 3] [--quick] [--dry-run] [PART...]
 
 Checks: samples, tables, graphs, streams, random, sanitizer. Times: ceilings, encoder, operators, vgemm, trmm, masked, splitting,
-overheads, elementwise, prelude, bf16. Without a part: all, in this order. `--dry-run` only reads every artifact.
+padding, overheads, elementwise, prelude, bf16. Without a part: all, in this order. `--dry-run` only reads every artifact;
+`--quick` takes tiny batches, as a trial of the measurements: a bundle for processors (`bundle.py --arch cpu`) goes through all
+that is not for GPUs alone. Results of several bundles of random programs add up in one folder.
 """
 
 import argparse
@@ -21,9 +23,12 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 CHECKS = ["samples", "tables", "graphs", "streams", "random", "sanitizer"]
 TIMES = [
-    "ceilings", "encoder", "operators", "vgemm", "trmm", "masked", "splitting", "overheads", "elementwise", "prelude", "bf16",
+    "ceilings", "encoder", "operators", "vgemm", "trmm", "masked", "splitting", "padding", "overheads", "elementwise", "prelude",
+    "bf16",
 ]  # fmt: skip
 NAMES = ["race", "wiki512", "squad", "wiki128", "mnli", "xnli", "mrpc", "cola"]
+# How often a layer has each of its operators, where each is a program with tables of its own.
+OPERATORS = {"proj1": 1, "qkt": 1, "softmax": 1, "attnv": 1, "proj2": 1, "layer-norm": 2, "ff1": 1, "ff2": 1}
 # More than the second-level cache of any card.
 FLUSH_MIB = 256
 
@@ -35,6 +40,7 @@ class OutOfTime(Exception):
 class Runner:
     def __init__(self, args):
         self.args, self.end = args, time.monotonic() + 60 * args.minutes
+        self.on_gpu = json.loads((HERE / "about.json").read_text())["arch"] != "cpu"
         args.out.mkdir(parents=True, exist_ok=True)
         self.results = args.out / "results.jsonl"
         self.lines = []
@@ -92,17 +98,22 @@ class Runner:
                 self.keep(part, p.stem, ok=ok, **sizes, **({"error": error} if error else {}))
 
     def sequences(self, dataset, batch):
+        batch = min(batch, 2) if self.args.quick else batch
         lines = (HERE / "lengths" / f"{dataset}.txt").read_text().split()
         return [int(x) for x in lines[:batch]] if len(lines) >= batch else None
 
 
 def checks(r, part):
     """Whether the part could be done."""
+    if not r.on_gpu and part in ("graphs", "streams", "sanitizer"):
+        print(f"SKIP {part}: the artifacts are for a processor")
+        return False
     if part == "samples":
         r.check("samples", "samples", "--poison", each=8)
     elif part == "tables":
         r.check("tables", "tables", "--poison", each=8)
-        r.check("tables-graph", "tables", "--poison", "--graph", each=8)
+        if r.on_gpu:
+            r.check("tables-graph", "tables", "--poison", "--graph", each=8)
     elif part == "graphs":
         r.check("graphs", "samples", "--poison", "--graph", each=8)
     elif part == "streams":
@@ -153,7 +164,8 @@ class Timing:
             for name, a in arrays.items():
                 np.save(f"{tmp}/{name}.npy", a)
                 given += ["--input", f"{name}={tmp}/{name}.npy"]
-            options = [*options(Path(tmp)), *given, "--flush", str(FLUSH_MIB), "--repeat", str(r.args.repeat)]
+            options = [*options(Path(tmp)), *given, "--repeat", str(r.args.repeat)]
+            options += ["--flush", str(FLUSH_MIB)] if r.on_gpu else []
             out = f"{tmp}/out.npy"
             times, kernels, wrong, skipped, want = {}, {}, [], {}, None
             for turn in range(r.args.rounds):
@@ -166,7 +178,7 @@ class Timing:
                     times.setdefault(a, []).append(reports[0]["total_ms"])
                     kernels.setdefault(a, []).append({k["kernel"]: k["ms"] for k in reports[0]["kernels"]})
                     if more:
-                        got = np.load(out).astype(np.float32).reshape(-1)
+                        got = self.peers.floats(np.load(out)).reshape(-1)
                         want = got if want is None else want
                         if self.peers.difference(got, want) > within:
                             wrong.append(a)
@@ -201,15 +213,19 @@ class Timing:
         return options
 
     def on_sequences(self, part, dataset, batch, artifacts, arrays, forms, output, key=None, **more):
-        lens = [512] * batch if dataset == "equal" else self.r.sequences(dataset, batch)
+        many = min(batch, 2) if self.r.args.quick else batch
+        lens = [512] * many if dataset == "equal" else self.r.sequences(dataset, batch)
         if lens is None:
             print(f"SKIP {part} {dataset}/{batch}: too few lengths")
             return
-        key = key or f"{dataset}/{batch}"
+        key = f"{key} {dataset}/{len(lens)}" if key else f"{dataset}/{len(lens)}"
         if (part, key) not in self.r.done:
             x = arrays(lens)
             make = (lambda: forms(self.peers.Sequences(self.device, lens, x))) if forms else None
             self.case(part, key, artifacts, self.lens_options(lens), x, make, output, **more)
+
+    def some(self, cases):
+        return cases[:1] if self.r.args.quick else cases
 
     def random(self, *shape):
         return self.rng.standard_normal(shape, dtype=self.np.float32).reshape(-1)
@@ -226,8 +242,8 @@ class Timing:
 
     def encoder(self):
         arrays = lambda lens: self.peers.encoder_arrays(lens, self.rng)
-        for d in NAMES:
-            for b in (32, 64, 128):
+        for d in self.some(NAMES):
+            for b in self.some((32, 64, 128)):
                 self.on_sequences("encoder", d, b, ["encoder", "encoder-tables"], arrays, self.peers.encoder_forms, "Y", within=1e-3)
 
     def operators(self):
@@ -239,7 +255,7 @@ class Timing:
 
     def vgemm(self):
         lines = [tuple(map(int, x.split())) for x in (HERE / "lengths" / "vgemm_mnk.txt").read_text().splitlines() if x.strip()]
-        for count in (2, 4, 8, 16, 32, 64, 128, 256, 512):
+        for count in self.some((2, 4, 8, 16, 32, 64, 128, 256, 512)):
             sizes = lines[:count]
             if ("vgemm", str(count)) in self.r.done or len(sizes) < count:
                 continue
@@ -262,13 +278,13 @@ class Timing:
 
     def trmm(self):
         ours = ["trmm-split-balanced", "trmm-split-unbalanced", "trmm-unsplit-unbalanced"]
-        for n in (512, 1024, 2048, 4096, 8192):
+        for n in self.some((512, 1024, 2048, 4096, 8192)):
             arrays = lambda n=n: {"L": self.random(n * (n + 1) // 2), "X": self.random(n * n)}
             self.square("trmm", n, str(n), ours, arrays, lambda x, n=n: self.peers.trmm_forms(self.device, n, x))
 
     def elementwise(self):
         for w in ("tradd", "trmul"):
-            for n in (128, 512, 2048, 8192):
+            for n in self.some((128, 512, 2048, 8192)):
                 arrays = lambda n=n: {k: self.random(n * (n + 1) // 2) for k in "XY"}
                 forms = lambda x, n=n, w=w: self.peers.elementwise_forms(self.device, w, n, x)
                 self.square("elementwise", n, f"{w}/{n}", [w], arrays, forms)
@@ -276,7 +292,7 @@ class Timing:
     def masked(self):
         arrays = lambda lens: {"QKV": self.random(sum(lens) * 3 * 512)}
         for d in ("race", "mnli"):
-            for b in (32, 64, 128):
+            for b in self.some((32, 64, 128)):
                 forms = lambda s: self.peers.encoder_forms(s, causal=True)
                 self.on_sequences("masked", d, b, ["masked-sdpa", "masked-sdpa-padded"], arrays, forms, "O", within=1e-3)
 
@@ -288,9 +304,20 @@ class Timing:
 
     def splitting(self):
         qkt, attnv = ["qkt", "qkt-split-hfused", "qkt-split2-hfused"], ["attnv", "attnv-split-hfused"]
-        for b in (8, 16, 32, 64, 128, 256, 512, 1024):
-            self.on_sequences("splitting", "mnli", b, qkt, self.qkt_arrays, None, "S", key=f"qkt/{b}")
-            self.on_sequences("splitting", "mnli", b, attnv, self.attnv_arrays, None, "O", key=f"attnv/{b}")
+        for b in self.some((8, 16, 32, 64, 128, 256, 512, 1024)):
+            self.on_sequences("splitting", "mnli", b, qkt, self.qkt_arrays, None, "S", key="qkt")
+            self.on_sequences("splitting", "mnli", b, attnv, self.attnv_arrays, None, "O", key="attnv")
+
+    def padding(self):
+        """Attention whose kernels read and write ragged tensors, and with copies between them that change padding."""
+        scaled = {"Wqkv": (512, 1536), "Wo": (512, 512)}
+
+        def arrays(lens):
+            weights = {k: self.random(*v) / self.np.float32(self.np.sqrt(v[0])) for k, v in scaled.items()}
+            return {"X": self.random(sum(lens) * 512), **weights, "Bqkv": self.random(1536), "Bo": self.random(512)}
+
+        for b in self.some((32, 64, 128)):
+            self.on_sequences("padding", "race", b, ["mha", "mha-pad-copies"], arrays, None, "Y")
 
     def overheads(self):
         """Ragged programs on equal lengths beside the same with a constant, and without hoisted loads."""
@@ -298,38 +325,57 @@ class Timing:
         self.on_sequences("overheads", "equal", 64, ["attnv", "attnv-no-hoist"], self.attnv_arrays, None, "O", key="attnv")
         arrays = lambda lens: self.peers.encoder_arrays(lens, self.rng)
         self.on_sequences("overheads", "equal", 64, ["encoder", "encoder-no-hoist"], arrays, None, "Y", key="encoder")
-        dense = lambda _: ["--param", "M=64"]
-        lens = [512] * 64
+        many = 2 if self.r.args.quick else 64
+        dense = lambda _: ["--param", f"M={many}"]
+        lens = [512] * many
         for w, arrays, output in (("qkt", self.qkt_arrays, "S"), ("attnv", self.attnv_arrays, "O")):
             if ("overheads", f"{w}-dense") not in self.r.done:
                 self.case("overheads", f"{w}-dense", [f"{w}-dense"], dense, arrays(lens), None, output)
 
+    def tables(self, artifact, lens):
+        """A report of a program on a batch; nothing where it is not there or fails, which is kept."""
+        file = HERE / "work" / f"{artifact}.artifact"
+        if not file.exists():
+            print(f"SKIP prelude {artifact}: no artifact")
+            return None
+        with tempfile.TemporaryDirectory() as tmp:
+            options = self.lens_options(lens)(Path(tmp))
+            reports, code, text = self.r.exec([file], *options, "--repeat", str(self.r.args.repeat))
+        if code != 0 or not reports:
+            self.r.keep("prelude", artifact, ok=False, error=text)
+            return None
+        names = ("prelude_ms", "copy_ms", "table_bytes", "total_ms")
+        return {n: reports[0][n] or 0 for n in names}
+
     def prelude(self):
-        """Building and copying tables of six layers once for all of them, and as sparse compilers' position arrays."""
+        """Building and copying the tables of six layers: once for all of them (encoder6), for each operator of each layer
+        (operators), and as sparse compilers' position arrays (encoder6-csf)."""
         for d, b in (("race", 128), ("race", 32), ("cola", 128), ("cola", 32)):
             lens = self.r.sequences(d, b)
-            for a in ("encoder6", "encoder6-csf"):
-                key = f"{d}/{b} {a}"
-                file = HERE / "work" / f"{a}.artifact"
-                if ("prelude", key) in self.r.done or lens is None or not file.exists():
+            for form, parts in (("encoder6", {"encoder6": 1}), ("encoder6-csf", {"encoder6-csf": 1}), ("operators", OPERATORS)):
+                key = f"{d}/{len(lens or [])} {form}"
+                if ("prelude", key) in self.r.done or lens is None:
                     continue
-                with tempfile.TemporaryDirectory() as tmp:
-                    options = self.lens_options(lens)(Path(tmp))
-                    reports, code, text = self.r.exec([file], *options, "--repeat", str(self.r.args.repeat))
-                if code != 0 or not reports:
-                    self.r.keep("prelude", key, ok=False, error=text)
+                each = [(self.tables(a, lens), count * (6 if form == "operators" else 1)) for a, count in parts.items()]
+                if any(found is None for found, _ in each):
                     continue
-                names = ("prelude_ms", "copy_ms", "table_bytes", "total_ms")
-                found = {n: reports[0][n] for n in names}
+                found = {n: sum(x[n] * count for x, count in each) for n in each[0][0]}
                 found["share"] = (found["prelude_ms"] + found["copy_ms"]) / found["total_ms"]
                 self.r.keep("prelude", key, ok=True, **found)
                 print(f"prelude {key}: {found}", flush=True)
 
     def bf16(self):
-        half = lambda n: (self.random(n).view(self.np.uint32) >> 16).astype(self.np.uint16)
-        arrays = lambda lens: {"X": half(sum(lens) * 512), "W": half(512 * 512), "B": self.random(512)}
+        half = lambda x: (x.view(self.np.uint32) >> 16).astype(self.np.uint16)
+        arrays = lambda lens: {
+            "X": half(self.random(sum(lens) * 512)), "W": half(self.random(512 * 512)), "B": self.random(512),
+        }  # fmt: skip
+        layer = lambda lens: {
+            k: half(x) if k[0] in "XW" else x for k, x in self.peers.encoder_arrays(lens, self.rng).items()
+        }
+        forms = lambda s: self.peers.encoder_forms(s, half=True)
         for d, b in (("race", 128), ("cola", 32)):
             self.on_sequences("bf16", d, b, ["projection-bf16"], arrays, self.peers.bf16_forms, "Y", within=0.05)
+            self.on_sequences("bf16", d, b, ["encoder-bf16"], layer, forms, "Y", key="encoder", within=0.05)
 
 
 def dry(r):
@@ -345,6 +391,7 @@ def dry(r):
     about = json.loads((HERE / "about.json").read_text())
     said = "cannot all be read" if wrong else "are read"
     print(f"{len(files)} artifacts for {about['arch']} {said}; {len(about['skipped'])} were skipped when packed")
+    print(f"random programs: {about.get('random') or 'none'}")
     for part in r.args.part or [*CHECKS, *TIMES]:
         print(f"would do {part}: {sum(p == part for p, _ in r.done)} there already")
     return 1 if wrong or not files else 0
@@ -357,6 +404,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=9, help="stop, to be continued, after as many")
     parser.add_argument("--repeat", type=int, default=20, help="runs of a turn")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each")
+    parser.add_argument("--quick", action="store_true", help="tiny batches, the first case of each part: a trial")
     parser.add_argument("--dry-run", action="store_true")
     args = parser.parse_args()
     r = Runner(args)
@@ -365,7 +413,8 @@ def main():
     timing, parts = None, args.part or [*CHECKS, *TIMES]
     try:
         for part in parts:
-            if (part, "end") in r.done:
+            # A check looks at each artifact: another bundle has other ones.
+            if part in TIMES and (part, "end") in r.done:
                 continue
             before = len(r.failed)
             start = time.monotonic()
@@ -382,8 +431,10 @@ def main():
                 break
     except OutOfTime:
         print(f"the time is up in {part}: run again with the same --out to go on")
-    samples = sum(x.get("samples", 0) for x in r.lines if x.get("ok"))
-    print(f"{samples} samples right, {len(r.failed)} failed; results in {r.results}")
+    right = [x for x in r.lines if x.get("ok")]
+    samples, random = (sum(x.get("samples", 0) for x in right if p in ("", x["part"])) for p in ("", "random"))
+    kernels = sum(x.get("kernels", 0) for x in right if x["part"] == "random")
+    print(f"{samples} samples right, of them {random} of random programs with {kernels} kernels; {len(r.failed)} failed; results in {r.results}")
     return 1 if r.failed else 0
 
 

@@ -2,31 +2,66 @@
 
 use crate::support::root;
 use crate::tool::scratch;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
-#[test]
-fn a_bundle_is_read() {
-    let python = Command::new("python3").arg("--version").output();
-    if !python.is_ok_and(|o| o.status.success()) {
-        println!("SKIP a_bundle_is_read: there is no python3");
-        return;
+/// Whether there is a Python to run the scripts with; says so if not.
+fn python() -> bool {
+    let found = Command::new("python3").arg("--version").output().is_ok_and(|o| o.status.success());
+    if !found {
+        println!("SKIP: there is no python3");
     }
-    let exec = crate::artifact::exec();
-    let folder = scratch("gpu-bundle");
+    found
+}
+
+/// A bundle in a new folder.
+fn bundle(name: &str, options: &[&str]) -> PathBuf {
+    let folder = scratch(name);
     let _ = std::fs::remove_dir_all(&folder);
-    let only = ["--kernels", "0", "--only", "tradd,layer-norm"];
     let packed = Command::new("python3")
         .arg(root().join("scripts/gpu/bundle.py"))
         .arg(&folder)
-        .args(only)
-        .env("CORA_BIN", exec.parent().expect("a folder"))
+        .args(options)
+        .env("CORA_BIN", crate::artifact::exec().parent().expect("a folder"))
         .output()
         .expect("python3 starts");
     assert!(packed.status.success(), "{packed:?}");
-    let run = |args: &[&str]| {
-        let out = Command::new(folder.join("run.sh")).args(args).output().expect("bash starts");
-        (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned(), out)
-    };
+    folder
+}
+
+/// Runs a bundle's script: its exit code, what it says, and all of that.
+fn run_in(folder: &Path, args: &[&str]) -> (Option<i32>, String, Output) {
+    let out = Command::new(folder.join("run.sh")).args(args).output().expect("bash starts");
+    (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned(), out)
+}
+
+/// All of the scripts that is not for GPUs alone, on artifacts for this processor.
+#[test]
+fn a_bundle_for_processors_is_checked() {
+    if !python() {
+        return;
+    }
+    let folder = bundle("cpu-bundle", &["--arch", "cpu", "--only", "tradd"]);
+    let (code, text, out) = run_in(&folder, &["samples", "graphs"]);
+    assert_eq!(code, Some(0), "{out:?}");
+    assert!(text.contains("SKIP graphs") && text.contains("2 samples right"), "its own and the default schedule: {text}");
+    // What is there is not done again.
+    let (_, text, _) = run_in(&folder, &["samples"]);
+    assert!(text.contains("2 samples right"), "{text}");
+    let mut report = Command::new("python3");
+    report.arg(folder.join("bundle/report.py")).arg(folder.join("results/results.jsonl"));
+    let report = report.output().expect("python3 starts");
+    let text = String::from_utf8_lossy(&report.stdout).into_owned();
+    assert!(report.status.success() && text.contains("| samples | 2 | 2 |"), "{report:?}");
+}
+
+#[test]
+fn a_bundle_is_read() {
+    if !python() {
+        return;
+    }
+    let folder = bundle("gpu-bundle", &["--kernels", "0", "--only", "tradd,layer-norm"]);
+    let run = |args: &[&str]| run_in(&folder, args);
     let (code, text, out) = run(&["--dry-run"]);
     // tradd: its own and the default schedule, tables by kernels if they can be, and what is timed: it, and layer-norm
     // with lengths and with a constant.
