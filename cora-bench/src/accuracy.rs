@@ -6,6 +6,7 @@
 use crate::measure::{Form, Ready};
 use crate::workload::{self, Values};
 use clap::builder::PossibleValuesParser;
+use cora::cli::compile::Target;
 use cora::codegen_llvm::llvm::TargetSpec;
 use cora::console::Console;
 use cora::driver::Failure;
@@ -102,7 +103,7 @@ pub fn sweep(name: &str, truth: fn(f64) -> f64, target: &TargetSpec, stride: u64
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let pool = Arc::new(Pool::new(threads)?);
     let values = Values::square(chunk as i64);
-    let form = Form { target: target.clone(), ..Form::default() };
+    let form = Form { target: Target::Cpu(target.clone()), ..Form::default() };
     let mut ready = Ready::new(&workload::source(name, &text)?, &values, &form, pool)?;
     let mut worst = Worst { ulps: 0.0, at: 0.0, got: 0.0 };
     let mut x = vec![0.0_f32; chunk as usize];

@@ -6,8 +6,10 @@ use crate::peak::Meter;
 use crate::peers::{self, Folder, Peer, Started};
 use crate::record::{Kernel, PeerRecord, Record, Skipped, machine};
 use crate::workload::{self, Shape, Values};
+use cora::cli::compile::Target;
 use cora::console::Console;
 use cora::driver::{Failure, Source};
+use cora::ir::Diagnostic;
 use cora::runtime::pool::Pool;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,14 +21,17 @@ pub struct Args {
     /// The workload and its batch.
     #[command(flatten)]
     pub case: CaseArgs,
+    /// Where ours runs: cpu, cuda or cuda:ARCH such as cuda:sm_90.
+    #[arg(long, default_value = "cpu")]
+    pub target: String,
     /// Worker threads, of each peer too; 0 = one for each core.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
     /// Turns of each, after one to warm up.
     #[arg(long, default_value_t = 9, value_parser = crate::paper::batch_size)]
     pub repeat: usize,
-    /// What to run in turn with ours, separated by commas: `padded`, `dense` and `schedule=NAME`, forms of our own program;
-    /// libraries such as `torch-packed` (an unknown name lists them); `all` libraries of the workload.
+    /// What to run in turn with ours, separated by commas: `padded`, `longest`, `dense`, `schedule=NAME`, `no-hoist`, `csf`,
+    /// `device-prelude` and `workload=NAME`, forms of our own programs; on a CPU libraries such as `torch-packed` (an unknown name lists them); `all` libraries of the workload.
     #[arg(long, value_delimiter = ',')]
     pub peers: Vec<String>,
     /// The same as `--peers padded`.
@@ -35,9 +40,9 @@ pub struct Args {
     /// One peer after the other, each in turn with ours: for batches too big to hold in memory many times.
     #[arg(long)]
     pub apart: bool,
-    /// A schedule of the program in the place of `cpu`.
-    #[arg(long, default_value = "cpu")]
-    pub schedule: String,
+    /// A schedule of the program in the place of the target's own.
+    #[arg(long)]
+    pub schedule: Option<String>,
     /// A program in the place of the workload's own, with the same inputs and extents.
     #[arg(long)]
     pub program: Option<PathBuf>,
@@ -101,7 +106,10 @@ pub fn verdict(record: &Record) -> Result<(), Failure> {
 pub fn measure(args: &Args) -> Result<Record, Failure> {
     let case = Case::new(&args.case)?;
     let names = peer_names(args, &case)?;
+    let target = Target::new(&args.target, "host")?;
+    applicable(args, &target, &names)?;
     let threads = match args.threads {
+        _ if target.is_gpu() => 1,
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         n => n,
     };
@@ -109,10 +117,12 @@ pub fn measure(args: &Args) -> Result<Record, Failure> {
         Some(path) => Source::load(path, &[])?,
         None => workload::source(case.workload.name, case.workload.text)?,
     };
-    let form = Form { schedule: args.schedule.clone(), ..Form::default() };
-    let mut bench = Bench { source: &source, case: &case, pool: Arc::new(Pool::new(threads)?), threads, args };
+    let form = Form { target, schedule: args.schedule.clone(), ..Form::default() };
+    let mut bench =
+        Bench { source: &source, case: &case, form: &form, pool: Arc::new(Pool::new(threads)?), threads, args };
     let mut ours = Ready::new(&source, &case.values, &form, bench.pool.clone())?;
-    let mut samples = Samples { meter: Some(Meter::new(threads)?), ..Samples::default() };
+    let meter = if form.target.is_gpu() { None } else { Some(Meter::new(threads)?) };
+    let mut samples = Samples { meter, ..Samples::default() };
     let groups: Vec<&[String]> = match (names.is_empty(), args.apart) {
         (true, _) => vec![&[]],
         (_, true) => names.chunks(1).collect(),
@@ -124,14 +134,42 @@ pub fn measure(args: &Args) -> Result<Record, Failure> {
     record(&bench, &ours, samples)
 }
 
+/// Refuses what there is on a CPU alone.
+fn applicable(args: &Args, target: &Target, names: &[String]) -> Result<(), Failure> {
+    if !target.is_gpu() {
+        return Ok(());
+    }
+    if args.threads > 0 {
+        let d = Diagnostic::new("E0613", format!("--threads means nothing for target `{}`", args.target));
+        return Err(d.hint("they are workers on processors: give --target cpu").into());
+    }
+    match names.iter().find(|n| !is_form(n)) {
+        None => Ok(()),
+        Some(name) => Err(Diagnostic::new("E0607", format!("peer `{name}` runs on a CPU, ours on `{}`", args.target))
+            .hint("libraries on a GPU run beside ours in scripts/gpu/run.sh; here give forms of our own program")
+            .into()),
+    }
+}
+
+/// Forms of our own programs without a value in their name, and what they change.
+const FORMS: [(&str, fn(&mut Form)); 4] = [
+    ("padded", |f| f.options.padded = true),
+    ("no-hoist", |f| f.options.keep_loads = true),
+    ("csf", |f| f.options.csf = true),
+    ("device-prelude", |f| f.options.device_prelude = true),
+];
+
+/// Whether a peer is a form of our own programs.
+pub fn is_form(name: &str) -> bool {
+    let named = name == "dense" || name == "longest" || name.starts_with("schedule=") || name.starts_with("workload=");
+    named || FORMS.iter().any(|f| f.0 == name)
+}
+
 fn peer_names(args: &Args, case: &Case) -> Result<Vec<String>, Failure> {
     let workload = case.workload.name;
     let mut names: Vec<String> = if args.padded { vec!["padded".to_owned()] } else { Vec::new() };
     for name in &args.peers {
-        let known = peers::PEERS.iter().any(|p| p.0 == name)
-            || name == "padded"
-            || name == "dense"
-            || name.starts_with("schedule=");
+        let known = peers::PEERS.iter().any(|p| p.0 == name) || is_form(name);
         if name == "all" {
             names.extend(peers::of_workload(workload).map(str::to_owned));
         } else if known {
@@ -139,7 +177,8 @@ fn peer_names(args: &Args, case: &Case) -> Result<Vec<String>, Failure> {
         } else {
             let all: Vec<&str> = peers::PEERS.iter().map(|p| p.0).collect();
             return Err(Failure::User(format!(
-                "error[E0607]: there is no peer `{name}`\n  help: the peers are: padded, dense, schedule=NAME, all, {}",
+                "error[E0607]: there is no peer `{name}`\n  help: the peers are: dense, longest, schedule=NAME, workload=NAME, {}, all, {}",
+                FORMS.map(|f| f.0).join(", "),
                 all.join(", ")
             )));
         }
@@ -157,6 +196,7 @@ fn peer_names(args: &Args, case: &Case) -> Result<Vec<String>, Failure> {
 struct Bench<'a> {
     source: &'a Source,
     case: &'a Case,
+    form: &'a Form,
     pool: Arc<Pool>,
     threads: usize,
     args: &'a Args,
@@ -167,6 +207,10 @@ struct Bench<'a> {
 struct Samples {
     ours: Vec<f64>,
     prelude: Vec<f64>,
+    /// Copies of the tables to a GPU, its name, and the rates of a copy on it.
+    copy: Vec<f64>,
+    device: Option<String>,
+    rates: Vec<f64>,
     kernels: Vec<(String, Vec<f64>)>,
     peers: Vec<PeerRecord>,
     skipped: Vec<Skipped>,
@@ -200,6 +244,11 @@ impl Bench<'_> {
             if round > 0 {
                 samples.ours.push(mine);
                 samples.prelude.push(ms(ours.build_prelude()?.0));
+                if let Some((name, rate, copied)) = ours.on_device()? {
+                    samples.device = Some(name);
+                    samples.rates.push(rate / 1e9);
+                    samples.copy.push(ms(copied));
+                }
                 add_kernels(&mut samples.kernels, ours);
             }
             let mut failed = Vec::new();
@@ -237,27 +286,8 @@ impl Bench<'_> {
         let mut others = Vec::new();
         let mut message = self.case.message(self.threads);
         for name in names {
-            let own = |form: Form| -> Result<Other, Failure> {
-                let ready = Ready::new(self.source, &self.case.values, &form, self.pool.clone())?;
-                Ok(Other::Own(name.clone(), Box::new(ready)))
-            };
-            if name == "padded" {
-                others.push(own(Form { padded: true, schedule: self.args.schedule.clone(), ..Form::default() })?);
-                continue;
-            }
-            if name == "dense" {
-                let length = self.case.equal_length().ok_or_else(|| {
-                    Failure::User("error[E0607]: `dense` has a constant length\n  help: use --dataset equal=512".into())
-                })?;
-                let source = workload::source(self.case.workload.name, &workload::dense(&self.source.text, length))?;
-                let values = Values { lengths: Vec::new(), ..self.case.values.clone() };
-                let form = Form { schedule: self.args.schedule.clone(), ..Form::default() };
-                let ready = Ready::new(&source, &values, &form, self.pool.clone())?;
-                others.push(Other::Own(name.clone(), Box::new(ready)));
-                continue;
-            }
-            if let Some(schedule) = name.strip_prefix("schedule=") {
-                others.push(own(Form { schedule: schedule.to_owned(), ..Form::default() })?);
+            if is_form(name) {
+                others.push(Other::Own(name.clone(), Box::new(self.own(name)?)));
                 continue;
             }
             if message.get("inputs").is_none() && peers::python().is_some() {
@@ -274,6 +304,33 @@ impl Bench<'_> {
         Ok(others)
     }
 
+    /// A form of our own programs.
+    fn own(&self, name: &str) -> Result<Ready, Failure> {
+        let (values, mut form) = (&self.case.values, self.form.clone());
+        if name == "dense" {
+            let length = self.case.equal_length().ok_or_else(|| {
+                Failure::User("error[E0607]: `dense` has a constant length\n  help: use --dataset equal=512".into())
+            })?;
+            let source = workload::source(self.case.workload.name, &workload::dense(&self.source.text, length))?;
+            let values = Values { lengths: Vec::new(), ..values.clone() };
+            return Ready::new(&source, &values, &form, self.pool.clone());
+        }
+        if name == "longest" {
+            return Ready::new(self.source, &values.longest(), &form, self.pool.clone());
+        }
+        if let Some(other) = name.strip_prefix("workload=") {
+            let found = workload::find(other);
+            let found = found.ok_or_else(|| Failure::User(format!("error[E0607]: there is no workload `{other}`")))?;
+            return Ready::new(&workload::source(other, found.text)?, values, &form, self.pool.clone());
+        }
+        match (name.strip_prefix("schedule="), FORMS.iter().find(|f| f.0 == name)) {
+            (Some(schedule), _) => form.schedule = Some(schedule.to_owned()),
+            (None, Some((_, change))) => change(&mut form),
+            (None, None) => {}
+        }
+        Ready::new(self.source, values, &form, self.pool.clone())
+    }
+
     fn peer_record(
         &self,
         other: &mut Other,
@@ -287,6 +344,8 @@ impl Bench<'_> {
         let name = ours.outputs().first().cloned().unwrap_or_default();
         let want = ours.output(&name)?;
         let (name, detail, error) = match other {
+            // Its rows are longer than ours.
+            Other::Own(label, _) if label == "longest" => (label.clone(), String::new(), None),
             Other::Own(label, ready) => (label.clone(), String::new(), Some(difference(&want, &ready.output(&name)?)?)),
             Other::Process(p) => {
                 let error = p.error(&want).map_err(|why| {
@@ -326,7 +385,7 @@ fn rate(flops: f64, times: &Times) -> Option<f64> {
 
 fn record(bench: &Bench, ours: &Ready, samples: Samples) -> Result<Record, Failure> {
     let times = Times::of(&samples.ours);
-    let peak = samples.meter.as_ref().map(Meter::peak).ok_or_else(|| Failure::Bug("no meter".to_owned()))?;
+    let peak = samples.meter.as_ref().map(Meter::peak).unwrap_or_default();
     let useful = rate(ours.useful_flops, &times);
     let kernels = samples.kernels.into_iter().map(|(kernel, t)| Kernel { kernel, times: Times::of(&t) });
     Ok(Record {
@@ -334,10 +393,13 @@ fn record(bench: &Bench, ours: &Ready, samples: Samples) -> Result<Record, Failu
         dataset: bench.case.dataset.clone(),
         batch: bench.case.batch,
         size: bench.case.size,
+        target: bench.args.target.clone(),
         threads: bench.threads,
         repeat: bench.args.repeat,
         ours: times,
         prelude: Times::of(&samples.prelude),
+        copy: samples.device.is_some().then(|| Times::of(&samples.copy)),
+        copy_gb_s: samples.rates.iter().copied().reduce(f64::max),
         table_bytes: ours.build_prelude()?.1.bytes(),
         compile_ms: ms(ours.compile_time),
         kernels: kernels.collect(),
@@ -345,10 +407,10 @@ fn record(bench: &Bench, ours: &Ready, samples: Samples) -> Result<Record, Failu
         useful_gflops: useful,
         peak,
         peak_gflops: peak.gflops,
-        share_of_peak: useful.map(|u| u / peak.gflops),
+        share_of_peak: useful.filter(|_| peak.gflops > 0.0).map(|u| u / peak.gflops),
         peers: samples.peers,
         skipped: samples.skipped,
         time: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs()),
-        machine: machine(),
+        machine: samples.device.unwrap_or_else(machine),
     })
 }

@@ -1,16 +1,18 @@
 //! Compiles a program, binds a batch and times it.
 
 use crate::workload::Values;
-use cora::cli::compile::{describe, native, not_loaded};
-use cora::codegen_llvm::compile::check_host;
+use cora::cli::compile::{Target, describe, for_gpu, native, no_device_prelude, not_loaded};
+use cora::codegen_cuda::GridProgram;
+use cora::codegen_llvm::compile::{CompiledProgram, check_host};
 use cora::codegen_llvm::llvm::TargetSpec;
-use cora::driver::{self, Failure, Source};
+use cora::driver::{self, Failure, Lowered, Source};
 use cora::inputs;
 use cora::ir::UfDef;
 use cora::ir::interp;
 use cora::runtime::Limits;
 use cora::runtime::abi::{ProgramDesc, Role};
 use cora::runtime::array::{RaggedArray, TensorLayout};
+use cora::runtime::cuda::Device;
 use cora::runtime::exec::{Instance, Options};
 use cora::runtime::npy;
 use cora::runtime::pool::Pool;
@@ -43,26 +45,81 @@ impl Times {
 /// How a program is compiled.
 #[derive(Clone, Debug)]
 pub struct Form {
-    /// Every extent raised to the batch's greatest, the surplus masked.
-    pub padded: bool,
-    /// The schedule's name; the compiler's own where the program has none of this name and it is `cpu`.
-    pub schedule: String,
     /// The machine.
-    pub target: TargetSpec,
+    pub target: Target,
+    /// The schedule's name; the target's own where none is given, the compiler's where the program has none for it.
+    pub schedule: Option<String>,
+    /// The rest: padded, loads that stay in their loops, position arrays, tables that kernels build.
+    pub options: driver::Form,
 }
 
 impl Default for Form {
     /// Ragged, the `cpu` schedule, this machine.
     fn default() -> Self {
-        Self { padded: false, schedule: "cpu".to_owned(), target: TargetSpec::host() }
+        Self { target: Target::Cpu(TargetSpec::host()), schedule: None, options: driver::Form::default() }
     }
+}
+
+/// Bytes written elsewhere before each run on a GPU: more than the second-level cache of any.
+const FLUSH: u64 = 256 << 20;
+
+/// Code of a form, for the machine that it was compiled for.
+pub enum Code {
+    /// Native.
+    Cpu(Box<CompiledProgram>),
+    /// PTX, with its launches.
+    Gpu(Box<GridProgram>),
+}
+
+/// A compiled form of a program.
+pub struct Compiled {
+    lowered: Lowered,
+    code: Code,
+    time: Duration,
+}
+
+impl Compiled {
+    /// Compiles a form of `source`; this needs no GPU.
+    ///
+    /// # Errors
+    /// The program's mistakes, `E0610` a schedule for another kind of machine; a failure of code generation is a bug.
+    pub fn new(source: &Source, form: &Form) -> Result<Self, Failure> {
+        let start = Instant::now();
+        let schedule = source.schedule(form.schedule.as_deref(), form.target.schedule())?;
+        let options = driver::Form { grid: form.target.is_gpu(), ..form.options };
+        if options.device_prelude && !options.grid {
+            return Err(no_device_prelude("cpu"));
+        }
+        let lowered = driver::lower_form(source, schedule, options, &mut |_| {})?;
+        let code = match &form.target {
+            Target::Cpu(target) => {
+                check_host(target)?;
+                Code::Cpu(Box::new(native(&lowered.storage, target)?))
+            }
+            Target::Gpu(target) => Code::Gpu(Box::new(for_gpu(&lowered.storage, target)?)),
+        };
+        Ok(Self { lowered, code, time: start.elapsed() })
+    }
+
+    /// The code.
+    pub fn code(&self) -> &Code {
+        &self.code
+    }
+}
+
+/// What runs the kernels.
+enum Machine {
+    Cpu(Box<Instance>),
+    Gpu(Box<Device>),
 }
 
 /// A compiled program with a batch bound and random inputs set.
 pub struct Ready {
-    instance: Instance,
+    machine: Machine,
+    desc: Arc<ProgramDesc>,
     prelude: Prelude,
     batch: Batch,
+    kernel_times: Vec<(String, Duration)>,
     /// Floating-point operations of the unpadded multiply-adds of one run (two for each).
     pub useful_flops: f64,
     /// From the op graph to code in memory.
@@ -73,16 +130,27 @@ impl Ready {
     /// Compiles a form of `source`, binds `values` and sets random inputs.
     ///
     /// # Errors
-    /// The program's mistakes, a batch that it does not admit; a failure of code generation is a bug.
+    /// Those of [`Compiled::new`], a batch that the program does not admit; `E0336` there is no GPU to run on.
     pub fn new(source: &Source, values: &Values, form: &Form, pool: Arc<Pool>) -> Result<Self, Failure> {
-        check_host(&form.target)?;
+        let Compiled { lowered, code, time: mut compile_time } = Compiled::new(source, form)?;
         let start = Instant::now();
-        let schedule = if form.schedule == "cpu" { None } else { Some(form.schedule.as_str()) };
-        let lowered = driver::lower(source, source.schedule(schedule, "cpu")?, form.padded, &mut |_| {})?;
-        let desc = Arc::new(describe(&lowered.storage)?);
-        let program = native(&lowered.storage, &form.target)?;
-        let kernels = Arc::new(program.jit().map_err(not_loaded)?);
-        let compile_time = start.elapsed();
+        let (mut machine, desc) = match code {
+            Code::Cpu(program) => {
+                let desc = Arc::new(describe(&lowered.storage)?);
+                let kernels = Arc::new(program.jit().map_err(not_loaded)?);
+                // SAFETY: the kernels were compiled from the module that `desc` describes.
+                let instance = unsafe { Instance::new(desc.clone(), kernels, pool, Options::default()) }?;
+                (Machine::Cpu(Box::new(instance)), desc)
+            }
+            Code::Gpu(program) => {
+                let desc = Arc::new(program.desc);
+                // SAFETY: description, launches and code come from one compilation.
+                let mut device = unsafe { Device::new(desc.clone(), program.grid, &program.ptx) }?;
+                device.flush(FLUSH)?;
+                (Machine::Gpu(Box::new(device)), desc)
+            }
+        };
+        compile_time += start.elapsed();
         let given = cora::batch::Source { params: &values.params, lengths: &values.lengths, skip: 0, seed: 0 };
         let env = &source.graph.env;
         let resolved = cora::batch::resolve(env, &given)?;
@@ -90,26 +158,48 @@ impl Ready {
         let extents = env.ufs.iter().filter(|(_, u)| matches!(u.def, UfDef::Extent { .. }));
         let entries = extents.map(|(f, u)| (u.name.as_str(), resolved.extents.get(&f).cloned().unwrap_or_default()));
         let batch = Batch::from_named(&desc, params, entries)?;
-        // SAFETY: the kernels were compiled from the module that `desc` describes.
-        let mut instance = unsafe { Instance::new(desc.clone(), kernels, pool, Options::default()) }?;
-        instance.bind(&batch)?;
-        let prelude = Prelude::new(desc)?;
+        let prelude = Prelude::new(desc.clone())?;
         let tables = prelude.build(&batch, &Limits::default())?;
-        each_input(source, &tables, &instance.desc().clone(), &mut |n, _, array| Ok(instance.set_input(n, array)?))?;
+        _ = match &mut machine {
+            Machine::Cpu(i) => i.bind(&batch)?,
+            Machine::Gpu(d) => d.bind(&batch)?,
+        };
+        each_input(source, &tables, &desc, &mut |n, _, array| Ok(machine.set_input(n, array)?))?;
         let plain = interp::Batch { params: resolved.params, extents: resolved.extents, inputs: Default::default() };
         let work = cora::work::kernel_flops(source, &lowered.loops, &plain);
         let useful_flops = work.iter().map(|w| w.0).sum();
-        Ok(Self { instance, prelude, batch, useful_flops, compile_time })
+        Ok(Self { machine, desc, prelude, batch, kernel_times: Vec::new(), useful_flops, compile_time })
     }
 
-    /// Runs all kernels once; the prelude's tables are there already.
+    /// Runs all kernels once; the prelude's tables are there already. On a GPU the time is the kernels' by its own clock.
     ///
     /// # Errors
     /// The runtime's.
     pub fn run(&mut self) -> Result<Duration, Failure> {
         let start = Instant::now();
-        self.instance.run()?;
-        Ok(start.elapsed())
+        match &mut self.machine {
+            Machine::Cpu(instance) => {
+                instance.run()?;
+                let time = start.elapsed();
+                self.kernel_times = instance.kernel_times().map(|(n, t)| (n.to_owned(), t)).collect();
+                Ok(time)
+            }
+            Machine::Gpu(device) => {
+                self.kernel_times = device.run_timed()?;
+                Ok(self.kernel_times.iter().map(|k| k.1).sum())
+            }
+        }
+    }
+
+    /// The device's name, bytes a second of a copy on it, and the time of copying the tables there; nothing on a CPU.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub fn on_device(&mut self) -> Result<Option<(String, f64, Duration)>, Failure> {
+        let Machine::Gpu(device) = &mut self.machine else { return Ok(None) };
+        let (_, copied, _) = device.time_tables(&self.batch)?;
+        let (bytes, time) = device.time_copy()?;
+        Ok(Some((device.name().to_owned(), bytes as f64 / time.as_secs_f64().max(1e-9), copied)))
     }
 
     /// Checks the batch and builds the tables from nothing.
@@ -138,7 +228,7 @@ impl Ready {
 
     /// Each kernel's name and its time in the last run.
     pub fn kernel_times(&self) -> Vec<(String, Duration)> {
-        self.instance.kernel_times().map(|(n, t)| (n.to_owned(), t)).collect()
+        self.kernel_times.clone()
     }
 
     /// Gives an input by name.
@@ -146,7 +236,8 @@ impl Ready {
     /// # Errors
     /// The runtime's.
     pub fn set_input(&mut self, name: &str, array: &RaggedArray) -> Result<(), Failure> {
-        Ok(self.instance.set_input(self.instance.tensor(name)?, array)?)
+        let tensor = self.tensor(name)?;
+        Ok(self.machine.set_input(tensor, array)?)
     }
 
     /// The elements of an output of the last run, in row-major ragged order.
@@ -154,12 +245,21 @@ impl Ready {
     /// # Errors
     /// The runtime's.
     pub fn output(&self, name: &str) -> Result<RaggedArray, Failure> {
-        Ok(self.instance.output(self.instance.tensor(name)?)?)
+        let tensor = self.tensor(name)?;
+        Ok(match &self.machine {
+            Machine::Cpu(i) => i.output(tensor)?,
+            Machine::Gpu(d) => d.output(tensor)?,
+        })
+    }
+
+    fn tensor(&self, name: &str) -> Result<usize, Failure> {
+        let found = self.desc.tensors.iter().position(|t| t.name == name);
+        found.ok_or_else(|| Failure::Bug(format!("the program has no tensor `{name}`")))
     }
 
     /// The names of the outputs.
     pub fn outputs(&self) -> Vec<String> {
-        let outputs = self.instance.desc().tensors.iter().filter(|t| t.role == Role::Output);
+        let outputs = self.desc.tensors.iter().filter(|t| t.role == Role::Output);
         outputs.map(|t| t.name.clone()).collect()
     }
 
@@ -170,13 +270,22 @@ impl Ready {
     pub fn write_inputs(&self, source: &Source, dir: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
         let mut files = Vec::new();
         let tables = self.build_prelude()?.1;
-        each_input(source, &tables, self.instance.desc(), &mut |_, name, array| {
+        each_input(source, &tables, &self.desc, &mut |_, name, array| {
             let path = dir.join(format!("{name}.npy"));
             npy::write(&path, array)?;
             files.push((name.to_owned(), path));
             Ok(())
         })?;
         Ok(files)
+    }
+}
+
+impl Machine {
+    fn set_input(&mut self, tensor: usize, array: &RaggedArray) -> cora::runtime::Result<()> {
+        match self {
+            Self::Cpu(i) => i.set_input(tensor, array),
+            Self::Gpu(d) => d.set_input(tensor, array),
+        }
     }
 }
 

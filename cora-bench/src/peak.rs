@@ -15,7 +15,7 @@ use std::time::Instant;
 const ITERATIONS: i64 = 2_000_000;
 
 /// What was measured.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Peak {
     /// f32 operations a second of all threads together, in 10^9 (two for a multiply-add): the greatest of the rounds.
     pub gflops: f64,

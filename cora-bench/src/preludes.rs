@@ -5,12 +5,16 @@
 
 use crate::analytic::bulk_padded;
 use crate::datasets::{self, Dataset};
-use crate::measure::{Times, ms};
+use crate::measure::{Form, Ready, Times, ms};
 use crate::tables::{ENCODER6, ProgramTables};
+use crate::workload::{self, Values};
+use cora::cli::compile::Target;
 use cora::driver::Failure;
+use cora::runtime::pool::Pool;
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Times and sizes for one batch, of a six-layer encoder.
@@ -33,7 +37,14 @@ pub struct PreludeRow {
     pub bytes: u64,
     /// Build time.
     pub times: Times,
+    /// The time of copying them to a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<Times>,
 }
+
+/// The operators of an encoder layer as programs of their own, and how often a layer has each.
+const OPERATORS: [(&str, usize); 8] =
+    [("proj1", 1), ("qkt", 1), ("softmax", 1), ("attnv", 1), ("proj2", 1), ("layer-norm", 2), ("ff1", 1), ("ff2", 1)];
 
 /// Times of 20 builds, after two.
 fn clock(mut build: impl FnMut() -> Result<u64, Failure>) -> Result<(u64, Times), Failure> {
@@ -59,7 +70,7 @@ pub fn measure(dataset: &str, batch: usize, lengths_dir: Option<&Path>) -> Resul
     let tables = ProgramTables::compile("encoder6", ENCODER6)?;
     let mut rows = Vec::new();
     let mut row = |name: &str, (bytes, times): (u64, Times)| {
-        rows.push(PreludeRow { name: name.to_owned(), bytes, times });
+        rows.push(PreludeRow { name: name.to_owned(), bytes, times, copy: None });
     };
     row("ours, all tables", clock(|| tables.bytes(&lens).map(|b| b.storage + b.fusion))?);
     row("sparse storage", clock(|| Ok(sparse(&padded)))?);
@@ -67,6 +78,55 @@ pub fn measure(dataset: &str, batch: usize, lengths_dir: Option<&Path>) -> Resul
     row("storage, shared", clock(|| Ok((0..9).map(|_| offsets(padded.iter().copied())).sum()))?);
     row("fusion, redundant", clock(|| Ok((0..7).map(|_| tokens(&padded)).sum::<u64>() + tiles(&padded)))?);
     row("fusion, shared", clock(|| Ok(tokens(&padded) + tiles(&padded)))?);
+    Ok(PreludeRecord { dataset: dataset.to_owned(), batch, rows })
+}
+
+/// Measures our tables of a six-layer encoder for a GPU, built by the host and copied there: one set for all layers
+/// (*shared*), one for each operator of each layer (*redundant*), and one with the position arrays of sparse compilers.
+///
+/// # Errors
+/// Length files that are not there; the runtime's, where there is no GPU too.
+pub fn on_device(
+    target: &Target,
+    dataset: &str,
+    batch: usize,
+    lengths_dir: Option<&Path>,
+) -> Result<PreludeRecord, Failure> {
+    let values = Values::of_dataset(&Dataset::load(&datasets::folder(lengths_dir)?, dataset)?, batch)?;
+    let pool = Arc::new(Pool::new(1)?);
+    let ready = |name: &str, text: &str, csf: bool| {
+        let options = cora::driver::Form { csf, ..Default::default() };
+        let form = Form { target: target.clone(), schedule: None, options };
+        Ready::new(&workload::source(name, text)?, &values, &form, pool.clone())
+    };
+    let mut rows = Vec::new();
+    let mut row = |name: &str, mut programs: Vec<(Ready, usize)>| -> Result<(), Failure> {
+        let (mut bytes, mut built, mut copied) = (0, Vec::new(), Vec::new());
+        for _ in 0..20 {
+            let (mut build, mut copy) = (0.0, 0.0);
+            bytes = 0;
+            for (program, times) in &mut programs {
+                let (time, tables) = program.build_prelude()?;
+                build += ms(time) * *times as f64;
+                bytes += tables.bytes() * *times as u64;
+                let device = program.on_device()?;
+                copy += device.map_or(0.0, |(.., copied)| ms(copied)) * *times as f64;
+            }
+            built.push(build);
+            copied.push(copy);
+        }
+        let (times, copy) = (Times::of(&built), Some(Times::of(&copied)));
+        rows.push(PreludeRow { name: name.to_owned(), bytes, times, copy });
+        Ok(())
+    };
+    row("ours, shared", vec![(ready("encoder6", ENCODER6, false)?, 1)])?;
+    let mut alone = Vec::new();
+    for (name, times) in OPERATORS {
+        let Some(w) = workload::find(name) else { continue };
+        alone.push((ready(name, w.text, false)?, 6 * times));
+    }
+    row("ours, redundant", alone)?;
+    row("position arrays", vec![(ready("encoder6", ENCODER6, true)?, 1)])?;
     Ok(PreludeRecord { dataset: dataset.to_owned(), batch, rows })
 }
 

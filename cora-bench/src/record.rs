@@ -16,6 +16,9 @@ pub struct Record {
     pub batch: Option<usize>,
     /// Rows, for square matrices.
     pub size: Option<usize>,
+    /// Where ours runs.
+    #[serde(default = "cpu")]
+    pub target: String,
     /// Worker threads, of each peer too.
     pub threads: usize,
     /// Turns of each.
@@ -24,6 +27,12 @@ pub struct Record {
     pub ours: Times,
     /// The tables built from nothing.
     pub prelude: Times,
+    /// The tables copied to a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<Times>,
+    /// 10^9 bytes a second, read and written, of a copy on that GPU, taken between the turns: the greatest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_gb_s: Option<f64>,
     /// Bytes of the tables.
     pub table_bytes: u64,
     /// From the op graph to code in memory, ms.
@@ -34,7 +43,7 @@ pub struct Record {
     pub useful_flops: f64,
     /// 10^9 useful operations a second, ours; none where the program has no contraction.
     pub useful_gflops: Option<f64>,
-    /// The peak of multiply-adds, measured between the turns.
+    /// The peak of multiply-adds, measured between the turns; zeros on a GPU, where it is not.
     pub peak: Peak,
     /// The same, in 10^9 a second.
     pub peak_gflops: f64,
@@ -46,8 +55,12 @@ pub struct Record {
     pub skipped: Vec<Skipped>,
     /// When it ended, in seconds since 1970.
     pub time: u64,
-    /// The processor.
+    /// The processor, or the GPU.
     pub machine: String,
+}
+
+fn cpu() -> String {
+    "cpu".to_owned()
 }
 
 /// A kernel of ours.
@@ -97,6 +110,18 @@ impl Record {
         }
     }
 
+    /// `2 threads`, `cuda:sm_90`.
+    pub fn place(&self) -> String {
+        if self.target == "cpu" { format!("{} threads", self.threads) } else { self.target.clone() }
+    }
+
+    fn ceiling(&self) -> String {
+        match self.copy_gb_s {
+            Some(rate) => format!("a copy moves {rate:.0} GB/s"),
+            None => format!("FMA peak {:.1} GFLOP/s (median {:.1})", self.peak_gflops, self.peak.median_gflops),
+        }
+    }
+
     /// The markdown table of one measurement.
     pub fn markdown(&self) -> String {
         let mut t = String::new();
@@ -106,14 +131,13 @@ impl Record {
         };
         let _ = writeln!(
             t,
-            "### {}: {}, {} threads\n\n{} {} each; FMA peak {:.1} GFLOP/s (median {:.1}); {}\n",
+            "### {}: {}, {}\n\n{} {} each; {}; {}\n",
             self.workload,
             self.label(),
-            self.threads,
+            self.place(),
             self.repeat,
             if self.repeat == 1 { "turn" } else { "turns" },
-            self.peak_gflops,
-            self.peak.median_gflops,
+            self.ceiling(),
             self.machine
         );
         t += "| | median ms | min | max | useful GFLOP/s | of peak | over ours | range | error | |\n";
@@ -138,6 +162,9 @@ impl Record {
             );
         }
         let _ = writeln!(t, "| prelude | {} | | | | | | {} bytes |", times(&self.prelude), self.table_bytes);
+        if let Some(copy) = &self.copy {
+            let _ = writeln!(t, "| copy of the tables | {} | | | | | | |", times(copy));
+        }
         for k in &self.kernels {
             let _ = writeln!(t, "| kernel {} | {} | | | | | | |", k.kernel, times(&k.times));
         }

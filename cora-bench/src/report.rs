@@ -119,14 +119,19 @@ fn table(lines: &[&Line]) -> String {
     for p in lines.iter().filter_map(|l| l.prelude.as_ref()) {
         let _ = writeln!(
             t,
-            "\n{}, batch {}:\n\n| tables | bytes | ms | min | max |\n|---|---|---|---|---|",
+            "\n{}, batch {}:\n\n| tables | bytes | ms | min | max | copy ms |\n|---|---|---|---|---|---|",
             p.dataset, p.batch
         );
         for r in &p.rows {
             let _ = writeln!(
                 t,
-                "| {} | {} | {:.4} | {:.4} | {:.4} |",
-                r.name, r.bytes, r.times.median_ms, r.times.min_ms, r.times.max_ms
+                "| {} | {} | {:.4} | {:.4} | {:.4} | {} |",
+                r.name,
+                r.bytes,
+                r.times.median_ms,
+                r.times.min_ms,
+                r.times.max_ms,
+                r.copy.map_or("-".to_owned(), |c| format!("{:.4}", c.median_ms))
             );
         }
     }
@@ -135,16 +140,17 @@ fn table(lines: &[&Line]) -> String {
 
 fn row(t: &mut String, r: &Record, peers: &[String]) {
     let share = |extra: f64| {
-        r.useful_gflops.map_or("-".to_owned(), |_| {
-            format!("{:.3}", r.useful_flops / (r.ours.median_ms + extra) / 1e6 / r.peak_gflops)
+        r.useful_gflops.map_or("-".to_owned(), |_| match r.peak_gflops > 0.0 {
+            true => format!("{:.3}", r.useful_flops / (r.ours.median_ms + extra) / 1e6 / r.peak_gflops),
+            false => "-".to_owned(),
         })
     };
     let _ = write!(
         t,
-        "| {} {}, {} threads | {:.4} | {:.4}..{:.4} | {} | {} | {} | {} |",
+        "| {} {}, {} | {:.4} | {:.4}..{:.4} | {} | {} | {} | {} |",
         r.workload,
         r.label(),
-        r.threads,
+        r.place(),
         r.ours.median_ms,
         r.ours.min_ms,
         r.ours.max_ms,

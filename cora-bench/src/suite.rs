@@ -1,7 +1,9 @@
-//! `cora-bench suite`: the paper's CPU experiments, each a list of measurements, into a file that can be continued.
+//! `cora-bench suite`: the paper's experiments, on a CPU or a GPU, each a list of measurements, into a file that can be continued.
 //!
 //! A measurement is a line of `results.jsonl`. Those that are there already are not taken again, so a run that was cut
 //! off, or a part at a time, adds up to the whole.
+
+mod gpu;
 
 use crate::bench;
 use crate::case::CaseArgs;
@@ -9,6 +11,7 @@ use crate::datasets::{BATCH_SIZES, NAMES};
 use crate::preludes::{self, PreludeRecord};
 use crate::record::Record;
 use clap::builder::PossibleValuesParser;
+use cora::cli::compile::Target;
 use cora::console::Console;
 use cora::driver::Failure;
 use serde::{Deserialize, Serialize};
@@ -16,7 +19,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The parts, with what each shows.
-pub const PARTS: [(&str, &str); 12] = [
+pub const PARTS: [(&str, &str); 13] = [
     ("encoder", "encoder layer, eight datasets at 32, 64 and 128, beside every form of PyTorch and OpenVINO"),
     ("mha", "multi-head attention, the same datasets, beside PyTorch, TensorFlow and OpenVINO"),
     ("operators", "each operator of the encoder alone: race/128, cola/32, mnli/128, wiki128/32"),
@@ -27,6 +30,7 @@ pub const PARTS: [(&str, &str); 12] = [
     ("threads", "the encoder on mnli at 64 with 1 and 2 threads, ours and peers"),
     ("overheads", "all lengths 512, batch 64: ragged against the same program with a constant length"),
     ("schedules", "schedules of one program beside each other, where a program has several"),
+    ("padding", "attention on ragged tensors beside copies that change padding, race; on a GPU"),
     ("prelude", "build times and sizes of the tables against the models of the paper, cola and race"),
     ("bf16", "PyTorch in bfloat16 beside ours in f32, race"),
 ];
@@ -37,6 +41,9 @@ pub struct Args {
     /// Parts to measure; all if none is given.
     #[arg(value_parser = PossibleValuesParser::new(PARTS.map(|p| p.0)))]
     pub part: Vec<String>,
+    /// Where ours runs: cpu, cuda or cuda:ARCH; on a GPU the parts have its experiments, without libraries.
+    #[arg(long, default_value = "cpu")]
+    pub target: String,
     /// Where the results are, and stay: `results.jsonl` is continued.
     #[arg(long, default_value = "target/results")]
     pub dir: PathBuf,
@@ -105,8 +112,9 @@ pub fn read(dir: &Path) -> Result<Vec<Line>, Failure> {
 /// # Errors
 /// Length files that are not there, a folder that cannot be written; whatever [`bench::measure`] says.
 pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
+    let target = Target::new(&args.target, "host")?;
     let done: Vec<String> = read(&args.dir)?.into_iter().map(|l| l.key).collect();
-    let jobs = jobs(args);
+    let jobs = jobs(args, target.is_gpu());
     if args.list {
         for (part, key, _) in &jobs {
             console.result(&format!("{} {part}: {key}", if done.contains(key) { "done" } else { "    " }));
@@ -134,7 +142,11 @@ pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
                 bench = Some(record);
             }
             Job::Prelude(dataset, batch) => {
-                prelude = Some(preludes::measure(&dataset, batch, args.lengths_dir.as_deref())?);
+                let folder = args.lengths_dir.as_deref();
+                prelude = Some(match target.is_gpu() {
+                    true => preludes::on_device(&target, &dataset, batch, folder)?,
+                    false => preludes::measure(&dataset, batch, folder)?,
+                });
             }
         }
         let line = Line { part, key, bench, prelude };
@@ -148,15 +160,16 @@ pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
 }
 
 /// Part, key and job of every measurement that `args` ask for.
-fn jobs(args: &Args) -> Vec<(String, String, Job)> {
+fn jobs(args: &Args, on_gpu: bool) -> Vec<(String, String, Job)> {
     let mut all = Vec::new();
     for (part, _) in PARTS.iter().filter(|p| args.part.is_empty() || args.part.iter().any(|a| a == p.0)) {
-        let mut of_part = part_jobs(part, args);
+        let mut of_part = if on_gpu { gpu::jobs(part, args) } else { part_jobs(part, args) };
         if args.quick {
             of_part.truncate(1);
         }
         for job in of_part {
-            all.push(((*part).to_owned(), key(part, &job), job));
+            let place = if on_gpu { format!("{}, ", args.target) } else { String::new() };
+            all.push(((*part).to_owned(), place + &key(part, &job), job));
         }
     }
     all
@@ -241,7 +254,7 @@ fn part_jobs(part: &str, args: &Args) -> Vec<Job> {
             .iter()
             .filter(|w| w.shape == crate::workload::Shape::Sequences)
             .filter_map(|w| {
-                let names = crate::workload::schedules(w);
+                let names = crate::workload::schedules(w, "cpu");
                 let peers: Vec<String> = names.into_iter().map(|n| format!("schedule={n}")).collect();
                 let peers: Vec<&str> = peers.iter().map(String::as_str).collect();
                 (!peers.is_empty()).then(|| (w.name, peers.iter().map(|p| (*p).to_owned()).collect::<Vec<_>>()))
@@ -257,7 +270,8 @@ fn part_jobs(part: &str, args: &Args) -> Vec<Job> {
         "prelude" => [("cola", 32), ("cola", 128), ("race", 32), ("race", 128)]
             .map(|(d, b)| Job::Prelude(d.to_owned(), b))
             .into(),
-        _ => grid(&["race"], &|d, b| sequences("encoder", d, b, &["torch-bf16", "torch-packed"])),
+        "bf16" => grid(&["race"], &|d, b| sequences("encoder", d, b, &["torch-bf16", "torch-packed"])),
+        _ => Vec::new(),
     }
 }
 
@@ -267,7 +281,7 @@ fn case(args: &Args, workload: &str, dataset: &str, batch: usize, size: usize) -
 }
 
 fn job(args: &Args, case: CaseArgs, peers: &[&str]) -> Job {
-    let own = |p: &&str| !args.alone || *p == "padded" || *p == "dense" || p.starts_with("schedule=");
+    let own = |p: &&str| !args.alone || bench::is_form(p);
     Job::Bench(Box::new(bench::Args {
         case,
         threads: args.threads,
@@ -275,7 +289,8 @@ fn job(args: &Args, case: CaseArgs, peers: &[&str]) -> Job {
         peers: peers.iter().filter(|p| own(p)).map(|p| (*p).to_owned()).collect(),
         padded: false,
         apart: false,
-        schedule: "cpu".to_owned(),
+        target: args.target.clone(),
+        schedule: None,
         program: None,
         turn_ms: 30.0,
         json: false,

@@ -38,6 +38,7 @@ macro_rules! workload {
 pub const WORKLOADS: &[Workload] = &[
     workload!("encoder", "../examples/encoder_layer", Sequences),
     workload!("mha", "../examples/mha", Sequences),
+    workload!("mha-pad-copies", "programs/mha_pad_copies", Sequences),
     workload!("sdpa", "../examples/sdpa", Sequences),
     workload!("masked-sdpa", "../examples/masked_sdpa", Sequences),
     workload!("proj1", "programs/proj1", Sequences),
@@ -59,11 +60,11 @@ pub fn find(name: &str) -> Option<&'static Workload> {
     WORKLOADS.iter().find(|w| w.name == name)
 }
 
-/// The names of a workload's schedules for the CPU besides `cpu`.
-pub fn schedules(w: &Workload) -> Vec<String> {
+/// The names of a workload's schedules for `cpu` or `cuda` besides that target's own.
+pub fn schedules(w: &Workload, kind: &str) -> Vec<String> {
     let graph = parse_program(w.name, w.text, &[]).unwrap_or_default();
     let names = graph.schedules.into_iter().map(|s| s.name);
-    names.filter(|n| n != "cpu" && !n.starts_with("cuda")).collect()
+    names.filter(|n| n != kind && n.starts_with("cuda") == (kind == "cuda")).collect()
 }
 
 /// The program with the constant `length` in the place of `lens`: nothing is ragged.
@@ -97,6 +98,13 @@ impl Values {
     /// A batch of sequences.
     pub fn sequences(lens: &[i64]) -> Self {
         Self { params: vec![("M".to_owned(), lens.len() as i64)], lengths: vec![("lens".to_owned(), lens.to_vec())] }
+    }
+
+    /// Every length raised to the greatest of its function: the same program does what a padded one would.
+    pub fn longest(&self) -> Self {
+        let raise = |l: &Vec<i64>| vec![l.iter().copied().max().unwrap_or(0); l.len()];
+        let lengths = self.lengths.iter().map(|(name, l)| (name.clone(), raise(l))).collect();
+        Self { params: self.params.clone(), lengths }
     }
 
     /// Matrices of `n` rows.

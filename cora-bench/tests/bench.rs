@@ -1,18 +1,26 @@
 //! Measurements of small cases, ours beside peers, and the report that is made of them.
 
 use clap::Parser;
+use cora::cli::compile::Target;
 use cora::console::Kept;
 use cora::driver::Failure;
+use cora_bench::measure::{Code, Compiled, Form};
 use cora_bench::peers;
 use cora_bench::record::Record;
-use cora_bench::suite::Line;
-use cora_bench::{bench, report};
+use cora_bench::suite::{self, Line};
+use cora_bench::{bench, report, workload};
 use std::path::PathBuf;
 
 #[derive(Parser)]
 struct Command {
     #[command(flatten)]
     args: bench::Args,
+}
+
+#[derive(Parser)]
+struct Suite {
+    #[command(flatten)]
+    args: suite::Args,
 }
 
 fn measure(line: &str) -> Result<Record, Failure> {
@@ -32,6 +40,9 @@ fn forms_of_our_own_program() {
     assert_eq!(r.peers.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["padded", "dense"]);
     assert!(r.peers.iter().all(|p| p.error.is_some_and(|e| e < 1e-6)), "{:?}", r.peers);
     assert!(r.ours.median_ms > 0.0 && r.peak_gflops > 0.0 && r.useful_gflops.is_none());
+    let mut r = record("qkt --dataset equal=7 --batch 2 --peers no-hoist,csf,schedule=default,workload=qkt,longest");
+    assert_eq!(r.peers.pop().map(|p| (p.name, p.error)), Some(("longest".to_owned(), None)));
+    assert!(r.peers.len() == 4 && r.peers.iter().all(|p| p.error.is_some_and(|e| e < 1e-6)), "{:?}", r.peers);
     let r = record("qkt --dataset equal=8 --batch 2 --threads 1");
     assert_eq!(r.useful_flops, 2.0 * 2.0 * 8.0 * 8.0 * 8.0 * 64.0, "batch, heads, rows, columns, head size");
 }
@@ -55,11 +66,74 @@ fn unknown_peers_and_forms_are_refused() {
         ("tradd --size 8 --peers torch", "E0607", "torch-packed"),
         ("tradd --size 8 --peers padded", "E0607", "no padded form"),
         ("qkt --dataset equal=4 --schedule fast", "E0603", "no schedule `fast`"),
+        ("qkt --dataset equal=4 --target cuda:sm_20", "E0605", "sm_90a"),
+        ("qkt --dataset equal=4 --target cuda --threads 2", "E0613", "--target cpu"),
+        ("qkt --dataset equal=4 --target cuda --peers padded,torch-packed", "E0607", "scripts/gpu/run.sh"),
+        ("qkt --dataset equal=4 --peers device-prelude", "E0613", "--target cuda"),
+        ("qkt --dataset equal=4 --peers workload=nothing", "E0607", "no workload `nothing`"),
+        ("qkt --dataset equal=4 --target cuda --schedule cpu", "E0610", "--schedule default"),
     ] {
         match measure(line) {
             Err(Failure::User(text)) => assert!(text.contains(word) && text.contains(code), "{line}: {text}"),
             other => panic!("{line}: {other:?}"),
         }
+    }
+}
+
+/// Everything before the launch needs no GPU: every form that the suite for GPUs measures compiles.
+#[test]
+fn gpu_experiments_compile() {
+    let line = "suite --target cuda:sm_90 --list --dir no/such/folder";
+    let mut console = Kept::default();
+    let args = Suite::try_parse_from(line.split(' ')).unwrap_or_else(|e| panic!("{e}")).args;
+    suite::run(&args, &mut console).unwrap_or_else(|e| panic!("{e:?}"));
+    let listed = console.results.join("\n");
+    for key in [
+        "encoder: cuda:sm_90, encoder, encoder race, batch 128: longest device-prelude",
+        "operators: cuda:sm_90, operators, encoder cola, batch 32: schedule=default",
+        "trmm: cuda:sm_90, trmm, trmm n = 8192: schedule=cuda_split_unbalanced schedule=cuda_unsplit_unbalanced",
+        "schedules: cuda:sm_90, schedules, qkt mnli, batch 1024: schedule=cuda_split_hfused schedule=cuda_split2_hfused",
+        "padding: cuda:sm_90, padding, mha race, batch 64: workload=mha-pad-copies",
+        "overheads: cuda:sm_90, overheads, attnv equal=512, batch 64: dense no-hoist",
+        "prelude: cuda:sm_90, prelude, race, batch 128",
+    ] {
+        assert!(listed.contains(key), "{key} is not in\n{listed}");
+    }
+    let (target, source) = (Target::new("cuda:sm_90", "host").expect("known"), |name: &str| {
+        workload::source(name, workload::find(name).expect("a workload").text).expect("it parses")
+    });
+    let plain = Form { target, ..Form::default() };
+    let options = |change: fn(&mut cora::driver::Form)| {
+        let mut form = plain.clone();
+        change(&mut form.options);
+        form
+    };
+    for (name, form) in [
+        ("mha-pad-copies", plain.clone()),
+        ("softmax", plain.clone()),
+        ("softmax", options(|f| f.padded = true)),
+        ("attnv", options(|f| f.keep_loads = true)),
+        ("layer-norm", options(|f| f.device_prelude = true)),
+        ("layer-norm", options(|f| f.csf = true)),
+        ("qkt", Form { schedule: Some("cuda_split2_hfused".to_owned()), ..plain.clone() }),
+    ] {
+        let compiled = Compiled::new(&source(name), &form).unwrap_or_else(|e| panic!("{name}: {e:?}"));
+        assert!(matches!(compiled.code(), Code::Gpu(p) if p.ptx.contains(".target sm_90")), "{name}");
+    }
+    let dense = workload::dense(workload::find("attnv").expect("a workload").text, 512);
+    assert!(Compiled::new(&workload::source("dense", &dense).expect("it parses"), &plain).is_ok());
+}
+
+/// Without a driver a measurement on a GPU ends as a run does; with one it has what a GPU alone has.
+#[test]
+fn a_gpu_is_needed_to_measure_on_one() {
+    match measure("tradd --size 40 --target cuda --peers no-hoist,schedule=default") {
+        Err(Failure::User(text)) => assert!(text.contains("error[E0336]"), "{text}"),
+        Ok(r) => {
+            assert!(r.ours.median_ms > 0.0 && r.copy.is_some() && r.copy_gb_s.is_some_and(|g| g > 0.0), "{r:?}");
+            assert!(r.peers.iter().all(|p| p.error == Some(0.0)) && r.peers.len() == 2, "{r:?}");
+        }
+        other => panic!("{other:?}"),
     }
 }
 

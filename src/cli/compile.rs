@@ -108,6 +108,7 @@ pub struct Args {
 }
 
 /// What to compile for.
+#[derive(Clone, Debug)]
 pub enum Target {
     /// A processor.
     Cpu(TargetSpec),

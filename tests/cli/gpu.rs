@@ -44,7 +44,10 @@ fn a_bundle_for_processors_is_checked() {
     let folder = bundle("cpu-bundle", &["--arch", "cpu", "--only", "tradd"]);
     let (code, text, out) = run_in(&folder, &["samples", "graphs"]);
     assert_eq!(code, Some(0), "{out:?}");
-    assert!(text.contains("SKIP graphs") && text.contains("2 samples right"), "its own and the default schedule: {text}");
+    assert!(
+        text.contains("SKIP graphs") && text.contains("2 samples right"),
+        "its own and the default schedule: {text}"
+    );
     // What is there is not done again.
     let (_, text, _) = run_in(&folder, &["samples"]);
     assert!(text.contains("2 samples right"), "{text}");
@@ -65,7 +68,7 @@ fn a_bundle_is_read() {
     let (code, text, out) = run(&["--dry-run"]);
     // tradd: its own and the default schedule, tables by kernels if they can be, and what is timed: it, and layer-norm
     // with lengths and with a constant.
-    assert!(code == Some(0) && text.contains("artifacts for sm_90 are read"), "{out:?}");
+    assert!(code == Some(0) && text.contains("artifacts for sm_90a are read"), "{out:?}");
     let count: usize = text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or_default();
     assert!(count >= 5, "{text}");
     // A damaged one is found.

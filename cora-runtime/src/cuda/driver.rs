@@ -169,6 +169,18 @@ impl Context {
             .map_err(failed("filling memory of the device"))
     }
 
+    /// Copies the beginning of a block to that of another, in the order of the stream; the host does not wait.
+    pub(super) fn copy(&self, from: &Block, to: &Block, bytes: u64) -> Result<()> {
+        assert!(bytes <= from.bytes.min(to.bytes), "both are reserved before one is copied");
+        let size = usize::try_from(bytes).map_err(|_| Error::Cuda(format!("{bytes} bytes on the device")))?;
+        if size == 0 {
+            return Ok(());
+        }
+        // SAFETY: both blocks hold as many bytes; they are freed after the stream has been waited for.
+        unsafe { result::memcpy_dtod_async(to.address, from.address, size, self.stream) }
+            .map_err(failed("copying on the device"))
+    }
+
     pub(super) fn launch(
         &self,
         function: &Function,

@@ -60,6 +60,25 @@ impl Device {
         Ok((built, start.elapsed(), bytes))
     }
 
+    /// Bytes read and written, and the time, of a copy on the device of what [`Device::flush`] writes: its median of 9.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] where the device has too little memory for it twice.
+    pub fn time_copy(&mut self) -> Result<(u64, Duration)> {
+        let bytes = self.trial.flushed;
+        let mut to = Block::default();
+        self.context.reserve(&mut to, bytes)?;
+        let mut times = Vec::new();
+        for _ in 0..9 {
+            let start = self.context.mark()?;
+            self.context.copy(&self.trial.scratch, &to, bytes)?;
+            let end = self.context.mark()?;
+            self.context.synchronize()?;
+            times.push(start.until(&end)?);
+        }
+        Ok((2 * bytes, crate::exec::median(times)))
+    }
+
     /// On the stream, before the kernels.
     pub(super) fn before_a_run(&self, setup: bool) -> Result<()> {
         if self.trial.poison {
