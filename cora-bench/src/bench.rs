@@ -86,7 +86,7 @@ pub fn note_skipped(record: &Record, console: &mut dyn Console) {
 /// # Errors
 /// That.
 pub fn verdict(record: &Record) -> Result<(), Failure> {
-    let differs = |p: &&PeerRecord| p.error.is_some_and(|e| e.is_nan() || e > peers::tolerance(&p.name));
+    let differs = |p: &&PeerRecord| p.error.is_some_and(|e| e.is_nan() || e > peers::tolerance(&record.workload, &p.name));
     let wrong = record.peers.iter().find(differs);
     wrong.map_or(Ok(()), |p| {
         Err(Failure::Mismatch(format!(
@@ -171,7 +171,7 @@ fn peer_names(args: &Args, case: &Case) -> Result<Vec<String>, Failure> {
     for name in &args.peers {
         let known = peers::PEERS.iter().any(|p| p.0 == name) || is_form(name);
         if name == "all" {
-            names.extend(peers::of_workload(workload).map(str::to_owned));
+            names.extend(peers::of_workload(case.workload.computes()).map(str::to_owned));
         } else if known {
             names.push(name.clone());
         } else {

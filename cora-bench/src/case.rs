@@ -101,7 +101,7 @@ impl Case {
         let products: Vec<[i64; 3]> =
             column("ms").iter().zip(column("ns")).zip(column("ks")).map(|((m, n), k)| [*m, *n, *k]).collect();
         json!({
-            "workload": self.workload.name,
+            "workload": self.workload.computes(),
             "threads": threads,
             "lens": column("lens"),
             "products": products,

@@ -7,10 +7,10 @@ use cora::codegen_llvm::compile::{CompiledProgram, check_host};
 use cora::codegen_llvm::llvm::TargetSpec;
 use cora::driver::{self, Failure, Lowered, Source};
 use cora::inputs;
-use cora::ir::UfDef;
+use cora::ir::{ScalarType, UfDef};
 use cora::ir::interp;
 use cora::runtime::Limits;
-use cora::runtime::abi::{ProgramDesc, Role};
+use cora::runtime::abi::{DType, ProgramDesc, Role};
 use cora::runtime::array::{RaggedArray, TensorLayout};
 use cora::runtime::cuda::Device;
 use cora::runtime::exec::{Instance, Options};
@@ -272,7 +272,14 @@ impl Ready {
         let tables = self.build_prelude()?.1;
         each_input(source, &tables, &self.desc, &mut |_, name, array| {
             let path = dir.join(format!("{name}.npy"));
-            npy::write(&path, array)?;
+            // The format does not know bf16.
+            let wide = match array.dtype() {
+                DType::BF16 => {
+                    Some(inputs::to_array(ScalarType::F32, array.shape().clone(), &inputs::to_data(array)?)?)
+                }
+                _ => None,
+            };
+            npy::write(&path, wide.as_ref().unwrap_or(array))?;
             files.push((name.to_owned(), path));
             Ok(())
         })?;

@@ -4,6 +4,7 @@
 //! A process is stopped while others are timed: a library's idle threads may spin.
 
 use cora::driver::Failure;
+use cora::runtime::abi::DType;
 use cora::runtime::array::RaggedArray;
 use cora::runtime::npy::NpyArray;
 use serde_json::{Value, json};
@@ -63,9 +64,9 @@ pub fn of_workload(workload: &str) -> impl Iterator<Item = &'static str> {
     PEERS.iter().filter(move |p| p.1.iter().any(|w| w.contains(&workload))).map(|p| p.0)
 }
 
-/// The greatest error of a peer's result relative to the greatest value of ours; bf16 has 8 bits.
-pub fn tolerance(peer: &str) -> f64 {
-    if peer.ends_with("bf16") { 0.05 } else { 1e-4 }
+/// The greatest error of a peer's result relative to the greatest value of that of `workload`; bf16 has 8 bits.
+pub fn tolerance(workload: &str, peer: &str) -> f64 {
+    if [workload, peer].iter().any(|n| n.ends_with("bf16")) { 0.05 } else { 1e-4 }
 }
 
 unsafe extern "C" {
@@ -186,7 +187,7 @@ impl Peer {
     /// What went wrong in the peer; a result of another size.
     pub fn error(&mut self, ours: &RaggedArray) -> Result<f64, String> {
         self.ask(&json!({ "cmd": "output", "file": self.output }))?;
-        let theirs = NpyArray::read(&self.output).and_then(|a| a.into_array(ours.dtype(), ours.shape().clone()));
+        let theirs = NpyArray::read(&self.output).and_then(|a| a.into_array(DType::F32, ours.shape().clone()));
         let theirs = theirs.map_err(|e| e.to_string())?;
         let _ = std::fs::remove_file(&self.output);
         difference(ours, &theirs)

@@ -32,7 +32,7 @@ pub const PARTS: [(&str, &str); 13] = [
     ("schedules", "schedules of one program beside each other, where a program has several"),
     ("padding", "attention on ragged tensors beside copies that change padding, race; on a GPU"),
     ("prelude", "build times and sizes of the tables against the models of the paper, cola and race"),
-    ("bf16", "PyTorch in bfloat16 beside ours in f32, race"),
+    ("bf16", "the encoder in bfloat16 beside ours in f32 and PyTorch in both, race"),
 ];
 
 /// Arguments of `cora-bench suite`.
@@ -270,7 +270,10 @@ fn part_jobs(part: &str, args: &Args) -> Vec<Job> {
         "prelude" => [("cola", 32), ("cola", 128), ("race", 32), ("race", 128)]
             .map(|(d, b)| Job::Prelude(d.to_owned(), b))
             .into(),
-        "bf16" => grid(&["race"], &|d, b| sequences("encoder", d, b, &["torch-bf16", "torch-packed"])),
+        "bf16" => {
+            let peers = ["workload=encoder", "torch-bf16", "torch-packed"];
+            grid(&["race"], &|d, b| sequences("encoder-bf16", d, b, &peers))
+        }
         _ => Vec::new(),
     }
 }

@@ -28,6 +28,13 @@ pub struct Workload {
     pub shape: Shape,
 }
 
+impl Workload {
+    /// The name that peers know it by: a program in another precision computes the same.
+    pub fn computes(&self) -> &'static str {
+        self.name.strip_suffix("-bf16").unwrap_or(self.name)
+    }
+}
+
 macro_rules! workload {
     ($name:literal, $file:literal, $shape:ident) => {
         Workload { name: $name, text: include_str!(concat!("../", $file, ".cora")), shape: Shape::$shape }
@@ -37,6 +44,7 @@ macro_rules! workload {
 /// Every workload.
 pub const WORKLOADS: &[Workload] = &[
     workload!("encoder", "../examples/encoder_layer", Sequences),
+    workload!("encoder-bf16", "../examples/encoder_layer_bf16", Sequences),
     workload!("mha", "../examples/mha", Sequences),
     workload!("mha-pad-copies", "programs/mha_pad_copies", Sequences),
     workload!("sdpa", "../examples/sdpa", Sequences),

@@ -50,6 +50,7 @@ WORK = [
     ("layer-norm", "examples/layer_norm.cora", "cuda", []),
     ("tradd", "examples/tradd.cora", "cuda", []),
     ("trmul", "examples/trmul.cora", "cuda", []),
+    ("encoder-bf16", "examples/encoder_layer_bf16.cora", "cuda", []),
     ("projection-bf16", "examples/projection_bf16.cora", "cuda", []),
     ("projection-bf16-wgmma", "examples/projection_bf16.cora", "cuda_wgmma", []),
     ("projection-bf16-tma", "examples/projection_bf16.cora", "cuda_tma", []),

@@ -16,6 +16,7 @@ const SIZES: &[(&str, &[(&str, i64)])] = &[
     ("attnv", &[("H", 1)]),
     ("cross_attention", &[("H", 1)]),
     ("encoder_layer", &[("H", 2), ("DM", 64), ("FF", 64)]),
+    ("encoder_layer_bf16", &[("H", 1), ("DM", 64), ("FF", 64)]),
     ("masked_sdpa", &[("H", 1)]),
     ("mha", &[("H", 2), ("DM", 64)]),
     ("moe", &[("DM", 64), ("FF", 64)]),

@@ -8,7 +8,11 @@ use cora::ir::Graph;
 use cora::ir::schedule::StepKind;
 
 /// Schedules whose boxes need other sizes than [`small`] gives (`boxes.rs`).
-pub const BOXES: &[(&str, &str)] = &[("projection_bf16", "cuda_tma")];
+pub const BOXES: &[(&str, &str)] = &[("encoder_layer_bf16", "cuda_tma"), ("projection_bf16", "cuda_tma")];
+
+/// Programs with schedules that fit no padded form: rows of the greatest length have terms under a condition, which no tensor
+/// instruction takes. The compiler's own schedule stands for theirs.
+const UNPADDED: &[&str] = &["encoder_layer_bf16"];
 
 /// Programs of so many operators that each further form would take long: their layer is an example of its own.
 pub const LARGE: &[&str] = &["encoder6"];
@@ -53,7 +57,7 @@ fn examples_on_edge_lengths() {
         if !LARGE.contains(&name.as_str()) {
             forms.extend(own.map(|_| ("default schedule", None, false)));
         }
-        forms.push(("padded", own, true));
+        forms.push(("padded", own.filter(|_| !UNPADDED.contains(&name.as_str())), true));
         let mut complaints = Vec::new();
         for (form, schedule, padded) in forms {
             match Compiled::new(&source, schedule, padded) {

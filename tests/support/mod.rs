@@ -32,6 +32,7 @@ const SMALL: &[(&str, &[(&str, i64)])] = &[
     ("embedding_pool", &[("V", 50), ("D", 24)]),
     ("encoder6", &[("H", 2), ("D", 12), ("DM", 20), ("FF", 36)]),
     ("encoder_layer", &[("H", 3), ("D", 24), ("DM", 40), ("FF", 72)]),
+    ("encoder_layer_bf16", &[("H", 3), ("D", 16), ("DM", 48), ("FF", 80)]),
     ("layer_norm", &[("DM", 72)]),
     ("masked_sdpa", &[("H", 3), ("D", 24)]),
     ("mha", &[("H", 3), ("D", 24), ("DM", 40)]),

@@ -275,6 +275,59 @@ pub fn encoder_layer() -> Result<Graph, Vec<Diagnostic>> {
     b.finish()
 }
 
+/// The program `encoder_layer_bf16`.
+pub fn encoder_layer_bf16() -> Result<Graph, Vec<Diagnostic>> {
+    let mut b = ProgramBuilder::new("encoder_layer_bf16");
+    let m = b.param("M", 0..=4096);
+    let batch = b.dim("batch", m);
+    let lens = b.extent("lens", &[batch], 0..=512);
+    let q = b.dim("q", lens.at([batch]));
+    let k = b.dim("k", lens.at([batch]));
+    let c = b.dim("c", 3);
+    let h = b.dim("h", 8);
+    let d = b.dim("d", 64);
+    let dm = b.dim("dm", 512);
+    let ff = b.dim("ff", 2048);
+    let x = b.input("X", &[batch, q, dm], ScalarType::BF16);
+    let wqkv = b.const_input("Wqkv", &[dm, c, h, d], ScalarType::BF16);
+    let bqkv = b.const_input("Bqkv", &[c, h, d], ScalarType::F32);
+    let wo = b.const_input("Wo", &[h, d, dm], ScalarType::BF16);
+    let bo = b.const_input("Bo", &[dm], ScalarType::F32);
+    let g1 = b.const_input("G1", &[dm], ScalarType::F32);
+    let e1 = b.const_input("E1", &[dm], ScalarType::F32);
+    let w1 = b.const_input("W1", &[dm, ff], ScalarType::BF16);
+    let b1 = b.const_input("B1", &[ff], ScalarType::F32);
+    let w2 = b.const_input("W2", &[ff, dm], ScalarType::BF16);
+    let b2 = b.const_input("B2", &[dm], ScalarType::F32);
+    let g2 = b.const_input("G2", &[dm], ScalarType::F32);
+    let e2 = b.const_input("E2", &[dm], ScalarType::F32);
+    let qkv_sum = b.reduce("QKV.sum", &[batch, q, c, h, d], Combiner::Sum, &[dm], |_, _| x.at((batch, q, dm)).cast(ScalarType::F32) * wqkv.at((dm, c, h, d)).cast(ScalarType::F32));
+    let qkv = b.compute("QKV", &[batch, q, c, h, d], |_| (bqkv.at((c, h, d)) + qkv_sum.at((batch, q, c, h, d))).cast(ScalarType::BF16));
+    let s_sum = b.reduce("S.sum", &[batch, h, q, k], Combiner::Sum, &[d], |_, _| qkv.at((batch, q, 0, h, d)).cast(ScalarType::F32) * qkv.at((batch, k, 1, h, d)).cast(ScalarType::F32));
+    let v_s = b.compute("S", &[batch, h, q, k], |_| 0.125 * s_sum.at((batch, h, q, k)));
+    let p_m = b.reduce("P.m", &[batch, h, q], Combiner::Max, &[k], |_, _| v_s.at((batch, h, q, k)));
+    let p_e = b.compute("P.e", &[batch, h, q, k], |_| (v_s.at((batch, h, q, k)) - p_m.at((batch, h, q))).exp());
+    let p_r_sum = b.reduce("P.r.sum", &[batch, h, q], Combiner::Sum, &[k], |_, _| p_e.at((batch, h, q, k)));
+    let p_r = b.compute("P.r", &[batch, h, q], |_| 1.0 / p_r_sum.at((batch, h, q)));
+    let p = b.compute("P", &[batch, h, q, k], |_| (p_e.at((batch, h, q, k)) * p_r.at((batch, h, q))).cast(ScalarType::BF16));
+    let o_sum = b.reduce("O.sum", &[batch, q, h, d], Combiner::Sum, &[k], |_, _| p.at((batch, h, q, k)).cast(ScalarType::F32) * qkv.at((batch, k, 2, h, d)).cast(ScalarType::F32));
+    let o = b.compute("O", &[batch, q, h, d], |_| o_sum.at((batch, q, h, d)).cast(ScalarType::BF16));
+    let a_sum = b.reduce("A.sum", &[batch, q, dm], Combiner::Sum, &[h, d], |_, _| o.at((batch, q, h, d)).cast(ScalarType::F32) * wo.at((h, d, dm)).cast(ScalarType::F32));
+    let a = b.compute("A", &[batch, q, dm], |_| x.at((batch, q, dm)).cast(ScalarType::F32) + bo.at([dm]) + a_sum.at((batch, q, dm)));
+    let n_mean = b.reduce("N.mean", &[batch, q], Combiner::Sum, &[dm], |_, _| a.at((batch, q, dm)) / 512.0);
+    let n_var = b.reduce("N.var", &[batch, q], Combiner::Sum, &[dm], |_, _| (a.at((batch, q, dm)) - n_mean.at((batch, q))) * (a.at((batch, q, dm)) - n_mean.at((batch, q))) / 512.0);
+    let n = b.compute("N", &[batch, q, dm], |_| ((a.at((batch, q, dm)) - n_mean.at((batch, q))) * (n_var.at((batch, q)) + 1e-5).rsqrt() * g1.at([dm]) + e1.at([dm])).cast(ScalarType::BF16));
+    let f_sum = b.reduce("F.sum", &[batch, q, ff], Combiner::Sum, &[dm], |_, _| n.at((batch, q, dm)).cast(ScalarType::F32) * w1.at((dm, ff)).cast(ScalarType::F32));
+    let f = b.compute("F", &[batch, q, ff], |_| (b1.at([ff]) + f_sum.at((batch, q, ff))).max(0.0).cast(ScalarType::BF16));
+    let r_sum = b.reduce("R.sum", &[batch, q, dm], Combiner::Sum, &[ff], |_, _| f.at((batch, q, ff)).cast(ScalarType::F32) * w2.at((ff, dm)).cast(ScalarType::F32));
+    let v_r = b.compute("R", &[batch, q, dm], |_| n.at((batch, q, dm)).cast(ScalarType::F32) + b2.at([dm]) + r_sum.at((batch, q, dm)));
+    let y_mean = b.reduce("Y.mean", &[batch, q], Combiner::Sum, &[dm], |_, _| v_r.at((batch, q, dm)) / 512.0);
+    let y_var = b.reduce("Y.var", &[batch, q], Combiner::Sum, &[dm], |_, _| (v_r.at((batch, q, dm)) - y_mean.at((batch, q))) * (v_r.at((batch, q, dm)) - y_mean.at((batch, q))) / 512.0);
+    let y = b.compute("Y", &[batch, q, dm], |_| ((v_r.at((batch, q, dm)) - y_mean.at((batch, q))) * (y_var.at((batch, q)) + 1e-5).rsqrt() * g2.at([dm]) + e2.at([dm])).cast(ScalarType::BF16));
+    b.output(y);
+    b.finish()
+}
+
 /// The program `images`.
 pub fn images() -> Result<Graph, Vec<Diagnostic>> {
     let mut b = ProgramBuilder::new("images");
@@ -692,6 +745,7 @@ pub const ALL: &[Build] = &[
     embedding_pool,
     encoder6,
     encoder_layer,
+    encoder_layer_bf16,
     images,
     layer_norm,
     listing1,

@@ -9,15 +9,20 @@
 //! every element that it reads is one of the zeros that a copy was relaxed with, and sums, differences and products of
 //! zeros are zero. An element that comes from elsewhere might be infinite, and infinity times 0 is not 0.
 //!
+//! A copy may hold the tile alone, or the whole dimension in tiles, each of them full: then zeros are all positions from
+//! the dimension's end to that of its last tile.
+//!
 //! Requires: a loop with extent `min(c, R)`, reduced over by a sum all of whose reads are of copies that were relaxed
-//! with `zero` over the same tile. Ensures: constant extent, the same sums.
+//! with `zero` over the same tile, or over tiles that end where it does or later. Ensures: constant extent, the same sums.
 
-use super::filled::{Filled, base_of, collect_writers, filled_dims};
-use super::relax::extents_below_use;
-use super::tree::{Path, is_reduction_var, loop_at, loop_at_mut, place_init};
-use cora_ir::affine::normalize;
+use super::filled::{Filled, Loops, base_of, collect_writers, filled_dims};
+use super::relax::{extents_below_use, tile_of};
+use super::tree::{Path, enclosing, is_reduction_var, loop_at, loop_at_mut, place_init};
+use crate::simplify::{Facts, Prover};
+use cora_ir::affine::{normalize, poly};
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule, Stmt};
-use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, UnOp, VarId};
+use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, TensorId, UnOp, VarId};
+use rustc_hash::FxHashMap;
 
 /// Whether a block below the loop reduces over it.
 pub fn is_reduced(m: &LoopModule, path: &Path) -> bool {
@@ -32,6 +37,8 @@ pub fn relax_reduced(m: &mut LoopModule, path: &Path, (full, rest): (ExprId, Exp
         return Err("loops inside depend on it");
     }
     let filled = zeros(m, full, rest);
+    let tails = tails(m);
+    let loops: Loops = enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)).collect();
     for b in blocks_below(&l.body) {
         if b.stage != l.stage || b.role != BlockRole::Update(cora_ir::Reduction::Op(Combiner::Sum)) {
             return Err("only a sum takes surplus terms of 0");
@@ -46,7 +53,15 @@ pub fn relax_reduced(m: &mut LoopModule, path: &Path, (full, rest): (ExprId, Exp
         for i in steered {
             reduced.push((i.var, base_of(&mut m.env, i.binding, l.var).ok_or("its position is not read as it is")?));
         }
-        if !is_zero(&m.env, b.value, &reduced, &filled) {
+        let mut reads = Vec::new();
+        for &(var, base) in &reduced {
+            reads.extend(within_tails(&mut m.env, &tails, base, (full, rest), &loops).into_iter().map(|key| (var, key)));
+        }
+        let zero = |(tensor, d): (TensorId, usize), var: VarId| {
+            let base = reduced.iter().find(|r| r.0 == var).map(|r| r.1);
+            base.is_some_and(|base| filled.get(&(tensor, d)) == Some(&base)) || reads.contains(&(var, (tensor, d)))
+        };
+        if !is_zero(&m.env, b.value, &zero) {
             return Err("surplus terms are not products of zeros");
         }
     }
@@ -88,27 +103,104 @@ fn zeros(m: &mut LoopModule, full: ExprId, rest: ExprId) -> Filled {
     filled
 }
 
-/// Whether the block writes 0 in dimension `d` from position `base + rest` on.
-fn takes_zero(env: &mut Env, b: &Block, d: usize, base: ExprId, (full, rest): (ExprId, ExprId)) -> bool {
-    let Expr::Load { guard: Some((cond, other)), .. } = *env.pool.get(b.value) else { return false };
-    if b.role != BlockRole::Compute {
-        return false;
+/// Positions of a dimension that hold zeros: from `end` to before `room`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Tail {
+    end: ExprId,
+    room: ExprId,
+    /// The loop over the tiles.
+    tiles: VarId,
+}
+
+/// The dimensions of local buffers that their one writer fills in full tiles one after the other from 0 on, zeros from the end
+/// of what is copied.
+fn tails(m: &mut LoopModule) -> FxHashMap<(TensorId, usize), Tail> {
+    let mut writers = Vec::new();
+    for s in &m.body {
+        collect_writers(&m.env, s, &mut Vec::new(), &mut writers);
     }
-    let ty = env.pool.ty(b.value).scalar;
-    let binding = |e: ExprId| env.pool.as_var(e).and_then(|v| b.iters.iter().find(|i| i.var == v)).map(|i| i.binding);
-    let Some(at) = binding(b.index[d]) else { return false };
-    let mut bounds = Vec::new();
-    let mut stack = vec![cond];
-    while let Some(c) = stack.pop() {
-        match *env.pool.get(c) {
-            Expr::Bin(BinOp::And, x, y) => stack.extend([x, y]),
-            Expr::Bin(BinOp::Lt, x, y) => bounds.extend(binding(x).zip(binding(y))),
-            _ => {}
+    let mut found = FxHashMap::default();
+    for (b, loops) in &writers {
+        let alone = writers.iter().filter(|(w, _)| w.tensor == b.tensor).count() == 1;
+        for d in 0..b.index.len() {
+            if let Some(tail) = alone.then(|| tail(&mut m.env, b, d, loops)).flatten() {
+                found.insert((b.tensor, d), tail);
+            }
         }
     }
-    if other != super::compute_inline::zero_of(&mut env.pool, ty) {
-        return false;
+    found
+}
+
+/// Of a block that writes positions `x*c + i` for all `x` in `0..n`, `i` in `0..c`: zeros where these are no less than `end`.
+fn tail(env: &mut Env, b: &Block, d: usize, loops: &Loops) -> Option<Tail> {
+    if !b.predicate.is_empty() || b.role != BlockRole::Compute {
+        return None;
     }
+    let v = env.pool.as_var(b.index[d])?;
+    let at = b.iters.iter().find(|i| i.var == v)?.binding;
+    let terms = poly(&mut env.pool, at).terms;
+    let mut steps: Vec<(i64, VarId, ExprId)> = Vec::new();
+    for &(var, extent) in loops {
+        let x = env.pool.var(var);
+        steps.extend(terms.get(&vec![x]).map(|&c| (c, var, extent)));
+    }
+    steps.sort_unstable_by_key(|s| s.0);
+    let [(1, inner, tile), (step, outer, count)] = steps[..] else { return None };
+    if terms.len() != 2 || env.pool.as_int(tile) != Some(step) {
+        return None;
+    }
+    if loops.iter().any(|l| env.pool.uses_var(l.1, inner) || env.pool.uses_var(l.1, outer)) {
+        return None;
+    }
+    let base = base_of(env, at, inner)?;
+    for (lane, valid) in zero_beyond(env, b)? {
+        let (lane, own) = (normalize(&mut env.pool, lane), env.pool.var(inner));
+        let valid = normalize(&mut env.pool, valid);
+        if lane != own {
+            continue;
+        }
+        let Some((most, rest)) = tile_of(env, valid) else { continue };
+        if env.pool.as_int(most) != Some(step) {
+            continue;
+        }
+        let end = env.pool.add(base, rest);
+        let end = normalize(&mut env.pool, end);
+        if env.pool.uses_var(end, outer) || env.pool.uses_var(end, inner) {
+            continue;
+        }
+        let step = env.pool.int(step);
+        return Some(Tail { end, room: env.pool.mul(count, step), tiles: outer });
+    }
+    None
+}
+
+/// The dimensions whose zeros are all that the surplus of a tile reads: it begins at `base`, and `rest` of its `full`
+/// positions are valid.
+fn within_tails(
+    env: &mut Env,
+    tails: &FxHashMap<(TensorId, usize), Tail>,
+    base: ExprId,
+    (full, rest): (ExprId, ExprId),
+    loops: &Loops,
+) -> Vec<(TensorId, usize)> {
+    let end = env.pool.add(base, rest);
+    let (end, last) = (normalize(&mut env.pool, end), env.pool.add(base, full));
+    let facts = Facts::in_loops(loops.iter().copied());
+    let mut out = Vec::new();
+    for (&key, tail) in tails {
+        // A loop around both has one of the tiles in the buffer at a time.
+        if tail.end == end && loops.iter().all(|l| l.0 != tail.tiles) {
+            let goal = env.pool.le(last, tail.room);
+            out.extend(Prover::new().prove(env, &facts, goal).is_proved().then_some(key));
+        }
+    }
+    out
+}
+
+/// Whether the block writes 0 in dimension `d` from position `base + rest` on.
+fn takes_zero(env: &mut Env, b: &Block, d: usize, base: ExprId, (full, rest): (ExprId, ExprId)) -> bool {
+    let at = env.pool.as_var(b.index[d]).and_then(|v| b.iters.iter().find(|i| i.var == v)).map(|i| i.binding);
+    let (Some(at), Some(bounds)) = (at, zero_beyond(env, b)) else { return false };
     let valid = env.pool.min(full, rest);
     let valid = normalize(&mut env.pool, valid);
     bounds.into_iter().any(|(lane, end)| {
@@ -118,18 +210,35 @@ fn takes_zero(env: &mut Env, b: &Block, d: usize, base: ExprId, (full, rest): (E
     })
 }
 
-/// Whether the value is 0 where the iterators in `reduced`, each given with its base, are beyond the tile's valid part.
-fn is_zero(env: &Env, e: ExprId, reduced: &[(VarId, ExprId)], filled: &Filled) -> bool {
-    match env.pool.get(e) {
-        Expr::Load { tensor, index, guard: None, .. } => index.iter().enumerate().any(|(d, &i)| {
-            let base = env.pool.as_var(i).and_then(|v| reduced.iter().find(|r| r.0 == v)).map(|r| r.1);
-            base.is_some_and(|base| filled.get(&(*tensor, d)) == Some(&base))
-        }),
-        Expr::Bin(BinOp::Add | BinOp::Sub | BinOp::Mul, a, b) => {
-            is_zero(env, *a, reduced, filled) && is_zero(env, *b, reduced, filled)
+/// Pairs of what is below what, in the block's loops, unless the block writes 0.
+fn zero_beyond(env: &mut Env, b: &Block) -> Option<Vec<(ExprId, ExprId)>> {
+    let Expr::Load { guard: Some((cond, other)), .. } = *env.pool.get(b.value) else { return None };
+    let ty = env.pool.ty(b.value).scalar;
+    if b.role != BlockRole::Compute || other != super::compute_inline::zero_of(&mut env.pool, ty) {
+        return None;
+    }
+    let binding = |e: ExprId| env.pool.as_var(e).and_then(|v| b.iters.iter().find(|i| i.var == v)).map(|i| i.binding);
+    let mut bounds = Vec::new();
+    let mut stack = vec![cond];
+    while let Some(c) = stack.pop() {
+        match *env.pool.get(c) {
+            Expr::Bin(BinOp::And, x, y) => stack.extend([x, y]),
+            Expr::Bin(BinOp::Lt, x, y) => bounds.extend(binding(x).zip(binding(y))),
+            _ => {}
         }
+    }
+    Some(bounds)
+}
+
+/// Whether the value is 0 where every element is that, at a position of an iterator, of which `zero` says so.
+fn is_zero(env: &Env, e: ExprId, zero: &dyn Fn((TensorId, usize), VarId) -> bool) -> bool {
+    match env.pool.get(e) {
+        Expr::Load { tensor, index, guard: None, .. } => {
+            index.iter().enumerate().any(|(d, &i)| env.pool.as_var(i).is_some_and(|v| zero((*tensor, d), v)))
+        }
+        Expr::Bin(BinOp::Add | BinOp::Sub | BinOp::Mul, a, b) => is_zero(env, *a, zero) && is_zero(env, *b, zero),
         // Conversions and roundings of zero are zero.
-        Expr::Cast(_, a) | Expr::Un(UnOp::Neg | UnOp::Tf32, a) => is_zero(env, *a, reduced, filled),
+        Expr::Cast(_, a) | Expr::Un(UnOp::Neg | UnOp::Tf32, a) => is_zero(env, *a, zero),
         _ => false,
     }
 }

@@ -14,13 +14,14 @@
 //! now, and again when the whole program is lowered, since later steps may change it.
 
 use super::serial_loop::{nest_alone, serial_loop};
-use super::tree::{find_loop, loop_at, loop_at_mut, place_init};
+use super::tree::{Path, enclosing, find_loop, loop_at, loop_at_mut, place_init};
 use crate::lower::tensorize::shape;
 use crate::lower::to_storage::lower_to_storage;
+use crate::simplify::{Facts, simplify};
 use crate::standard::StandardSimplifier;
 use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Diagnostic, IntrinsicId};
+use cora_ir::{Diagnostic, ExprId, IntrinsicId, VarId};
 
 /// What lowering says about tiles, whatever comes around them later.
 const REFUSALS: [&str; 4] = ["E0425", "E0426", "E0427", "E0428"];
@@ -35,6 +36,7 @@ pub fn tensorize(m: &mut LoopModule, target: &LoopRef, intrinsic: IntrinsicId) -
     let path = find_loop(m, target)?;
     let stage = serial_loop(m, &path, target)?.stage;
     let saved = (m.body.clone(), m.env.tensors.clone());
+    settle_extents(m, &path);
     mark(loop_at_mut(&mut m.body, &path), LoopKind::Tensorize(intrinsic));
     let outcome = shape(&m.env, loop_at(&m.body, &path), intrinsic).map(drop);
     if outcome.is_ok() {
@@ -56,6 +58,25 @@ fn check_lowered(m: &LoopModule, target: &LoopRef, intrinsic: IntrinsicId) -> Re
         Err(d) if d.code == "E0428" && intrinsic.get().lanes > 1 && !is_grid(&alone) => Ok(()),
         Err(d) if REFUSALS.contains(&d.code) => Err(d),
         _ => Ok(()),
+    }
+}
+
+/// Extents of the tile's loops that are constant wherever the loops around them get are written as constants.
+fn settle_extents(m: &mut LoopModule, path: &Path) {
+    let mut around: Vec<(VarId, ExprId)> = enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)).collect();
+    let mut l = loop_at_mut(&mut m.body, path);
+    loop {
+        if m.env.pool.as_int(l.extent).is_none() {
+            let extent = simplify(&mut m.env, None, &Facts::in_loops(around.iter().copied()), l.extent);
+            if m.env.pool.as_int(extent).is_some() {
+                l.extent = extent;
+            }
+        }
+        around.push((l.var, l.extent));
+        match l.body.as_mut_slice() {
+            [Stmt::For(inner)] if inner.kind == LoopKind::Serial => l = inner,
+            _ => return,
+        }
     }
 }
 
