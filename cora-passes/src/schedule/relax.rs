@@ -202,25 +202,30 @@ fn room(
             if !uses || (binding == Some(v) && env.pool.as_int(storage).is_some_and(|n| n >= tile)) {
                 continue;
             }
-            if let (Some(b), Some(n)) = (binding, env.pool.as_int(storage))
-                && let Some(greatest) = bound_above(env, b, &loops)
-                && env.pool.as_int(greatest).is_some_and(|g| g < n)
+            let steers = env.tensors[b.tensor].dims[d + 1..].iter().any(|x| calls_with_arg(&env.pool, x.storage, d as u32));
+            if let (Some(at), Some(n)) = (binding, env.pool.as_int(storage))
+                && let Some(greatest) = bound_above(env, at, &loops)
+                && let Some(greatest) = env.pool.as_int(greatest)
             {
-                continue;
+                if greatest < n {
+                    continue;
+                }
+                if !steers && out.iter().all(|(k, _)| *k != d) {
+                    out.push((d, env.pool.int(greatest.checked_add(1)?)));
+                    continue;
+                }
             }
             // Positions in the tile have room where there is room for the tile.
             if binding == Some(v)
                 && env.pool.as_int(storage).is_some()
-                && env.tensors[b.tensor].dims[d + 1..].iter().all(|x| !calls_with_arg(&env.pool, x.storage, d as u32))
+                && !steers
                 && out.iter().all(|(k, _)| *k != d)
             {
                 out.push((d, full));
                 continue;
             }
             let slope = poly(&mut env.pool, binding?).terms.get(&vec![v]).copied().filter(|&c| c > 0 && never_empty)?;
-            let inner = &env.tensors[b.tensor].dims[d + 1..];
-            let steered = inner.iter().any(|x| calls_with_arg(&env.pool, x.storage, d as u32));
-            if steered || out.iter().any(|(k, _)| *k == d) {
+            if steers || out.iter().any(|(k, _)| *k == d) {
                 return None;
             }
             let more = env.pool.int(slope.checked_mul(tile - 1)?);
@@ -256,7 +261,7 @@ pub(super) fn each_block(s: &mut Stmt, loops: &mut Loops, f: &mut dyn FnMut(&mut
     }
 }
 
-fn clamped(env: &mut Env, var: VarId, rest: ExprId) -> ExprId {
+pub(super) fn clamped(env: &mut Env, var: VarId, rest: ExprId) -> ExprId {
     let one = env.pool.int(1);
     let last = env.pool.sub(rest, one);
     let v = env.pool.var(var);

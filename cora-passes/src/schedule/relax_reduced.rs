@@ -16,7 +16,7 @@
 //! with `zero` over the same tile, or over tiles that end where it does or later. Ensures: constant extent, the same sums.
 
 use super::filled::{Filled, Loops, base_of, collect_writers, filled_dims};
-use super::relax::{extents_below_use, tile_of};
+use super::relax::{clamped, each_block, extents_below_use, tile_of};
 use super::tree::{Path, enclosing, is_reduction_var, loop_at, loop_at_mut, place_init};
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::{normalize, poly};
@@ -43,7 +43,9 @@ pub fn relax_reduced(m: &mut LoopModule, path: &Path, (full, rest): (ExprId, Exp
         if b.stage != l.stage || b.role != BlockRole::Update(cora_ir::Reduction::Op(Combiner::Sum)) {
             return Err("only a sum takes surplus terms of 0");
         }
-        let steered: Vec<&Iter> = b.iters.iter().filter(|i| m.env.pool.uses_var(i.binding, l.var)).collect();
+        let unused = unused(&m.env, b, l.var);
+        let steers = |i: &&Iter| m.env.pool.uses_var(i.binding, l.var) && !unused.contains(&i.var);
+        let steered: Vec<&Iter> = b.iters.iter().filter(steers).collect();
         if steered.iter().any(|i| i.kind == IterKind::Spatial)
             || b.predicate.iter().any(|&p| m.env.pool.uses_var(p, l.var))
         {
@@ -65,9 +67,29 @@ pub fn relax_reduced(m: &mut LoopModule, path: &Path, (full, rest): (ExprId, Exp
             return Err("surplus terms are not products of zeros");
         }
     }
-    loop_at_mut(&mut m.body, path).extent = full;
+    let map = [(l.var, clamped(&mut m.env, l.var, rest))].into_iter().collect();
+    let relaxed = loop_at_mut(&mut m.body, path);
+    relaxed.extent = full;
+    for s in &mut relaxed.body {
+        each_block(s, &mut Vec::new(), &mut |b, _| {
+            // They say which loops are reduced over, and stay where they have a position.
+            let own = unused(&m.env, b, l.var);
+            for i in b.iters.iter_mut().filter(|i| own.contains(&i.var)) {
+                i.binding = m.env.pool.substitute(i.binding, &map);
+            }
+        });
+    }
     place_init(m, l.stage);
     Ok(())
+}
+
+/// The iterators that the loop steers and nothing in the block mentions, such as the positions at which a copy was made.
+fn unused(env: &Env, b: &Block, var: VarId) -> Vec<VarId> {
+    let mentioned = |v: VarId| {
+        let own = b.index.iter().chain(&b.predicate).copied().chain([b.value]);
+        own.chain(b.iters.iter().map(|i| i.extent)).any(|e| env.pool.uses_var(e, v))
+    };
+    b.iters.iter().filter(|i| env.pool.uses_var(i.binding, var) && !mentioned(i.var)).map(|i| i.var).collect()
 }
 
 pub(super) fn blocks_below(body: &[Stmt]) -> Vec<&Block> {
