@@ -86,7 +86,8 @@ pub fn note_skipped(record: &Record, console: &mut dyn Console) {
 /// # Errors
 /// That.
 pub fn verdict(record: &Record) -> Result<(), Failure> {
-    let differs = |p: &&PeerRecord| p.error.is_some_and(|e| e.is_nan() || e > peers::tolerance(&record.workload, &p.name));
+    let differs =
+        |p: &&PeerRecord| p.error.is_some_and(|e| e.is_nan() || e > peers::tolerance(&record.workload, &p.name));
     let wrong = record.peers.iter().find(differs);
     wrong.map_or(Ok(()), |p| {
         Err(Failure::Mismatch(format!(

@@ -202,7 +202,8 @@ fn room(
             if !uses || (binding == Some(v) && env.pool.as_int(storage).is_some_and(|n| n >= tile)) {
                 continue;
             }
-            let steers = env.tensors[b.tensor].dims[d + 1..].iter().any(|x| calls_with_arg(&env.pool, x.storage, d as u32));
+            let steers =
+                env.tensors[b.tensor].dims[d + 1..].iter().any(|x| calls_with_arg(&env.pool, x.storage, d as u32));
             if let (Some(at), Some(n)) = (binding, env.pool.as_int(storage))
                 && let Some(greatest) = bound_above(env, at, &loops)
                 && let Some(greatest) = env.pool.as_int(greatest)
@@ -216,11 +217,7 @@ fn room(
                 }
             }
             // Positions in the tile have room where there is room for the tile.
-            if binding == Some(v)
-                && env.pool.as_int(storage).is_some()
-                && !steers
-                && out.iter().all(|(k, _)| *k != d)
-            {
+            if binding == Some(v) && env.pool.as_int(storage).is_some() && !steers && out.iter().all(|(k, _)| *k != d) {
                 out.push((d, full));
                 continue;
             }

@@ -57,7 +57,8 @@ pub fn relax_reduced(m: &mut LoopModule, path: &Path, (full, rest): (ExprId, Exp
         }
         let mut reads = Vec::new();
         for &(var, base) in &reduced {
-            reads.extend(within_tails(&mut m.env, &tails, base, (full, rest), &loops).into_iter().map(|key| (var, key)));
+            reads
+                .extend(within_tails(&mut m.env, &tails, base, (full, rest), &loops).into_iter().map(|key| (var, key)));
         }
         let zero = |(tensor, d): (TensorId, usize), var: VarId| {
             let base = reduced.iter().find(|r| r.0 == var).map(|r| r.1);
