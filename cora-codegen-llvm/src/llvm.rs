@@ -39,6 +39,7 @@
 //! # Ok::<(), cora_codegen_llvm::llvm::CodegenError>(())
 //! ```
 
+mod convergent;
 mod cpus;
 mod error;
 mod fatal;

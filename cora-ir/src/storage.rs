@@ -8,7 +8,7 @@ use crate::types::Combiner;
 mod bulk;
 mod gemm;
 mod stmt;
-pub use bulk::{Bulk, BulkDim, MOST_DIMS, MOST_EXTENT};
+pub use bulk::{BOX_BEGIN, BOX_UNIT, Bulk, BulkDim, MOST_DIMS, MOST_EXTENT, SWIZZLED_BEGIN, SWIZZLED_LINE};
 pub use gemm::{Gemm, Matrix};
 pub use stmt::{is_atomic, is_copy};
 

@@ -2,11 +2,11 @@
 //! the interpreter.
 
 use crate::examples::{BOXES, load};
-use crate::harness::{Case, message, report};
+use crate::harness::{Case, message, program, report};
 use crate::support::{batches, root};
-use cora::driver::{Form, lower_form};
+use cora::driver::{Form, lower_for, lower_form};
 use cora::ir::interp::{self, Options};
-use cora::ir::storage::{Beside, Kernel, Stmt};
+use cora::ir::storage::{Beside, Kernel, Stmt, StorageModule};
 
 /// More iterations than a ring has slots, and a tile of columns.
 const SIZES: &[(&str, &[(&str, i64)])] = &[
@@ -45,6 +45,105 @@ fn boxes_to_the_end_of_a_ring() {
                 }
                 Err(e) => complaints.push(format!("{what}: {e}")),
             }
+        }
+    }
+    report(&complaints);
+}
+
+/// A product whose tiles of both factors are in shared memory; the schedule says in its middle how they come there.
+fn product(copies: &str) -> String {
+    format!(
+        "param M in 0..=64
+const DI = 160, DO = 16
+extent lens(batch) in 0..=128
+dim batch = M, q = lens(batch), k = DI, n = DO
+input X[batch, q, k] : f32
+const input W[k, n] : f32
+Y[batch, q, n] = sum(k) X[batch, q, k] * W[k, n]
+output Y
+
+schedule cuda {{
+  fuse Y.batch Y.q -> f
+  split Y.f 32 -> fo, fi
+  reorder Y: fo fi n
+  cache_write Y -> R reg at Y.fo
+  split R.k 32 -> ko, ki
+  reorder R: ko fi n ki
+  cache_read R.X -> Xs shared at R.ko;  cache_read R.W -> Ws shared at R.ko
+  relax Xs.ki Ws.k zero;  relax Xs.fi
+  relax R.ki;  relax R.fi
+  {copies}
+  split R.n 8 -> nx, nv
+  reorder R: fi nv nx ki
+  bind R.fi thread.y;  bind R.nv thread.x;  unroll R.nx
+  split Y.n 8 -> nx, nv
+  reorder Y: fi nv nx
+  bind Y.fi thread.y;  bind Y.nv thread.x;  unroll Y.nx
+  bind Y.fo block.x
+}}
+"
+    )
+}
+
+/// What threads copy of the left and the right factor.
+const LEFT: &str = "split Xs.ki 8 -> kx, kv;  bind Xs.fi thread.y;  bind Xs.kv thread.x";
+const RIGHT: &str = "split Ws.k 8 -> kx, kv;  split Ws.n 8 -> nx, nv;  reorder Ws: kv nv kx nx;  bind Ws.kv thread.y;  bind Ws.nv thread.x";
+
+/// How often a statement occurs inside the loop over the reduced tiles.
+fn inside(storage: &StorageModule, wanted: impl Fn(&Stmt) -> bool) -> usize {
+    let mut n = 0;
+    for s in storage.kernels.iter().flat_map(|k| &k.body) {
+        s.walk(&mut |s| {
+            if let Stmt::For { var, body, .. } = s
+                && storage.env.vars[*var].name == "ko"
+            {
+                body.iter().for_each(|s| s.walk(&mut |s| n += usize::from(wanted(s))));
+            }
+        });
+    }
+    n
+}
+
+/// Slots that take several boxes, rings of unequal length, and rings of boxes beside rings of copies: nobody reads what has
+/// not arrived, no phase is missed, and threads meet no more often than each ring alone would make them.
+#[test]
+fn copies_of_two_factors() {
+    let whole = |c: &str, slots: &str| format!("{c};  {slots}");
+    let cases: [(&str, String, Option<[usize; 3]>); 9] = [
+        ("boxes in a loop", whole(LEFT, "split Ws.k 8 -> kz, ky;  bulk_copy Ws.ky"), None),
+        ("two boxes", whole(LEFT, "op_split Ws.k at 16;  bulk_copy Ws.main.k Ws.tail.k"), None),
+        ("boxes after threads are bound", whole(LEFT, "bulk_copy Ws.k"), None),
+        ("a ring of boxes", whole(LEFT, "bulk_copy Ws.k;  double_buffer Xs 2;  double_buffer Ws 2"), Some([1, 1, 1])),
+        ("another", whole(RIGHT, "bulk_copy Xs.fi;  double_buffer Xs 2;  double_buffer Ws 2"), Some([1, 1, 1])),
+        ("long boxes", whole(LEFT, "bulk_copy Ws.k;  double_buffer Xs 2;  double_buffer Ws 4"), Some([1, 1, 1])),
+        ("2 and 2", format!("{LEFT};  {RIGHT};  double_buffer Xs 2;  double_buffer Ws 2"), Some([1, 1, 0])),
+        ("2 and 3", format!("{LEFT};  {RIGHT};  double_buffer Xs 2;  double_buffer Ws 3"), Some([1, 1, 0])),
+        ("4 and 2", format!("{LEFT};  {RIGHT};  double_buffer Xs 4;  double_buffer Ws 2"), Some([1, 1, 0])),
+    ];
+    let mut complaints = Vec::new();
+    for (what, copies, counts) in cases {
+        let source = program("product", &product(&copies), &[]).expect("a program");
+        let plan = batches::plan("rows that end in the middle of a tile", 3, &[40, 0, 5]);
+        let case = Case::new(&source, &plan, 1, |_, _| None).expect("inputs");
+        let storage = match lower_for(&source, source.graph.schedule("cuda"), false, true, &mut |_| {}) {
+            Ok(l) => l.storage,
+            Err(e) => {
+                complaints.push(format!("{what}: {}", message(e)));
+                continue;
+            }
+        };
+        let barriers = inside(&storage, |s| *s == Stmt::Barrier);
+        let waits = inside(&storage, |s| matches!(s, Stmt::Wait { .. }));
+        let boxes = inside(&storage, |s| matches!(s, Stmt::Await { .. }));
+        if counts.is_some_and(|c| c != [barriers, waits, boxes]) {
+            complaints.push(format!("{what}: {barriers} barriers, {waits} waits, {boxes} waits for boxes"));
+        }
+        match interp::run_storage(&storage, &case.batch, &Options { races: true, ..Options::default() }) {
+            Ok(r) => {
+                let named = r.outputs.into_iter().map(|o| (storage.env.tensors[o.tensor].name.clone(), o.data));
+                complaints.extend(case.compare_data(&source, named.collect()).map(|w| format!("{what}: {w}")));
+            }
+            Err(e) => complaints.push(format!("{what}: {e}")),
         }
     }
     report(&complaints);

@@ -12,6 +12,7 @@ use mlir_sys::{
     LLVMSetTarget, mlirTranslateModuleToLLVMIR,
 };
 
+use super::convergent;
 use super::error::CodegenError;
 use super::fatal::Trace;
 use super::ffi;
@@ -57,6 +58,7 @@ impl LlvmModule {
             let layout = ffi::LLVMCreateTargetDataLayout(machine.0);
             ffi::LLVMSetModuleDataLayout(module.0, layout);
             ffi::LLVMDisposeTargetData(layout);
+            convergent::mark(module.0);
         }
         Ok(Self { module, machine, context, target: target.clone(), trace })
     }

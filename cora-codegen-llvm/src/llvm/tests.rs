@@ -217,3 +217,29 @@ fn kernels_compile_on_several_threads() {
     });
     jits.iter().for_each(check_kernel);
 }
+
+/// Threads that take different ways meet at one place: without `convergent` the assembly would be copied into both.
+#[test]
+fn what_threads_do_together_stays_in_one_place() {
+    let text = r#"
+llvm.func @kernel(%p: !llvm.ptr, %x: i32) {
+  %zero = llvm.mlir.constant(0 : i32) : i32
+  %first = llvm.icmp "eq" %x, %zero : i32
+  llvm.cond_br %first, ^one, ^meet
+^one:
+  llvm.inline_asm has_side_effects "first", "~{memory}" : () -> ()
+  llvm.br ^meet
+^meet:
+  llvm.inline_asm has_side_effects "together", "~{memory}" : () -> ()
+  llvm.cond_br %first, ^two, ^end
+^two:
+  llvm.inline_asm has_side_effects "second", "~{memory}" : () -> ()
+  llvm.br ^end
+^end:
+  llvm.return
+}
+"#;
+    let gpu = TargetSpec::nvptx("sm_90a", 80);
+    let ir = compile(text, &gpu).to_ir_string();
+    assert_eq!(ir.matches("\"together\"").count(), 1, "{ir}");
+}

@@ -15,7 +15,7 @@
 //! overwritten before, barriers of the block see to.
 
 use cora_ir::layout::LayoutStep;
-use cora_ir::storage::{Bulk, BulkDim, Kernel, Stmt, StorageModule};
+use cora_ir::storage::{BOX_BEGIN, Bulk, BulkDim, Kernel, SWIZZLED_BEGIN, Stmt, StorageModule};
 use cora_ir::{ExprId, TensorId};
 
 use super::EmitFault;
@@ -23,10 +23,6 @@ use super::builder::{Cmp, Elem, Ty, Val};
 use super::convert::memory_elem;
 use super::expr::Emitter;
 
-/// A box in shared memory begins at multiples of so many bytes,
-const BEGIN: u64 = 128;
-/// one with swizzled lines of so many.
-const SWIZZLED: u64 = 1024;
 /// Bytes of a barrier.
 const BARRIER: u64 = 8;
 /// A word has so many bits: the parities of slots.
@@ -120,8 +116,8 @@ impl Emitter<'_> {
     /// The alignment of a shared buffer.
     pub(super) fn shared_align(&self, tensor: TensorId, least: u64) -> u64 {
         match (self.rings.iter().any(|r| r.tensor == tensor), is_swizzled(self.module, tensor)) {
-            (_, true) => SWIZZLED,
-            (true, false) => BEGIN,
+            (_, true) => SWIZZLED_BEGIN as u64,
+            (true, false) => BOX_BEGIN as u64,
             (false, false) => least,
         }
     }

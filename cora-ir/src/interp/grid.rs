@@ -9,7 +9,8 @@
 //! from then on, other threads after the next barrier.
 //!
 //! A box that the copy engine brings is there for every thread that has waited for its slot; until then nobody accesses its
-//! elements, and the slot takes no other box. What threads accessed before, a barrier must separate from it.
+//! elements, and the slot takes no other box. What threads accessed before, a barrier must separate from it; and one must
+//! follow the wait before the slot takes another box: a thread that is late would wait for a phase that is long over.
 //!
 //! A tensor instruction that goes on beside its threads reads shared memory from when it begins until it has been waited
 //! for: nobody writes there, and nobody uses its result. It sees what threads stored or copied before a fence and a
@@ -88,8 +89,9 @@ pub(crate) enum Sync {
 /// What happens to a slot that boxes fill.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SlotSync {
-    /// A box of so many elements is asked for: the next ones that are stored there.
-    Ask { elems: i64 },
+    /// A box of so many elements is asked for: the next ones that are stored there, from a multiple of `begin` on, in one
+    /// of `slots` slots.
+    Ask { elems: i64, begin: i64, slots: i64 },
     /// Each thread waits for the box.
     Await,
 }
@@ -101,6 +103,8 @@ struct Slot {
     asked: u32,
     /// and how many of them are there.
     there: u32,
+    /// Barriers before the last wait, if there was one.
+    awaited: Option<u32>,
 }
 
 /// Boxes that the copy engine brings into the shared memory of the block that runs.
@@ -111,6 +115,8 @@ struct Boxes {
     elements: FxHashMap<(u32, i64), (i64, u32)>,
     /// The slot that is being filled, and how many elements are missing.
     open: Option<((u32, i64), i64)>,
+    /// The first of them lies at a multiple of so many.
+    begin: Option<i64>,
 }
 
 impl Boxes {
@@ -303,14 +309,22 @@ impl Shadow {
         let s = self.boxes.slots.entry(key).or_default();
         match how {
             SlotSync::Ask { .. } if s.asked > s.there => wrong("is to take a box before the last one was waited for"),
-            SlotSync::Ask { elems } => {
+            SlotSync::Ask { .. } if s.awaited == Some(self.now.epoch) => {
+                wrong("is to take a box before a barrier has followed the wait for the last one")
+            }
+            SlotSync::Ask { slots, .. } if !(0..slots).contains(&slot) => {
+                wrong("is to take a box, and there is no such slot")
+            }
+            SlotSync::Ask { elems, begin, .. } => {
                 s.asked += 1;
                 self.boxes.open = Some((key, elems)).filter(|_| elems > 0);
+                self.boxes.begin = Some(begin);
                 Ok(())
             }
             SlotSync::Await if s.asked == s.there => wrong("is waited for, and no box comes"),
             SlotSync::Await => {
                 s.there = s.asked;
+                s.awaited = Some(self.now.epoch);
                 Ok(())
             }
         }
@@ -423,6 +437,10 @@ impl Shadow {
         }
         self.beside(tensor, at, how, &name)?;
         let engine = how == How::Write && self.boxes.brings(element);
+        if engine && self.boxes.begin.take().is_some_and(|n| at % n != 0) {
+            let slot = self.boxes.elements.get(&element).map_or(0, |e| e.0);
+            return Err(InterpError::Slot { tensor: name(), slot, fact: "takes a box that begins where none can" });
+        }
         if how == How::Copy {
             self.copies.elements.insert(element, (self.now.thread, self.copies.group));
         }

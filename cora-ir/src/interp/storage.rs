@@ -337,7 +337,10 @@ fn node(env: &Env, s: &Stmt, factors: Option<Factors>) -> Node {
         Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => {
             Node::Sync(Sync::Barrier)
         }
-        Stmt::Bulk(b) => Node::Slot { tensor: b.to, slot: b.slot, how: SlotSync::Ask { elems: b.elems() } },
+        Stmt::Bulk(b) => {
+            let how = SlotSync::Ask { elems: b.elems(), begin: b.begin(env), slots: b.slots(env) };
+            Node::Slot { tensor: b.to, slot: b.slot, how }
+        }
         Stmt::Await { tensor, slot } => Node::Slot { tensor: *tensor, slot: *slot, how: SlotSync::Await },
         Stmt::Commit => Node::Sync(Sync::Commit),
         Stmt::Wait { pending } => Node::Sync(Sync::Wait(*pending)),

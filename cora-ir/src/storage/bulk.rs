@@ -3,6 +3,7 @@
 use super::Stmt;
 use crate::env::Env;
 use crate::ids::{ExprId, TensorId};
+use crate::layout::LayoutStep;
 use crate::loops::LoopKind;
 use crate::types::Combiner;
 
@@ -10,6 +11,15 @@ use crate::types::Combiner;
 pub const MOST_DIMS: usize = 5;
 /// The most positions of a box along one dimension.
 pub const MOST_EXTENT: i64 = 256;
+
+/// Steps, and the elements that lie side by side, are multiples of so many bytes.
+pub const BOX_UNIT: i64 = 16;
+/// A box in shared memory begins at multiples of so many bytes,
+pub const BOX_BEGIN: i64 = 128;
+/// a swizzled one of so many, 8 lines.
+pub const SWIZZLED_BEGIN: i64 = 8 * SWIZZLED_LINE;
+/// Bytes of a line that is swizzled.
+pub const SWIZZLED_LINE: i64 = 128;
 
 /// One thread of the block asks for a box of a global buffer. Its elements lie in one piece in the shared buffer, the first
 /// dimension innermost; those outside of the dimensions' sizes are zero. The buffer has one slot, or several; a box is
@@ -44,6 +54,25 @@ pub struct BulkDim {
 }
 
 impl Bulk {
+    /// Whether the lines of the box are swizzled in shared memory.
+    pub fn is_swizzled(&self, env: &Env) -> bool {
+        env.tensors[self.to].layout.contains(&LayoutStep::Swizzle)
+    }
+
+    /// At multiples of how many elements the box begins in shared memory.
+    pub fn begin(&self, env: &Env) -> i64 {
+        env.tensors[self.to].ty.elems_of(if self.is_swizzled(env) { SWIZZLED_BEGIN } else { BOX_BEGIN })
+    }
+
+    /// Slots of the shared buffer.
+    pub fn slots(&self, env: &Env) -> i64 {
+        let slots = env.tensors[self.to].layout.iter().find_map(|s| match s {
+            LayoutStep::Slots(n) => Some(*n),
+            _ => None,
+        });
+        slots.unwrap_or(1)
+    }
+
     /// The elements of the box.
     pub fn elems(&self) -> i64 {
         self.dims.iter().map(|d| d.extent).product()

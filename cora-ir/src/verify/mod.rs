@@ -75,7 +75,7 @@
 //! | `scalars` | extents and `let`s are scalar `Index`; conditions of `if` scalar `Bool` |
 //! | `store-type` | index `Index`, mask `Bool`, value of the tensor's type, all with equally many lanes |
 //! | `store-target` | no store to an input, a constant input or a table; no statement writes a buffer twice |
-//! | `bulk` | no loop is of kind `bulk`; a `bulk` stands outside thread loops and copies a box of 1 to 5 dimensions of at most 256 positions, the first contiguous, from a global buffer to a shared one of the same type |
+//! | `bulk` | no loop is of kind `bulk`; a `bulk` stands outside thread loops and copies a box of 1 to 5 dimensions of at most 256 positions, the first contiguous, from a global buffer to a shared one of the same type; steps and the first dimension are multiples of 16 bytes, that is one line of 128 where lines are swizzled, and a slot has room for the box |
 //! | `offload` | no loop is of kind `offload`; a `gemm` is of `f32` or `f64` buffers outside registers, and the result is not a factor |
 //! | `tile` | no loop is of a tensor instruction's kind; operands have the instruction's types and scopes, the result is no factor; a warp's instruction stands outside loops over `thread.x`, and its result in registers has no strides |
 //! | `atomic` | one element of a global buffer of a grid, combined as memory can |

@@ -6,7 +6,8 @@ use crate::expr::Expr;
 use crate::ids::{ExprId, TensorId, UfId, VarId};
 use crate::loops::{Axis, LoopKind};
 use crate::storage::{
-    Beside, Buffer, Bulk, BulkDim, Gemm, Kernel, MOST_DIMS, MOST_EXTENT, Stmt, StorageModule, Table, Tile,
+    BOX_UNIT, Beside, Buffer, Bulk, BulkDim, Gemm, Kernel, MOST_DIMS, MOST_EXTENT, SWIZZLED_LINE, Stmt, StorageModule,
+    Table, Tile,
 };
 use crate::types::{Combiner, ScalarType, Type};
 use rustc_hash::FxHashSet;
@@ -448,12 +449,29 @@ impl KernelChecker<'_> {
             self.c.error("bulk", "not elements of a global buffer of the same type for a shared one");
         }
         let fits = |d: &BulkDim| (1..=MOST_EXTENT).contains(&d.extent) && d.step >= 1;
-        let contiguous = b.dims.first().is_some_and(|d| d.step == 1);
-        if !(1..=MOST_DIMS).contains(&b.dims.len()) || !contiguous || !b.dims.iter().all(fits) {
+        let Some(first) =
+            b.dims.first().filter(|d| d.step == 1 && b.dims.len() <= MOST_DIMS && b.dims.iter().all(fits))
+        else {
             self.c.error(
                 "bulk",
                 format!("1 to {MOST_DIMS} dimensions of 1 to {MOST_EXTENT} positions, the first contiguous"),
             );
+            return;
+        };
+        let unit = to.ty.elems_of(BOX_UNIT);
+        if first.extent % unit != 0 || b.dims[1..].iter().any(|d| d.step % unit != 0) {
+            let fact = format!("positions side by side, and steps between others, are multiples of {BOX_UNIT} bytes");
+            self.c.error("bulk", fact);
+        }
+        let swizzled = b.is_swizzled(self.c.env);
+        if swizzled && first.extent != to.ty.elems_of(SWIZZLED_LINE) {
+            self.c.error("bulk", format!("{SWIZZLED_LINE} bytes lie side by side where they are swizzled"));
+        }
+        // Until it is legal the buffer may still have one slot.
+        let slots = if self.form == StorageForm::Legal { b.slots(self.c.env) } else { 1 };
+        let elems = self.m.buffer(b.to).and_then(|x| self.c.env.pool.as_int(x.elems));
+        if elems.is_some_and(|n| b.elems() > n / slots.max(1)) {
+            self.c.error("bulk", format!("a box of {} elements is larger than a slot", b.elems()));
         }
     }
 

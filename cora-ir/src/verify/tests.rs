@@ -372,3 +372,30 @@ fn errors_name_their_place() {
     let errors = verify(text).expect_err("refused");
     assert_eq!(errors[0].to_string(), "for %a, block @T: the value `1` is of type index, not f32 [block-type]");
 }
+
+/// What the copy engine would not take, or put beyond its slot.
+#[test]
+fn boxes() {
+    let bulk = |layout: &str, dims: &str, wanted: &[&str]| {
+        let text = format!(
+            "storage.module @m {{
+               tensor @X[i: 8, k: 64] : f32 input
+               tensor @L[i: 8, k: 64] : f32 temp shared {layout}
+               buffer @X elems = 512 offset = $0 * 64 + $1
+               buffer @L elems = 512
+               kernel @k {{ for %b in 0..1 block.x {{ bulk @L[0] slot 0 = @X[{dims}]  await @L slot 0 }} }}
+             }}"
+        );
+        let m = parse_storage(&text).expect("parses");
+        assert_eq!(rules(verify_storage(&m, StorageForm::Legal)), wanted, "{layout} {dims}");
+    };
+    bulk("", "0 of 64 by 1 for 64, 0 of 8 by 64 for 8", &[]);
+    bulk("", "0 of 64 by 1 for 6, 0 of 8 by 64 for 8", &["bulk"]);
+    bulk("", "0 of 64 by 1 for 64, 0 of 8 by 62 for 8", &["bulk"]);
+    bulk("", "0 of 64 by 2 for 64, 0 of 8 by 64 for 8", &["bulk"]);
+    bulk("", "0 of 64 by 1 for 64, 0 of 8 by 64 for 9", &["bulk"]);
+    bulk("layout(slots 2)", "0 of 64 by 1 for 64, 0 of 8 by 64 for 4", &[]);
+    bulk("layout(slots 2)", "0 of 64 by 1 for 64, 0 of 8 by 64 for 8", &["bulk"]);
+    bulk("layout(swizzle)", "0 of 64 by 1 for 32, 0 of 8 by 64 for 8", &[]);
+    bulk("layout(swizzle)", "0 of 64 by 1 for 64, 0 of 8 by 64 for 8", &["bulk"]);
+}

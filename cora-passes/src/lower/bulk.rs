@@ -23,22 +23,16 @@ use super::to_storage::Lowering;
 use cora_ir::affine::{normalize, poly};
 use cora_ir::layout::LayoutStep;
 use cora_ir::loops::{Block, BlockRole, For, LoopKind, Stmt as LoopStmt};
-use cora_ir::storage::{Bulk, BulkDim, MOST_DIMS, MOST_EXTENT, Stmt, is_copy};
+use cora_ir::storage::{
+    BOX_BEGIN as BEGIN, BOX_UNIT as UNIT, Bulk, BulkDim, MOST_DIMS, MOST_EXTENT, SWIZZLED_BEGIN as SWIZZLED,
+    SWIZZLED_LINE as LINE, Stmt, is_copy,
+};
 use cora_ir::text::{Names, print_expr};
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ScalarType, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// What lowering says about such copies.
 pub const REFUSALS: [&str; 4] = ["E0405", "E0406", "E0407", "E0419"];
-
-/// Steps, and the elements that lie side by side, are multiples of so many bytes.
-const UNIT: i64 = 16;
-/// A box in shared memory begins at multiples of so many bytes,
-const BEGIN: i64 = 128;
-/// a swizzled one of so many, 8 lines.
-const SWIZZLED: i64 = 8 * LINE;
-/// Bytes of a line that is swizzled.
-pub(super) const LINE: i64 = 128;
 
 /// Whether the pieces of a tensor's lines are permuted.
 pub(super) fn is_swizzled(env: &Env, t: TensorId) -> bool {

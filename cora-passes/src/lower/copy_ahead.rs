@@ -30,16 +30,25 @@ fn copies(env: &Env, body: &mut [Stmt]) -> usize {
     let mut n = 0;
     for s in body {
         n += s.bodies_mut().map(|b| copies(env, b)).sum::<usize>();
-        if let Stmt::Store { tensor, index, value, mask, rest } = s
-            && rest.is_empty()
-            && slots_of(&env.tensors[*tensor].layout).is_some()
-            && is_copy(env, *tensor, *value)
+        if goes_beside(env, s)
+            && let Stmt::Store { tensor, index, value, mask, .. } = s
         {
             *s = Stmt::Copy { tensor: *tensor, index: *index, value: *value, mask: *mask };
             n += 1;
         }
     }
     n
+}
+
+/// Whether a statement is a copy, or a store that becomes one.
+pub(super) fn goes_beside(env: &Env, s: &Stmt) -> bool {
+    match s {
+        Stmt::Copy { .. } => true,
+        Stmt::Store { tensor, value, rest, .. } => {
+            rest.is_empty() && slots_of(&env.tensors[*tensor].layout).is_some() && is_copy(env, *tensor, *value)
+        }
+        _ => false,
+    }
 }
 
 fn drop_groups(body: &mut Vec<Stmt>) {

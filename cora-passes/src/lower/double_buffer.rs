@@ -10,8 +10,11 @@
 //! and an iteration begins by waiting for its own. The barrier that threads need between iterations anyway then stands
 //! between that and the uses, and before what fills the slot that was used last.
 //!
+//! Where several buffers of a loop are filled so, it has one wait, at its very beginning: for the buffer with the fewest
+//! slots, whose contents are in as late a group as any that are needed.
+//!
 //! A box that the copy engine brings (`bulk`) is asked for in the same place, and waited for by slot, after what is asked
-//! for ahead.
+//! for ahead. A slot takes one box an iteration.
 //!
 //! Of a ring of at least four slots that tensor instructions read beside their threads, one slot is left out of the
 //! contents ahead: the instructions of the last iteration still read it when this iteration's are under way
@@ -173,11 +176,21 @@ impl Slots<'_> {
         if !matches!(kind, LoopKind::Serial | LoopKind::Unroll) {
             return Err(self.refuse(&format!("the loop around its uses is {}", kind.name())));
         }
+        let mut boxes = 0;
+        body.iter().for_each(|s| {
+            s.walk(&mut |s| boxes += usize::from(matches!(s, Stmt::Bulk(b) if self.tensors.contains(&b.to))))
+        });
         let awaited = body.iter().position(|s| self.awaits(s));
         if let Some(at) = awaited {
             body.remove(at);
         }
         let fill = self.fill(body)?;
+        let serial = |s: &Stmt| matches!(s, Stmt::For { .. }) && s.any(&mut |s| self.awaits(s));
+        if boxes > 1 || fill.iter().any(|s| s.any(&mut |s| serial(s))) {
+            return Err(self.refuse("several boxes fill it, and a slot takes one").hint(
+                "let one box bring all that an iteration uses: bulk_copy its outermost loop, or use smaller tiles",
+            ));
+        }
         if fill.iter().any(|s| s.any(&mut |s| self.awaits(s))) {
             return Err(self.refuse("it is filled under a condition"));
         }
@@ -196,16 +209,25 @@ impl Slots<'_> {
         let more = self.env.pool.lt(later, extent);
         let slot = self.slot(v);
         let mut rest: Vec<Stmt> = body.iter().filter(|s| !fill.contains(s)).map(|s| self.moved(s, slot)).collect();
+        // Each iteration commits a group for each buffer at least, so no more groups follow what is needed now.
+        let own = beside.then_some((distance - 1) as u32);
+        let others = match rest.first() {
+            Some(&Stmt::Wait { pending }) => {
+                rest.remove(0);
+                Some(pending)
+            }
+            _ => None,
+        };
+        let wait = others.into_iter().chain(own).min().map(|pending| Stmt::Wait { pending });
         // Buffers of one loop with equally many slots are filled together.
-        let wait = Stmt::Wait { pending: (distance - 1) as u32 };
-        let together = usize::from(beside && rest.first() == Some(&wait));
-        match rest.get_mut(together) {
-            Some(Stmt::If { cond, then, other }) if *cond == more && other.is_empty() && (!beside || together > 0) => {
+        let committed = rest.get(1) == Some(&Stmt::Commit);
+        match rest.first_mut() {
+            Some(Stmt::If { cond, then, other }) if *cond == more && other.is_empty() && (!beside || committed) => {
                 then.splice(0..0, ahead);
             }
             _ => {
                 let ahead = Stmt::If { cond: more, then: ahead, other: Vec::new() };
-                let new = if beside { vec![wait, ahead, Stmt::Commit] } else { vec![ahead] };
+                let new = if beside { vec![ahead, Stmt::Commit] } else { vec![ahead] };
                 rest.splice(0..0, new);
             }
         }
@@ -214,7 +236,7 @@ impl Slots<'_> {
             let slot = self.env.pool.modulo(v, slots);
             rest.insert(1, Stmt::Await { tensor: self.tensors[0], slot });
         }
-        *body = rest;
+        *body = wait.into_iter().chain(rest).collect();
         Ok(first)
     }
 

@@ -10,9 +10,15 @@
 //! same function of the thread; of a buffer of several slots, by slot. A barrier is reached by all threads of a block, so it stands outside
 //! thread loops: where one is needed inside, the loop is cut in two.
 //!
+//! What a thread stores and lets go on beside it (`copy-ahead`) other threads see after it has waited and a barrier has
+//! followed, so what has been waited for is as if written then. Boxes of the copy engine are waited for by each thread itself,
+//! and need none; but a slot takes its next box only when all threads have seen the last one come: there must be a barrier
+//! between waiting for a slot and asking for another box in it.
+//!
 //! Requires: legal storage, thread loops of constant extent. Ensures: no race between threads of a
 //! block. Runs last.
 
+use super::copy_ahead::goes_beside;
 use super::double_buffer::slots_of;
 use cora_ir::intrinsic::IntrinsicId;
 use cora_ir::loops::{Axis, LoopKind};
@@ -45,15 +51,17 @@ pub fn place_barriers(m: &mut StorageModule) -> Result<(), Diagnostic> {
         let shared: Vec<bool> =
             m.env.tensors.ids().map(|t| !private(t) && m.tables.iter().all(|x| x.tensor != t)).collect();
         let kernel = m.kernels[n].name.clone();
-        let mut tiled = Vec::new();
+        let (mut tiled, mut copied) = (Vec::new(), Vec::new());
         body.iter().for_each(|s| {
-            s.walk(&mut |s| {
-                if let Stmt::Tile(t) = s {
-                    tiled.push(t.c.tensor);
-                }
+            s.walk(&mut |s| match s {
+                Stmt::Tile(t) => tiled.push(t.c.tensor),
+                s if goes_beside(&m.env, s) => copied.extend(s.writes()),
+                _ => {}
             });
         });
-        let mut cx = Placement { env: &mut m.env, shared, tiled, axes: &axes, sizes: &sizes, kernel };
+        copied.sort_unstable();
+        copied.dedup();
+        let mut cx = Placement { env: &mut m.env, shared, tiled, copied, axes: &axes, sizes: &sizes, kernel };
         body = cx.cut(body)?;
         cx.place(&mut body, &mut Pending::default());
         m.kernels[n].body = body;
@@ -61,11 +69,26 @@ pub fn place_barriers(m: &mut StorageModule) -> Result<(), Diagnostic> {
     Ok(())
 }
 
+/// What an access does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum How {
+    Read,
+    Write,
+    /// Copies of each thread have arrived, and other threads have yet to know.
+    Arrive,
+    /// The copy engine brings a box, for which everybody waits by itself.
+    Box,
+    /// It is asked for a box, which ends a phase of its slot.
+    Ask,
+    /// A phase of a slot is waited for.
+    Await,
+}
+
 /// An access to a tensor that threads share.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Access {
     tensor: TensorId,
-    write: bool,
+    how: How,
     own: Option<Own>,
     /// For a buffer of `n` slots: the access is in slot `slot % n`.
     slot: Option<(ExprId, i64)>,
@@ -73,8 +96,13 @@ struct Access {
     held: Option<Held>,
     /// Of such a result, inside a loop over lanes: the index.
     lane: Option<ExprId>,
-    /// Whether it is a box that the copy engine brings, for which everybody waits by itself.
-    engine: bool,
+}
+
+impl Access {
+    /// An access to any element, or to one of a slot.
+    fn to(tensor: TensorId, how: How, slot: Option<(ExprId, i64)>) -> Self {
+        Self { tensor, how, own: None, slot, held: None, lane: None }
+    }
 }
 
 /// The elements of a tile's result, each of which one lane reads and writes.
@@ -157,12 +185,17 @@ impl Pending {
     }
 }
 
-/// Whether two different threads may access one element, one of them writing.
+/// Whether two different threads may access one element, one of them writing, or one phase of a slot, of which the next
+/// one ends only after all threads have seen the last one end.
 ///
 /// Two writes alone do not meet: every store to an element stores the one value that the program defines for it, and a
 /// buffer's next contents are kept apart from the last by those who read these. An update is a read as well.
 fn meet(env: &mut Env, a: &Access, b: &Access) -> bool {
-    if a.tensor != b.tensor || a.write == b.write || (a.engine && !b.write) {
+    let order = matches!(
+        (a.how, b.how),
+        (How::Read, How::Write | How::Box) | (How::Write | How::Arrive, How::Read) | (How::Await, How::Ask)
+    );
+    if a.tensor != b.tensor || !order {
         return false;
     }
     if let (Some((x, n)), Some((y, _))) = (a.slot, b.slot) {
@@ -201,6 +234,8 @@ struct Placement<'a> {
     shared: Vec<bool>,
     /// The results of tensor instructions.
     tiled: Vec<TensorId>,
+    /// What threads fill by copies that they wait for later.
+    copied: Vec<TensorId>,
     axes: &'a FxHashMap<Axis, ExprId>,
     /// Elements of the buffers of constant size.
     sizes: &'a [(TensorId, i64)],
@@ -371,25 +406,23 @@ impl Placement<'_> {
                     self.reads(e, map, inner, threads, out);
                 }
                 for t in [*tensor].into_iter().chain(rest.iter().map(|r| r.0)) {
-                    self.access(t, *index, true, map, inner, threads, out);
+                    self.access(t, *index, How::Write, map, inner, threads, out);
                 }
             }
             // Not in a grid; if it were, of any element.
             Stmt::Gemm(g) => {
-                let reads = g.reads().map(|t| (t, false));
-                for (t, write) in reads.chain([(g.c.tensor, true)]) {
-                    out.push(Access { tensor: t, write, own: None, slot: None, held: None, lane: None, engine: false });
-                }
+                let reads = g.reads().map(|t| (t, How::Read));
+                out.extend(reads.chain([(g.c.tensor, How::Write)]).map(|(t, how)| Access::to(t, how, None)));
             }
             // A lane reads what other lanes of its warp may have written.
             Stmt::Tile(t) => {
                 t.exprs().into_iter().for_each(|e| self.reads(e, map, inner, threads, out));
                 for m in [&t.a, &t.b] {
-                    self.access(m.tensor, m.offset, false, map, inner, &[], out);
+                    self.access(m.tensor, m.offset, How::Read, map, inner, &[], out);
                 }
                 let mut result = Vec::new();
-                for write in [false, true] {
-                    self.access(t.c.tensor, t.c.offset, write, map, inner, &[], &mut result);
+                for how in [How::Read, How::Write] {
+                    self.access(t.c.tensor, t.c.offset, how, map, inner, &[], &mut result);
                 }
                 let offset = self.env.pool.substitute(t.c.offset, map);
                 let held = Held { intrinsic: t.intrinsic, offset, row: t.c.row, column: t.c.column };
@@ -399,7 +432,7 @@ impl Placement<'_> {
                 for e in [Some(*index), Some(*value), *mask].into_iter().flatten() {
                     self.reads(e, map, inner, threads, out);
                 }
-                self.access(*tensor, *index, true, map, inner, threads, out);
+                self.access(*tensor, *index, How::Write, map, inner, threads, out);
             }
             // Nothing else in the kernel uses its elements, and nothing comes between two of them.
             Stmt::Atomic { index, value, .. } => {
@@ -410,18 +443,17 @@ impl Placement<'_> {
             Stmt::Bulk(b) => {
                 b.exprs().into_iter().for_each(|e| self.reads(e, map, inner, threads, out));
                 let slot = self.slot(b.to, b.offset, map, inner);
-                let a = Access { tensor: b.to, write: true, own: None, slot, held: None, lane: None, engine: true };
-                if !out.contains(&a) {
-                    out.push(a);
-                }
+                out.push(Access::to(b.to, How::Box, slot));
+                let slot = self.number(b.to, b.slot, map, inner);
+                out.push(Access::to(b.to, How::Ask, slot));
             }
-            Stmt::Await { slot, .. } => self.reads(*slot, map, inner, threads, out),
-            Stmt::Prefetch { .. }
-            | Stmt::Barrier
-            | Stmt::Commit
-            | Stmt::Wait { .. }
-            | Stmt::Shuffle { .. }
-            | Stmt::Beside(_) => {}
+            Stmt::Await { tensor, slot } => {
+                self.reads(*slot, map, inner, threads, out);
+                let slot = self.number(*tensor, *slot, map, inner);
+                out.push(Access::to(*tensor, How::Await, slot));
+            }
+            Stmt::Wait { .. } => out.extend(self.copied.iter().map(|&t| Access::to(t, How::Arrive, None))),
+            Stmt::Prefetch { .. } | Stmt::Barrier | Stmt::Commit | Stmt::Shuffle { .. } | Stmt::Beside(_) => {}
         }
     }
 
@@ -440,7 +472,7 @@ impl Placement<'_> {
             }
         });
         for (t, i) in found {
-            self.access(t, i, false, map, inner, threads, out);
+            self.access(t, i, How::Read, map, inner, threads, out);
         }
     }
 
@@ -449,7 +481,7 @@ impl Placement<'_> {
         &mut self,
         tensor: TensorId,
         index: ExprId,
-        write: bool,
+        how: How,
         map: &FxHashMap<VarId, ExprId>,
         inner: &[VarId],
         threads: &[(ExprId, i64)],
@@ -470,7 +502,7 @@ impl Placement<'_> {
         let x = self.axes[&Axis::ThreadX];
         let of_lanes = self.tiled.contains(&tensor) && threads.iter().any(|t| t.0 == x);
         let lane = of_lanes.then(|| self.env.pool.substitute(index, map));
-        let a = Access { tensor, write, own, slot, held: None, lane, engine: false };
+        let a = Access { tensor, how, own, slot, held: None, lane };
         if !out.contains(&a) {
             out.push(a);
         }
@@ -491,6 +523,24 @@ impl Placement<'_> {
         };
         let at = self.env.pool.substitute(base, map);
         let (x, slots) = slot_of(self.env, (tensor, elems), at)?;
+        let known = !inner.iter().any(|&v| self.env.pool.uses_var(x, v));
+        known.then_some((x, slots))
+    }
+
+    /// The number of a slot, a remainder or a constant.
+    fn number(
+        &mut self,
+        tensor: TensorId,
+        slot: ExprId,
+        map: &FxHashMap<VarId, ExprId>,
+        inner: &[VarId],
+    ) -> Option<(ExprId, i64)> {
+        let slots = slots_of(&self.env.tensors[tensor].layout)?;
+        let x = self.env.pool.substitute(slot, map);
+        let x = match *self.env.pool.get(x) {
+            Expr::Bin(BinOp::Mod, x, n) if self.env.pool.as_int(n) == Some(slots) => x,
+            _ => x,
+        };
         let known = !inner.iter().any(|&v| self.env.pool.uses_var(x, v));
         known.then_some((x, slots))
     }

@@ -15,7 +15,7 @@
 //! outside of tiles uses an element, the thread that runs it must be the lane that holds it: so the loops there are bound
 //! in the order of the map, or the program is refused.
 
-use super::bulk::{LINE, is_swizzled};
+use super::bulk::is_swizzled;
 use super::grid;
 use super::offload::strides;
 use super::spread::{Spread, equal_everywhere, not_spread};
@@ -24,7 +24,7 @@ use super::to_storage::Lowering;
 use cora_ir::affine::normalize;
 use cora_ir::intrinsic::{Digit, Of, Read};
 use cora_ir::loops::{Axis, Block, For, LoopKind, LoopModule, Stmt as LoopStmt};
-use cora_ir::storage::{Matrix, Stmt, Tile};
+use cora_ir::storage::{Matrix, SWIZZLED_LINE, Stmt, Tile};
 use cora_ir::text::{Names, print_expr};
 use cora_ir::{Combiner, Diagnostic, Env, Expr, ExprId, Intrinsic, IntrinsicId, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
@@ -449,7 +449,7 @@ impl Lowering<'_> {
         map: &FxHashMap<VarId, ExprId>,
         (vars, [rows, columns]): ([Option<VarId>; 2], [i64; 2]),
     ) -> Result<Matrix, Diagnostic> {
-        let line = self.env.tensors[of.0].ty.elems_of(LINE);
+        let line = self.env.tensors[of.0].ty.elems_of(SWIZZLED_LINE);
         let along_columns = self.blocks(l, id, of, map, (vars, [rows, line]));
         along_columns.or_else(|_| self.blocks(l, id, of, map, (vars, [line, columns])))
     }

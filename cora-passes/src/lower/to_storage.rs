@@ -27,7 +27,7 @@ use super::stored::Stored;
 use super::tensorize;
 use super::warp;
 use crate::schedule::region::bound_above;
-use boxes::uses;
+use crate::schedule::tree::{reads_below, writes_below};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, LoopModule, Stmt as LoopStmt};
 use cora_ir::storage::{Buffer, Kernel, Stmt, StorageModule};
@@ -138,7 +138,11 @@ fn lower(m: &LoopModule, simplifier: &mut dyn Simplifier, csf: bool) -> Result<S
 
 /// Whether a nest that uses `tensor` is a grid. Elsewhere nothing shares a block's memory: each worker has its own.
 fn in_grid(m: &LoopModule, tensor: TensorId) -> bool {
-    uses(m, tensor).iter().any(|u| u.loops.iter().any(|l| l.kind.axis().is_some()))
+    let uses_it = |s: &LoopStmt| {
+        let s = std::slice::from_ref(s);
+        writes_below(s).contains(&tensor) || reads_below(&m.env.pool, s).contains(&tensor)
+    };
+    m.body.iter().any(|s| is_grid(s) && uses_it(s))
 }
 
 fn is_grid(s: &LoopStmt) -> bool {
@@ -171,7 +175,7 @@ fn kernel_name(m: &LoopModule, s: &LoopStmt) -> String {
 fn used_tensors(m: &LoopModule) -> Vec<TensorId> {
     let mut used: Vec<TensorId> =
         m.env.tensors.iter().filter(|(_, t)| t.role != Role::Temp).map(|(id, _)| id).collect();
-    used.extend(crate::schedule::tree::reads_below(&m.env.pool, &m.body));
+    used.extend(reads_below(&m.env.pool, &m.body));
     used.extend(m.blocks().iter().map(|b| b.tensor));
     used
 }
