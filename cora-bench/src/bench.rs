@@ -152,8 +152,11 @@ fn applicable(args: &Args, target: &Target, names: &[String]) -> Result<(), Fail
     }
 }
 
+/// What makes a form another one.
+type Change = fn(&mut Form);
+
 /// Forms of our own programs without a value in their name, and what they change.
-const FORMS: [(&str, fn(&mut Form)); 4] = [
+const FORMS: [(&str, Change); 4] = [
     ("padded", |f| f.options.padded = true),
     ("no-hoist", |f| f.options.keep_loads = true),
     ("csf", |f| f.options.csf = true),
