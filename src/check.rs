@@ -2,14 +2,15 @@
 //!
 //! The tolerance follows from the element type and from how long the sums behind an output are:
 //! rounding errors of a sum of n terms grow like `eps * sqrt(n)` relative to the size of the terms,
-//! so an element may differ by `8 eps + 2 sqrt(sum of n e^2)` of the greater of its own size and the
-//! output's root mean square: the sum is over the longest chain of operators up to the output, n their
+//! so an element may differ by `8 eps + 2 sqrt(sum of n e^2)` of the greater of its own magnitude and the
+//! median one of the output's elements: the sum is over the longest chain of operators up to the output, n their
 //! reduction lengths, e the epsilon that they accumulate in, and eps the greatest on the way of what is computed. Inputs
 //! are exact, and so is what is only read, chosen or copied: it counts whatever its type is.
 //!
 //! That measure knows nothing of cancellation: a small sum of large terms may be off by more. Where it
 //! fails, [`reconsider`] compares with the bounds that error analysis of the operators gives for each
-//! element ([`error_bounds`]), which follow from the magnitudes of the summands.
+//! element ([`error_bounds`]), which follow from the magnitudes of the summands. Infinities, NaNs and exact integers are
+//! wanted as they are.
 
 use cora_ir::interp::{Batch, Data, InterpError, Options, Output, run_graph};
 use cora_ir::{Expr, Graph, TensorId};
@@ -102,12 +103,13 @@ fn greatest(graph: &Graph, batch: &Batch, e: cora_ir::ExprId) -> f64 {
 pub fn compare(name: &str, got: &Data, want: &Output, tolerance: f64) -> Comparison {
     let mut worst =
         Comparison { output: name.to_owned(), elements: 0, max_error: 0.0, at: 0, tolerance, within_bounds: false };
-    let rms = root_mean_square(&want.data);
+    let usual = usual_magnitude(&want.data);
     let mut k = 0;
     for range in &want.ranges {
         for at in range.clone() {
             let error = match (got.get(at), want.data.get(k)) {
-                (Some(g), Some(w)) => difference(g, w, rms, tolerance == 0.0),
+                _ if tolerance == 0.0 && !same_integer(got, at, &want.data, k) => f64::INFINITY,
+                (Some(g), Some(w)) => difference(g, w, usual, tolerance == 0.0),
                 _ => f64::INFINITY,
             };
             k += 1;
@@ -138,10 +140,10 @@ pub fn reconsider(
     let Some(&bound) = of.get(&want.tensor) else { return Ok(()) };
     let found = run_graph(&bounded, batch, options)?;
     let Some(bound) = found.output(bound) else { return Ok(()) };
-    let rms = root_mean_square(&want.data);
+    let usual = usual_magnitude(&want.data);
     let near = |(k, at): (usize, usize)| match (got.get(at), want.data.get(k)) {
         (Some(g), Some(w)) => {
-            within(g, w, bound.data.get(k), comparison.tolerance * w.abs().max(rms).max(f64::MIN_POSITIVE))
+            within(g, w, bound.data.get(k), comparison.tolerance * w.abs().max(usual).max(f64::MIN_POSITIVE))
         }
         _ => false,
     };
@@ -170,9 +172,9 @@ pub fn allowed_differences(
         if bound.is_none() && tolerance == 0.0 {
             continue;
         }
-        let rms = root_mean_square(&w.data);
+        let usual = usual_magnitude(&w.data);
         let element = |i: usize| {
-            let loose = tolerance * w.data.get(i).unwrap_or(0.0).abs().max(rms).max(f64::MIN_POSITIVE);
+            let loose = tolerance * w.data.get(i).unwrap_or(0.0).abs().max(usual).max(f64::MIN_POSITIVE);
             let loose = if loose.is_finite() { loose } else { 0.0 };
             loose.max(allowed(bound.and_then(|b| b.data.get(i)), loose))
         };
@@ -181,31 +183,67 @@ pub fn allowed_differences(
     Ok(out)
 }
 
-/// Of the finite values.
-fn root_mean_square(data: &Data) -> f64 {
-    let finite: Vec<f64> = (0..data.len()).filter_map(|i| data.get(i)).filter(|x| x.is_finite()).collect();
-    (finite.iter().map(|x| x * x).sum::<f64>() / finite.len().max(1) as f64).sqrt()
+/// What elements are measured against that are small because terms cancelled: the median magnitude of the finite ones that
+/// are not 0. A few great elements do not hide the errors of all the others.
+fn usual_magnitude(data: &Data) -> f64 {
+    let magnitudes = (0..data.len()).filter_map(|i| data.get(i)).map(f64::abs);
+    let mut found: Vec<f64> = magnitudes.filter(|x| x.is_finite() && *x > 0.0).collect();
+    let middle = found.len() / 2;
+    if found.is_empty() { 0.0 } else { *found.select_nth_unstable_by(middle, f64::total_cmp).1 }
 }
 
-fn difference(g: f64, w: f64, rms: f64, exact: bool) -> f64 {
+/// Whether two elements are the same if both are integers, not all of which are floats.
+fn same_integer(a: &Data, i: usize, b: &Data, k: usize) -> bool {
+    match (a, b) {
+        (Data::I64(a), Data::I64(b)) => a.get(i) == b.get(k),
+        _ => true,
+    }
+}
+
+fn difference(g: f64, w: f64, usual: f64, exact: bool) -> f64 {
     if g == w || (g.is_nan() && w.is_nan()) {
         return 0.0;
     }
     if !g.is_finite() || !w.is_finite() || exact {
         return f64::INFINITY;
     }
-    (g - w).abs() / w.abs().max(rms).max(f64::MIN_POSITIVE)
+    (g - w).abs() / w.abs().max(usual).max(f64::MIN_POSITIVE)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cora_ir::EntityId;
 
     /// The tolerance of the output of a program on one row of 100.
     fn tolerance(of: &str) -> f64 {
         let text = format!("dim k = 100\ninput X[k] : f16\ninput W[k] : f32\n{of}\noutput Y\n");
         let graph = crate::frontend::parse_program("test", &text, &[]).unwrap_or_else(|e| panic!("{e:?}"));
         tolerances(&graph, &Batch::default())[&graph.outputs[0]]
+    }
+
+    /// The largest error that is found of `got` where `want` is right.
+    fn error(got: Data, want: Data, tolerance: f64) -> f64 {
+        let ranges = std::iter::once(0..want.len()).collect();
+        let want = Output { tensor: TensorId::from_index(0), data: want, outer: None, ranges };
+        compare("Y", &got, &want, tolerance).max_error
+    }
+
+    #[test]
+    fn great_elements_hide_no_errors() {
+        let row = |x: f64| Data::F64(vec![1e200, x, 1.0, 2.0, 0.0]);
+        assert!(error(row(1.5), row(1.0), 1e-6) > 0.1);
+        assert_eq!(error(row(1.0), row(1.0), 1e-6), 0.0);
+        let one = |x: f64| Data::F64(vec![x]);
+        assert_eq!(error(one(7.0), one(f64::NEG_INFINITY), 1e-6), f64::INFINITY);
+        assert!(!within(7.0, f64::NEG_INFINITY, Some(f64::INFINITY), f64::INFINITY), "infinities are exact");
+    }
+
+    #[test]
+    fn integers_are_no_floats() {
+        let one = |x: i64| Data::I64(vec![x]);
+        assert_eq!(error(one((1 << 60) + 1), one(1 << 60), 0.0), f64::INFINITY);
+        assert_eq!(error(one(1 << 60), one(1 << 60), 0.0), 0.0);
     }
 
     #[test]

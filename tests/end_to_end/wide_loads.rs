@@ -18,12 +18,6 @@ use std::sync::Mutex;
 const NARROW: &[(&str, &str, &str, &str)] = &[
     ("embedding_pool", "cuda", "Y", "a sequence's ids begin where the lengths before it end"),
     ("embedding_pool", "cuda_atomic", "Y_sum", "a sequence's ids begin where the lengths before it end"),
-    ("masked_sdpa", "cuda", "O_tail", "rows of scores are as long as what they attend to"),
-    ("trmm", "cuda", "C_main", "rows of a triangle begin where the shorter ones end"),
-    ("trmm", "cuda", "C_tail", "rows of a triangle begin where the shorter ones end"),
-    ("trmm", "cuda_split_unbalanced", "C_main", "rows of a triangle begin where the shorter ones end"),
-    ("trmm", "cuda_split_unbalanced", "C_tail", "rows of a triangle begin where the shorter ones end"),
-    ("trmm", "cuda_unsplit_unbalanced", "C", "rows of a triangle begin where the shorter ones end"),
 ];
 
 /// Bytes of the widest load.

@@ -48,9 +48,10 @@ pub fn epsilon(ty: ScalarType) -> f64 {
 /// Whether a result is near enough to the one that is wanted: within twice the first-order `bound`, for
 /// terms of higher order and for results that are flushed to zero. A bound that is infinite or NaN says
 /// nothing (so many errors were added up, or infinite values cancel where it was computed); then, and
-/// without one, `loose` is what is allowed.
+/// without one, `loose` is what is allowed. Infinite values are wanted exactly.
 pub fn within(got: f64, want: f64, bound: Option<f64>, loose: f64) -> bool {
-    got == want || (got.is_nan() && want.is_nan()) || (got - want).abs() <= allowed(bound, loose)
+    let near = || want.is_finite() && (got - want).abs() <= allowed(bound, loose);
+    got == want || (got.is_nan() && want.is_nan()) || near()
 }
 
 /// The difference that [`within`] allows.

@@ -14,9 +14,11 @@
 //! such) and reads nothing but tables, so that the iterations where it holds come first. The others stay as they are, in
 //! both parts.
 //!
-//! Requires: no vector or unrolled loops. Ensures: the same statements in the same order. Kernels of a grid stay: what
-//! several threads run has no cheap second loop. Runs after `hoist-loads`, since reads in the tail are valid only where
-//! it runs.
+//! In kernels of a grid only loops with several conditions are cut, which a thread's unrolled tile has: threads that
+//! go different ways run one after the other, and a second loop takes its time.
+//!
+//! Requires: no vector or unrolled loops. Ensures: the same statements in the same order. Runs after `hoist-loads`, since
+//! reads in the tail are valid only where it runs.
 
 mod conditions;
 
@@ -33,14 +35,15 @@ const MOST_ENDS: usize = 3;
 /// So many are compared to see which of them come first, as those of the unrolled rows of a tile do.
 const MOST_COMPARED: usize = 16;
 
-/// Cuts such loops in every kernel that does not run on a grid.
+/// Cuts such loops in every kernel.
 pub fn cut_tails(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
     let tables = never_negative(m);
     let all_tables = m.tables.iter().map(|t| t.tensor).collect();
-    for k in m.kernels.iter_mut().filter(|k| !k.is_grid()) {
+    for k in &mut m.kernels {
+        let grid = k.is_grid();
         let (lets, inner) = Default::default();
         let (tables, all_tables) = (&tables, &all_tables);
-        let mut cx = Cut { env: &mut m.env, simplifier, tables, all_tables, loops: Vec::new(), lets, inner };
+        let mut cx = Cut { env: &mut m.env, simplifier, grid, tables, all_tables, loops: Vec::new(), lets, inner };
         let body = std::mem::take(&mut k.body);
         k.body = cx.body(body);
     }
@@ -59,6 +62,8 @@ fn never_negative(m: &StorageModule) -> FxHashSet<TensorId> {
 struct Cut<'a> {
     env: &'a mut Env,
     simplifier: &'a mut dyn Simplifier,
+    /// Whether the kernel runs on a grid.
+    grid: bool,
     /// Tables without negative entries.
     tables: &'a FxHashSet<TensorId>,
     all_tables: &'a FxHashSet<TensorId>,
@@ -124,6 +129,10 @@ impl Cut<'_> {
                 own.iter().for_each(|e| add_end(&mut ends, e.clone()));
                 found.push((c, own));
             }
+        }
+        let plain = |s: &Stmt| matches!(s, Stmt::Let { .. } | Stmt::If { .. } | Stmt::Store { .. });
+        if self.grid && (found.len() <= MOST_ENDS || body.iter().any(|s| s.any(&mut |s| !plain(s)))) {
+            return None;
         }
         if ends.len() > MOST_ENDS && ends.len() <= MOST_COMPARED {
             ends = self.earliest(ends);

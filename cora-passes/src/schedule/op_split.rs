@@ -13,9 +13,11 @@
 //! Requires: a loop that is not vector or unrolled, nothing in the nest but the stage and what it
 //! attaches. Ensures: the same iterations; a point outside the loop leaves one part empty.
 
+use super::filled::Loops;
 use super::formula;
 use super::parts::PARTS;
 use super::peel::{go_on, replace};
+use super::relax::each_block;
 use super::tree::{
     Path, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, reads_below, remove_init, stages_of,
     substitute, writes_below,
@@ -24,7 +26,8 @@ use crate::simplify::{Facts, Prover};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{Formula, LoopRef};
-use cora_ir::{Diagnostic, ExprId, Scope, VarId};
+use cora_ir::{Diagnostic, Env, ExprId, Scope, VarId};
+use rustc_hash::FxHashMap;
 
 /// Splits at each point in turn; later ones split every part that there is by then.
 ///
@@ -91,7 +94,28 @@ fn split_one(m: &mut LoopModule, target: &LoopRef, at: &Formula) -> Result<(), D
     go_on(&m.env, &mut t.body, &[var]);
     let map = [(var, shifted)].into_iter().collect();
     substitute(&mut m.env.pool, &mut t.body, &map);
-    replace(m, &root, [vec![Stmt::For(main)], vec![Stmt::For(tail)]])
+    let around: Loops = enclosing(&m.body, &root).iter().map(|l| (l.var, l.extent)).collect();
+    let mut parts = [Stmt::For(main), Stmt::For(tail)];
+    for s in &mut parts {
+        drop_implied(&mut m.env, s, &around);
+    }
+    replace(m, &root, parts.map(|s| vec![s]))
+}
+
+/// Conditions that hold wherever a part gets go, as that of a padded loop does in a part which ends before the surplus.
+fn drop_implied(env: &mut Env, part: &mut Stmt, around: &Loops) {
+    each_block(part, &mut Vec::new(), &mut |b, inside| {
+        if b.predicate.is_empty() {
+            return;
+        }
+        let facts = Facts::in_loops(around.iter().chain(inside).copied());
+        let bindings: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
+        let mut prover = Prover::new();
+        b.predicate.retain(|&p| {
+            let goal = env.pool.substitute(p, &bindings);
+            !prover.prove(env, &facts, goal).is_proved()
+        });
+    });
 }
 
 /// The path of the stage's outermost loop with nothing but its loops down to the one at `path`.

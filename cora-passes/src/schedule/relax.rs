@@ -31,7 +31,7 @@ use cora_ir::affine::poly;
 use cora_ir::loops::{Block, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Scope, TensorId, VarId};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Relaxes one loop; with `zero`, surplus iterations read nothing and take zeros.
 ///
@@ -170,6 +170,34 @@ pub(super) fn extents_below_use(env: &Env, body: &[Stmt], var: VarId) -> bool {
     found
 }
 
+/// How many tiles beyond a dimension's storage a tile may begin that holds nothing.
+const EMPTY_TILES: i64 = 4;
+
+/// Where a tile may have no valid position it may begin beyond the storage of dimension `d`: how much more room takes the
+/// positions `binding` of every tile, if a few tiles of `tile` positions are enough.
+fn surplus_of_empty(
+    env: &mut Env,
+    b: &Block,
+    (d, binding): (usize, ExprId),
+    tile: i64,
+    loops: &[(VarId, ExprId)],
+) -> Option<ExprId> {
+    let bindings: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
+    let index: Vec<ExprId> = b.index.iter().map(|&i| env.pool.substitute(i, &bindings)).collect();
+    let storage = env.pool.instantiate(env.tensors[b.tensor].dims[d].storage, &index);
+    let facts = Facts::in_loops(loops.iter().copied());
+    let mut prover = Prover::new();
+    let zero = env.pool.int(0);
+    let above = env.pool.le(zero, binding);
+    prover.prove(env, &facts, above).is_proved().then_some(())?;
+    (1..=EMPTY_TILES).find_map(|n| {
+        let more = env.pool.int(n.checked_mul(tile)? - 1);
+        let end = env.pool.add(storage, more);
+        let below = env.pool.lt(binding, end);
+        prover.prove(env, &facts, below).is_proved().then_some(more)
+    })
+}
+
 /// The storage extents with which the full tile stays inside the buffer: those of a buffer that is
 /// indexed by the loop itself have room; one that keeps the tensor's own positions gets some, in
 /// dimensions that no other one's size depends on.
@@ -221,11 +249,16 @@ fn room(
                 out.push((d, full));
                 continue;
             }
-            let slope = poly(&mut env.pool, binding?).terms.get(&vec![v]).copied().filter(|&c| c > 0 && never_empty)?;
+            let binding = binding?;
+            let slope = poly(&mut env.pool, binding).terms.get(&vec![v]).copied().filter(|&c| c > 0)?;
             if steers || out.iter().any(|(k, _)| *k == d) {
                 return None;
             }
-            let more = env.pool.int(slope.checked_mul(tile - 1)?);
+            let more = if never_empty {
+                env.pool.int(slope.checked_mul(tile - 1)?)
+            } else {
+                surplus_of_empty(env, b, (d, binding), slope.checked_mul(tile)?, &loops)?
+            };
             out.push((d, env.pool.add(storage, more)));
         }
     }
