@@ -35,9 +35,14 @@ impl Console for Terminal {
 
     fn note(&mut self, text: &str) {
         if !text.is_empty() {
-            eprintln!("{}", text.strip_suffix('\n').unwrap_or(text));
+            complain(text.strip_suffix('\n').unwrap_or(text));
         }
     }
+}
+
+/// A line of standard error, unless whoever reads it has had enough.
+fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Ends the process: whoever reads the results has had enough, or they have nowhere to go.
@@ -45,7 +50,7 @@ fn gone(e: &io::Error) -> ! {
     if e.kind() == io::ErrorKind::BrokenPipe {
         std::process::exit(0);
     }
-    eprintln!("error[E0600]: standard output: {e}\n  help: check the path and its permissions");
+    complain(&format!("error[E0600]: standard output: {e}\n  help: check the path and its permissions"));
     std::process::exit(1);
 }
 

@@ -1,10 +1,12 @@
 //! `cora run`: exit codes, JSON, tensors in files.
 
+use crate::support::root;
 use crate::tool::{cora, file, refuses, scratch, succeeds};
 use cora::runtime::abi::DType;
 use cora::runtime::array::{RaggedArray, Shape};
 use cora::runtime::npy;
 use serde_json::Value;
+use std::process::Command;
 
 const LISTING: &str = "examples/listing1.cora";
 
@@ -315,4 +317,17 @@ fn too_little_memory_is_an_error() {
         assert_eq!(out.status.code(), Some(1), "{target}: {stderr}");
         assert!(stderr.contains("error[E0313]: ") && stderr.contains("help: "), "{target}: {stderr}");
     }
+}
+
+#[test]
+fn a_reader_that_went_away_changes_no_exit_code() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let status = Command::new(env!("CARGO_BIN_EXE_cora"))
+        .args(["compile", "examples/not_there.cora"])
+        .current_dir(root())
+        .stderr(writer)
+        .status()
+        .expect("cora starts");
+    assert_eq!(status.code(), Some(1));
 }

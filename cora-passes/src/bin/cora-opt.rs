@@ -42,10 +42,15 @@ fn main() -> ExitCode {
     match run(&args) {
         Ok(text) => say(&text),
         Err((message, code)) => {
-            eprintln!("{message}");
+            complain(&message);
             ExitCode::from(code)
         }
     }
+}
+
+/// A line of standard error, unless whoever reads it has had enough.
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Writes to standard output. Whoever closed it has had enough, which is no mistake.
@@ -53,7 +58,7 @@ fn say(text: &str) -> ExitCode {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            eprintln!("error[E0600]: standard output: {e}");
+            complain(&format!("error[E0600]: standard output: {e}"));
             ExitCode::from(1)
         }
         _ => ExitCode::SUCCESS,
@@ -72,10 +77,10 @@ fn run(args: &Args) -> Result<String, (String, u8)> {
     let mut observer = args.verify_each.then(|| Observer::new(&program));
     let program = run_pipeline(program, &pipeline, &mut cx, &mut |r| {
         if args.print_ir_after_all {
-            eprintln!("// after {}\n{}", r.invocation, r.program.print());
+            complain(&format!("// after {}\n{}", r.invocation, r.program.print()));
         }
         if args.time_passes {
-            eprintln!("{:>10.3} ms  {}", r.time.as_secs_f64() * 1e3, r.invocation);
+            complain(&format!("{:>10.3} ms  {}", r.time.as_secs_f64() * 1e3, r.invocation));
         }
         if let Some(o) = &mut observer {
             o.observe(r);
@@ -84,7 +89,7 @@ fn run(args: &Args) -> Result<String, (String, u8)> {
     .map_err(|ds| user(ds.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
     if let Some(o) = observer {
         let batches = o.finish().map_err(|(what, _)| (format!("error: {what}"), 70))?;
-        eprintln!("every pass keeps the results on {batches} batches");
+        complain(&format!("every pass keeps the results on {batches} batches"));
     }
     Ok(program.print())
 }

@@ -56,19 +56,24 @@ fn say(text: &str) -> Result<(), Stop> {
     }
 }
 
+/// Lines of standard error, unless whoever reads them has had enough.
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 fn code(result: Result<(), Stop>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Stop::Usage(text)) => {
-            eprintln!("{text}");
+            complain(&text);
             ExitCode::from(2)
         }
         Err(Stop::Failed(e)) => {
-            eprintln!("error[{}]: {e}\n  help: {}", e.code(), e.hint());
+            complain(&format!("error[{}]: {e}\n  help: {}", e.code(), e.hint()));
             ExitCode::from(1)
         }
         Err(Stop::Mismatch(text)) => {
-            eprintln!("{text}");
+            complain(&text);
             ExitCode::from(3)
         }
     }
@@ -158,7 +163,7 @@ fn one(args: &Args, path: &Path, kept: &mut Option<Loaded>) -> Result<(), Stop> 
     if args.json {
         say(&format!("{}\n", report.to_json()))?;
     } else {
-        eprint!("{}", report.render());
+        complain(report.render().trim_end_matches('\n'));
     }
     if wrong.is_empty() { Ok(()) } else { Err(Stop::Mismatch(wrong.join("\n"))) }
 }
