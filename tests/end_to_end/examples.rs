@@ -12,7 +12,7 @@ pub const BOXES: &[(&str, &str)] = &[("encoder_layer_bf16", "cuda_tma"), ("proje
 
 /// Programs with schedules that fit no padded form: rows of the greatest length have terms under a condition, which no tensor
 /// instruction takes. The compiler's own schedule stands for theirs.
-const UNPADDED: &[&str] = &["encoder_layer_bf16"];
+pub const UNPADDED: &[&str] = &["encoder_layer_bf16"];
 
 /// Programs of so many operators that each further form would take long: their layer is an example of its own.
 pub const LARGE: &[&str] = &["encoder6"];

@@ -24,7 +24,7 @@ pub(super) enum Private {
 
 impl Private {
     /// Whether iterations of a loop have instances of their own.
-    fn owns(self, l: &For) -> bool {
+    pub(super) fn owns(self, l: &For) -> bool {
         match self {
             Self::No => false,
             Self::Thread => l.kind.is_thread(),

@@ -63,6 +63,19 @@ fn reads_of(env: &Env, b: &Block, tensor: TensorId) -> Vec<Vec<ExprId>> {
     reads
 }
 
+/// The extents of the loops of a nest that are bound to an axis.
+fn threads_along(nest: &LoopStmt, axis: Axis) -> Vec<ExprId> {
+    let mut out = Vec::new();
+    nest.walk(&mut |s| {
+        if let LoopStmt::For(l) = s
+            && l.kind.axis() == Some(axis)
+        {
+            out.push(l.extent);
+        }
+    });
+    out
+}
+
 impl Lowering<'_> {
     /// The region of a local tensor: what its writers cover inside the innermost loop around all uses.
     pub(super) fn infer_box(&mut self, m: &LoopModule, tensor: TensorId) -> Result<(), Diagnostic> {
@@ -160,7 +173,10 @@ impl Lowering<'_> {
             los.push(l);
             sizes.push(self.padded(tensor, d, bound));
         }
-        threads.retain(|&(_, v)| los.iter().any(|&l| self.env.pool.uses_var(l, v)));
+        let (own, copies): (Vec<_>, Vec<_>) =
+            threads.into_iter().partition(|&(_, v)| los.iter().any(|&l| self.env.pool.uses_var(l, v)));
+        copies.iter().try_for_each(|c| self.check_copies(m, (tensor, c.0), &all, (common, private)))?;
+        let threads = own;
         if !threads.is_empty() {
             let region = (&los[..], &hi[..]);
             all.iter().try_for_each(|u| self.check_own(tensor, u, (common, private), region, &threads))?;
@@ -217,6 +233,39 @@ impl Lowering<'_> {
         let own = grid::own_threads(&mut self.env, &u.loops, common, private, threads);
         let pool = &mut self.env.pool;
         u.block.iters.iter().map(|i| (i.var, pool.substitute(i.binding, &own))).collect()
+    }
+
+    /// Where threads along `axis` have the same elements, each a copy: those that read theirs write it.
+    fn check_copies(
+        &mut self,
+        m: &LoopModule,
+        (tensor, axis): (TensorId, Axis),
+        all: &[Use<'_>],
+        (common, private): (usize, Private),
+    ) -> Result<(), Diagnostic> {
+        let along = |u: &Use<'_>| {
+            let own = u.loops[common..].iter().find(|l| private.owns(l) && l.kind.axis() == Some(axis));
+            own.map(|l| l.extent)
+        };
+        let written: Vec<ExprId> = all.iter().filter(|u| u.block.tensor == tensor).filter_map(along).collect();
+        for u in all.iter().filter(|u| u.block.tensor != tensor) {
+            let readers = match along(u) {
+                Some(n) => vec![n],
+                // All threads of the block store to what is private, else the first one.
+                None if matches!(self.env.tensors[u.block.tensor].scope, Scope::Global | Scope::Shared) => continue,
+                None => threads_along(&m.body[u.path[0]], axis),
+            };
+            let around: Vec<(VarId, ExprId)> = u.loops.iter().map(|l| (l.var, l.extent)).collect();
+            for &least in &written {
+                for &n in &readers {
+                    let enough = self.env.pool.le(n, least);
+                    if !self.simplifier.prove(&mut self.env, &around, &[], enough) {
+                        return Err(grid::foreign_read(&self.env, tensor, u.block.stage));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Each thread reads only elements that it writes itself.
