@@ -102,18 +102,20 @@ fn split_one(m: &mut LoopModule, target: &LoopRef, at: &Formula) -> Result<(), D
     replace(m, &root, parts.map(|s| vec![s]))
 }
 
-/// Conditions that hold wherever a part gets go, as that of a padded loop does in a part which ends before the surplus.
+/// Conditions on what is reduced that hold wherever a part gets go, as that of a padded loop does in a part which ends before
+/// the surplus. Others are the first value's too, which is outside the reduced loops.
 fn drop_implied(env: &mut Env, part: &mut Stmt, around: &Loops) {
     each_block(part, &mut Vec::new(), &mut |b, inside| {
         if b.predicate.is_empty() {
             return;
         }
         let facts = Facts::in_loops(around.iter().chain(inside).copied());
+        let reduced: Vec<VarId> = inside.iter().map(|l| l.0).filter(|&v| is_reduction_var(&env.pool, b, v)).collect();
         let bindings: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
         let mut prover = Prover::new();
         b.predicate.retain(|&p| {
             let goal = env.pool.substitute(p, &bindings);
-            !prover.prove(env, &facts, goal).is_proved()
+            !reduced.iter().any(|&v| env.pool.uses_var(goal, v)) || !prover.prove(env, &facts, goal).is_proved()
         });
     });
 }
