@@ -46,21 +46,3 @@ fn default_schedules() {
     }
     assert!(lowered > count / 2, "{lowered} of {count}");
 }
-
-/// Rings of copies in shared memory, mostly two of unequal length in one loop: nobody reads what has not arrived.
-#[test]
-fn rings_of_copies() {
-    let mut rings = 0;
-    for seed in 0..setting("CORA_RANDOM_RINGS", 150) {
-        let mut rng = SmallRng::seed_from_u64(seed);
-        let case = check::case(&mut rng, 4).unwrap_or_else(|f| panic!("seed {seed}: {}\n{}", f.kind, f.detail));
-        let Some(case) = case else { continue };
-        let mut log = check::Log::default();
-        if let Err(f) = check::run(&case, check::Source::Rings(&mut rng), &mut log) {
-            panic!("seed {seed}: {} at batch {:?}\n{}\n{:#?}", f.kind, f.batch, f.detail, log.applied);
-        }
-        let made = log.counts.steps.get("double_buffer").map_or(0, |n| n.0);
-        rings += u64::from(made > 1) * log.counts.lowered;
-    }
-    assert!(rings > 5, "{rings} programs with two rings");
-}

@@ -121,8 +121,6 @@ pub enum Source<'a> {
     Random(&'a mut SmallRng, usize),
     /// These are tried in turn.
     Given(&'a [StepKind]),
-    /// Copies in shared memory with several slots each, and threads that fill and use them.
-    Rings(&'a mut SmallRng),
 }
 
 /// Runs `case`; the steps that were applied, and the module as it is then, are kept in `log`.
@@ -133,13 +131,6 @@ pub fn run(case: &Case, mut source: Source, log: &mut Log) -> Result<(), Failure
     match &mut source {
         Source::Given(steps) => {
             for (n, kind) in steps.iter().enumerate() {
-                step(case, &mut m, kind, n, log)?;
-            }
-        }
-        Source::Rings(rng) => {
-            let mut proposer = Proposer::for_grid(rng);
-            proposer.rings(&m);
-            for (n, kind) in std::mem::take(&mut proposer.queue).iter().enumerate() {
                 step(case, &mut m, kind, n, log)?;
             }
         }
@@ -284,8 +275,7 @@ fn back_end(case: &Case, m: LoopModule, log: &mut Log) -> Result<(), Failure> {
 /// `dims` are the tensors' dimensions before functions were lowered: verifier, parser and interpreter
 /// want sizes without table reads, which is what the host needs.
 fn check_storage(case: &Case, m: &StorageModule, pass: &str, dims: &[Vec<TensorDim>]) -> Result<(), Failure> {
-    let placed = matches!(pass, "place-barriers" | "copy-ahead" | "await-tiles");
-    let form = if placed || pass == "legalize" { StorageForm::Legal } else { StorageForm::Lowered };
+    let form = if matches!(pass, "legalize" | "place-barriers") { StorageForm::Legal } else { StorageForm::Lowered };
     let mut m = m.clone();
     for (t, dims) in m.env.tensors.ids().zip(dims) {
         m.env.tensors[t].dims.clone_from(dims);
@@ -293,7 +283,7 @@ fn check_storage(case: &Case, m: &StorageModule, pass: &str, dims: &[Vec<TensorD
     verified(&format!("storage after {pass}"), verify_storage(&m, form))?;
     for (b, (_, batch)) in case.batches.iter().enumerate() {
         // Threads of a grid may race until barriers are placed; iterations of parallel loops never.
-        let options = Options { races: placed, ..options() };
+        let options = Options { races: pass == "place-barriers", ..options() };
         let found = run_storage(&m, batch, &options);
         compare(case, b, &format!("storage after {pass}"), found.map_err(|e| e.to_string()))?;
     }

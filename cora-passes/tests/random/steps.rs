@@ -364,47 +364,6 @@ impl<'r> Proposer<'r> {
         Some(StepKind::DoubleBuffer { stage: name(m, stage), slots: self.rng.random_range(2..4) })
     }
 
-    /// Steps that make copies of what a loop reads in shared memory, which threads fill and use, with slots of their own.
-    pub fn rings(&mut self, m: &LoopModule) -> Option<()> {
-        let all = blocks(m);
-        let (path, b) = all.choose(self.rng)?;
-        let loops = enclosing(&m.body, path);
-        let place = self.rng.random_range(0..loops.len().max(1));
-        let (at, stage) = (loop_ref(m, loops.get(place)?), name(m, b.stage));
-        let mut read = reads_below(&m.env.pool, std::slice::from_ref(&Stmt::Block((*b).clone())));
-        read.shuffle(self.rng);
-        let mut targets: Vec<LoopRef> =
-            loops[place + 1..].choose(self.rng).map(|l| loop_ref(m, l)).into_iter().collect();
-        let mut slots = Vec::new();
-        for t in read.into_iter().take(2) {
-            let (new, tensor) = (self.fresh("R"), name(m, t));
-            targets.extend(m.env.tensors[t].dims.last().map(|d| LoopRef { stage: new.clone(), name: d.name.clone() }));
-            slots.push(StepKind::DoubleBuffer { stage: new.clone(), slots: self.rng.random_range(2..5) });
-            let (scope, layout, access) = (Scope::Shared, Vec::new(), None);
-            let at = Some(at.clone());
-            self.queue.push_back(StepKind::CacheRead {
-                stage: stage.clone(),
-                tensor,
-                name: new,
-                scope,
-                at,
-                layout,
-                access,
-            });
-        }
-        for target in targets {
-            let (n, factor, tail) = (self.fresh("r"), *[4, 32].choose(self.rng)?, Tail::Exact);
-            let (outer, inner) = (format!("{n}o"), format!("{n}t"));
-            let lane = LoopRef { stage: target.stage.clone(), name: inner.clone() };
-            self.queue.push_back(StepKind::Split { target, factor, outer, inner, tail });
-            let (to, atomic) = (Binding::Axis(Axis::ThreadX), false);
-            self.queue.push_back(StepKind::Bind { target: lane, to, atomic });
-        }
-        slots.shuffle(self.rng);
-        self.queue.extend(slots);
-        Some(())
-    }
-
     /// The outermost loop of a stage with a buffer, mostly, or a swizzle, which hardly anything allows.
     fn box_of_a_copy(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
         let shared: Vec<TensorId> =
