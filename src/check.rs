@@ -3,7 +3,7 @@
 //! The tolerance follows from the element type and from how long the sums behind an output are:
 //! rounding errors of a sum of n terms grow like `eps * sqrt(n)` relative to the size of the terms,
 //! so an element may differ by `8 eps + 2 sqrt(sum of n e^2)` of the greater of its own magnitude and the
-//! median one of the output's elements: the sum is over the longest chain of operators up to the output, n their
+//! usual one of the output's elements (their root mean square or their median, whichever is less): the sum is over the longest chain of operators up to the output, n their
 //! reduction lengths, e the epsilon that they accumulate in, and eps the greatest on the way of what is computed. Inputs
 //! are exact, and so is what is only read, chosen or copied: it counts whatever its type is.
 //!
@@ -183,13 +183,19 @@ pub fn allowed_differences(
     Ok(out)
 }
 
-/// What elements are measured against that are small because terms cancelled: the median magnitude of the finite ones that
-/// are not 0. A few great elements do not hide the errors of all the others.
+/// What elements are measured against that are small because terms cancelled: the root mean square of the finite ones, or
+/// the median magnitude of those that are not 0 if it is less. A few great elements do not hide the errors of all others.
 fn usual_magnitude(data: &Data) -> f64 {
-    let magnitudes = (0..data.len()).filter_map(|i| data.get(i)).map(f64::abs);
-    let mut found: Vec<f64> = magnitudes.filter(|x| x.is_finite() && *x > 0.0).collect();
+    let finite = || (0..data.len()).filter_map(|i| data.get(i)).map(f64::abs).filter(|x| x.is_finite());
+    let mut found: Vec<f64> = finite().filter(|x| *x > 0.0).collect();
     let middle = found.len() / 2;
-    if found.is_empty() { 0.0 } else { *found.select_nth_unstable_by(middle, f64::total_cmp).1 }
+    if found.is_empty() {
+        return 0.0;
+    }
+    let median = *found.select_nth_unstable_by(middle, f64::total_cmp).1;
+    // Squares of great elements overflow: then the median is less.
+    let mean_square = finite().map(|x| x * x).sum::<f64>() / finite().count() as f64;
+    median.min(mean_square.sqrt())
 }
 
 /// Whether two elements are the same if both are integers, not all of which are floats.

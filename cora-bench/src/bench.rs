@@ -248,11 +248,11 @@ impl Bench<'_> {
             if round > 0 {
                 samples.ours.push(mine);
                 samples.prelude.push(ms(ours.build_prelude()?.0));
-                if let Some((name, rate, copied)) = ours.on_device()? {
+                if let Some((name, rate)) = ours.device()? {
                     samples.device = Some(name);
                     samples.rates.push(rate / 1e9);
-                    samples.copy.push(ms(copied));
                 }
+                samples.copy.extend(ours.copy_tables()?.map(ms));
                 add_kernels(&mut samples.kernels, ours);
             }
             let mut failed = Vec::new();
@@ -323,8 +323,7 @@ impl Bench<'_> {
             return Ready::new(self.source, &values.longest(), &form, self.pool.clone());
         }
         if let Some(other) = name.strip_prefix("workload=") {
-            let found = workload::find(other);
-            let found = found.ok_or_else(|| Failure::User(format!("error[E0607]: there is no workload `{other}`")))?;
+            let found = workload::find(other)?;
             return Ready::new(&workload::source(other, found.text)?, values, &form, self.pool.clone());
         }
         match (name.strip_prefix("schedule="), FORMS.iter().find(|f| f.0 == name)) {

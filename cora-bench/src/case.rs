@@ -57,9 +57,7 @@ impl Case {
     /// # Errors
     /// Length files that are not there or too short.
     pub fn new(args: &CaseArgs) -> Result<Self, Failure> {
-        let Some(workload) = workload::find(&args.workload) else {
-            return Err(Failure::User(format!("error[E0607]: there is no workload `{}`", args.workload)));
-        };
+        let workload = workload::find(&args.workload)?;
         let folder = || datasets::folder(args.lengths_dir.as_deref());
         let values = match (workload.shape, equal(&args.dataset)) {
             (Shape::Square, _) => Values::square(args.size as i64),

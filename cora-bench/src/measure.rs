@@ -191,15 +191,24 @@ impl Ready {
         }
     }
 
-    /// The device's name, bytes a second of a copy on it, and the time of copying the tables there; nothing on a CPU.
+    /// The device's name, and bytes a second of a copy on it; nothing on a CPU.
     ///
     /// # Errors
     /// The runtime's.
-    pub fn on_device(&mut self) -> Result<Option<(String, f64, Duration)>, Failure> {
+    pub fn device(&mut self) -> Result<Option<(String, f64)>, Failure> {
+        let Machine::Gpu(device) = &mut self.machine else { return Ok(None) };
+        let (bytes, time) = device.time_copy()?;
+        Ok(Some((device.name().to_owned(), bytes as f64 / time.as_secs_f64().max(1e-9))))
+    }
+
+    /// Copies the tables to the device again; the time of that, nothing on a CPU.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub fn copy_tables(&mut self) -> Result<Option<Duration>, Failure> {
         let Machine::Gpu(device) = &mut self.machine else { return Ok(None) };
         let (_, copied, _) = device.time_tables(&self.batch)?;
-        let (bytes, time) = device.time_copy()?;
-        Ok(Some((device.name().to_owned(), bytes as f64 / time.as_secs_f64().max(1e-9), copied)))
+        Ok(Some(copied))
     }
 
     /// Checks the batch and builds the tables from nothing.

@@ -109,8 +109,7 @@ pub fn on_device(
                 let (time, tables) = program.build_prelude()?;
                 build += ms(time) * *times as f64;
                 bytes += tables.bytes() * *times as u64;
-                let device = program.on_device()?;
-                copy += device.map_or(0.0, |(.., copied)| ms(copied)) * *times as f64;
+                copy += program.copy_tables()?.map_or(0.0, ms) * *times as f64;
             }
             built.push(build);
             copied.push(copy);
@@ -122,8 +121,7 @@ pub fn on_device(
     row("ours, shared", vec![(ready("encoder6", ENCODER6, false)?, 1)])?;
     let mut alone = Vec::new();
     for (name, times) in OPERATORS {
-        let Some(w) = workload::find(name) else { continue };
-        alone.push((ready(name, w.text, false)?, 6 * times));
+        alone.push((ready(name, workload::find(name)?.text, false)?, 6 * times));
     }
     row("ours, redundant", alone)?;
     row("position arrays", vec![(ready("encoder6", ENCODER6, true)?, 1)])?;

@@ -64,8 +64,14 @@ pub const WORKLOADS: &[Workload] = &[
 ];
 
 /// The workload called `name`.
-pub fn find(name: &str) -> Option<&'static Workload> {
-    WORKLOADS.iter().find(|w| w.name == name)
+///
+/// # Errors
+/// `E0607` where there is none.
+pub fn find(name: &str) -> Result<&'static Workload, Failure> {
+    WORKLOADS.iter().find(|w| w.name == name).ok_or_else(|| {
+        let names: Vec<&str> = WORKLOADS.iter().map(|w| w.name).collect();
+        Failure::User(format!("error[E0607]: there is no workload `{name}`\n  help: one of {}", names.join(", ")))
+    })
 }
 
 /// The names of a workload's schedules for `cpu` or `cuda` besides that target's own.

@@ -51,6 +51,7 @@ mod llvm_module;
 mod masks;
 mod mlir_module;
 mod target;
+mod walk;
 
 #[cfg(test)]
 mod tests;

@@ -179,6 +179,19 @@ impl Tensor {
         let (role, scope) = (Role::Temp, Scope::Global);
         Tensor { name: name.into(), ty, tuple: None, dims, role, scope, range: None, layout: Vec::new() }
     }
+
+    /// How many slots its buffer has, if it has several.
+    pub fn slots(&self) -> Option<i64> {
+        self.layout.iter().find_map(|s| match s {
+            LayoutStep::Slots(n) => Some(*n),
+            _ => None,
+        })
+    }
+
+    /// Whether the pieces of its lines are permuted.
+    pub fn is_swizzled(&self) -> bool {
+        self.layout.contains(&LayoutStep::Swizzle)
+    }
 }
 
 /// Name and origin of an index variable.

@@ -4,11 +4,11 @@
 //! a condition that differs between threads (jump threading): a `.sync.aligned` instruction would have two places, and
 //! threads of one warp would wait for each other in different ones.
 
+use super::walk::instructions;
 use mlir_sys::{
     LLVMAddCallSiteAttribute, LLVMAttributeFunctionIndex, LLVMAttributeIndex, LLVMCreateEnumAttribute,
-    LLVMGetCalledValue, LLVMGetEnumAttributeKindForName, LLVMGetFirstBasicBlock, LLVMGetFirstFunction,
-    LLVMGetFirstInstruction, LLVMGetInlineAsmHasSideEffects, LLVMGetModuleContext, LLVMGetNextBasicBlock,
-    LLVMGetNextFunction, LLVMGetNextInstruction, LLVMIsACallInst, LLVMIsAInlineAsm, LLVMModuleRef, LLVMValueRef,
+    LLVMGetCalledValue, LLVMGetEnumAttributeKindForName, LLVMGetInlineAsmHasSideEffects, LLVMGetModuleContext,
+    LLVMIsACallInst, LLVMIsAInlineAsm, LLVMModuleRef, LLVMValueRef,
 };
 
 /// Marks each call of inline assembly that has side effects.
@@ -23,24 +23,8 @@ pub(super) unsafe fn mark(module: LLVMModuleRef) {
     unsafe {
         let kind = LLVMGetEnumAttributeKindForName(NAME.as_ptr().cast(), NAME.len());
         let convergent = LLVMCreateEnumAttribute(LLVMGetModuleContext(module), kind, 0);
-        let mut function = LLVMGetFirstFunction(module);
-        while !function.is_null() {
-            let mut block = LLVMGetFirstBasicBlock(function);
-            while !block.is_null() {
-                let mut instruction = LLVMGetFirstInstruction(block);
-                while !instruction.is_null() {
-                    if synchronises(instruction) {
-                        LLVMAddCallSiteAttribute(
-                            instruction,
-                            LLVMAttributeFunctionIndex as LLVMAttributeIndex,
-                            convergent,
-                        );
-                    }
-                    instruction = LLVMGetNextInstruction(instruction);
-                }
-                block = LLVMGetNextBasicBlock(block);
-            }
-            function = LLVMGetNextFunction(function);
+        for call in instructions(module, |v| synchronises(v)) {
+            LLVMAddCallSiteAttribute(call, LLVMAttributeFunctionIndex as LLVMAttributeIndex, convergent);
         }
     }
 }

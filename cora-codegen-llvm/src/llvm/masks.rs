@@ -7,12 +7,12 @@
 
 use std::ptr;
 
+use super::walk::instructions;
 use mlir_sys::{
-    LLVMBuildFreeze, LLVMBuilderRef, LLVMCreateBuilderInContext, LLVMDisposeBuilder, LLVMGetFirstBasicBlock,
-    LLVMGetFirstFunction, LLVMGetFirstInstruction, LLVMGetFirstUse, LLVMGetInstructionParent, LLVMGetModuleContext,
-    LLVMGetNextBasicBlock, LLVMGetNextFunction, LLVMGetNextInstruction, LLVMGetNextUse, LLVMGetTypeKind, LLVMGetUser,
-    LLVMIsAFCmpInst, LLVMIsAICmpInst, LLVMModuleRef, LLVMPositionBuilderBefore, LLVMReplaceAllUsesWith, LLVMSetOperand,
-    LLVMTypeKind_LLVMVectorTypeKind, LLVMTypeOf, LLVMValueRef,
+    LLVMBuildFreeze, LLVMBuilderRef, LLVMCreateBuilderInContext, LLVMDisposeBuilder, LLVMGetFirstUse,
+    LLVMGetInstructionParent, LLVMGetModuleContext, LLVMGetNextInstruction, LLVMGetNextUse, LLVMGetTypeKind,
+    LLVMGetUser, LLVMIsAFCmpInst, LLVMIsAICmpInst, LLVMModuleRef, LLVMPositionBuilderBefore, LLVMReplaceAllUsesWith,
+    LLVMSetOperand, LLVMTypeKind_LLVMVectorTypeKind, LLVMTypeOf, LLVMValueRef,
 };
 
 /// Freezes each comparison of vectors that another basic block uses.
@@ -24,37 +24,11 @@ pub(super) unsafe fn keep(module: LLVMModuleRef) {
     // SAFETY: the module is live by contract, so is its context; the builder is disposed of once.
     unsafe {
         let builder = LLVMCreateBuilderInContext(LLVMGetModuleContext(module));
-        for comparison in shared_comparisons(module) {
+        for comparison in instructions(module, |v| is_vector_comparison(v) && is_used_elsewhere(v)) {
             freeze(builder, comparison);
         }
         LLVMDisposeBuilder(builder);
     }
-}
-
-/// # Safety
-///
-/// As [`keep`].
-unsafe fn shared_comparisons(module: LLVMModuleRef) -> Vec<LLVMValueRef> {
-    let mut found = Vec::new();
-    // SAFETY: each handle comes from the live module, and the iteration changes nothing.
-    unsafe {
-        let mut function = LLVMGetFirstFunction(module);
-        while !function.is_null() {
-            let mut block = LLVMGetFirstBasicBlock(function);
-            while !block.is_null() {
-                let mut instruction = LLVMGetFirstInstruction(block);
-                while !instruction.is_null() {
-                    if is_vector_comparison(instruction) && is_used_elsewhere(instruction) {
-                        found.push(instruction);
-                    }
-                    instruction = LLVMGetNextInstruction(instruction);
-                }
-                block = LLVMGetNextBasicBlock(block);
-            }
-            function = LLVMGetNextFunction(function);
-        }
-    }
-    found
 }
 
 /// # Safety

@@ -14,7 +14,6 @@
 //! through a barrier. Waiting acquires what the engine wrote (PTX ISA, "mbarrier", "Async proxy"); that it must not be
 //! overwritten before, barriers of the block see to.
 
-use cora_ir::layout::LayoutStep;
 use cora_ir::storage::{BOX_BEGIN, Bulk, BulkDim, Kernel, SWIZZLED_BEGIN, Stmt, StorageModule};
 use cora_ir::{ExprId, TensorId};
 
@@ -45,7 +44,7 @@ pub struct TensorMap {
 impl TensorMap {
     fn of(module: &StorageModule, b: &Bulk) -> Self {
         let dims = b.dims.iter().map(|&BulkDim { size, step, extent, .. }| (size, step, extent)).collect();
-        Self { tensor: b.from, dims, swizzled: is_swizzled(module, b.to) }
+        Self { tensor: b.from, dims, swizzled: module.env.tensors[b.to].is_swizzled() }
     }
 
     /// The maps of a kernel in order of first use, each once.
@@ -63,10 +62,6 @@ impl TensorMap {
         }
         out
     }
-}
-
-fn is_swizzled(module: &StorageModule, t: TensorId) -> bool {
-    module.env.tensors[t].layout.contains(&LayoutStep::Swizzle)
 }
 
 /// A buffer that boxes fill: its barriers in shared memory, and each thread's word of parities.
@@ -115,7 +110,7 @@ pub(super) fn entry(init: &str) -> String {
 impl Emitter<'_> {
     /// The alignment of a shared buffer.
     pub(super) fn shared_align(&self, tensor: TensorId, least: u64) -> u64 {
-        match (self.rings.iter().any(|r| r.tensor == tensor), is_swizzled(self.module, tensor)) {
+        match (self.rings.iter().any(|r| r.tensor == tensor), self.module.env.tensors[tensor].is_swizzled()) {
             (_, true) => SWIZZLED_BEGIN as u64,
             (true, false) => BOX_BEGIN as u64,
             (false, false) => least,
@@ -127,8 +122,7 @@ impl Emitter<'_> {
         if let Some(n) = self.rings.iter().position(|r| r.tensor == tensor) {
             return Ok(n);
         }
-        let layout = &self.module.env.tensors[tensor].layout;
-        let slots = layout.iter().find_map(|s| if let LayoutStep::Slots(n) = s { Some(*n) } else { None }).unwrap_or(1);
+        let slots = self.module.env.tensors[tensor].slots().unwrap_or(1);
         if !(1..=MOST_SLOTS).contains(&slots) {
             return Err(EmitFault::NotLegal("more slots than a word has bits"));
         }

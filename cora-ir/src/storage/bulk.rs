@@ -3,7 +3,6 @@
 use super::Stmt;
 use crate::env::Env;
 use crate::ids::{ExprId, TensorId};
-use crate::layout::LayoutStep;
 use crate::loops::LoopKind;
 use crate::types::Combiner;
 
@@ -56,7 +55,7 @@ pub struct BulkDim {
 impl Bulk {
     /// Whether the lines of the box are swizzled in shared memory.
     pub fn is_swizzled(&self, env: &Env) -> bool {
-        env.tensors[self.to].layout.contains(&LayoutStep::Swizzle)
+        env.tensors[self.to].is_swizzled()
     }
 
     /// At multiples of how many elements the box begins in shared memory.
@@ -66,11 +65,7 @@ impl Bulk {
 
     /// Slots of the shared buffer.
     pub fn slots(&self, env: &Env) -> i64 {
-        let slots = env.tensors[self.to].layout.iter().find_map(|s| match s {
-            LayoutStep::Slots(n) => Some(*n),
-            _ => None,
-        });
-        slots.unwrap_or(1)
+        env.tensors[self.to].slots().unwrap_or(1)
     }
 
     /// The elements of the box.

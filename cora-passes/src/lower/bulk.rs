@@ -21,7 +21,6 @@ use super::offload::strides;
 use super::sum_of_products::name;
 use super::to_storage::Lowering;
 use cora_ir::affine::{normalize, poly};
-use cora_ir::layout::LayoutStep;
 use cora_ir::loops::{Block, BlockRole, For, LoopKind, Stmt as LoopStmt};
 use cora_ir::storage::{
     BOX_BEGIN as BEGIN, BOX_UNIT as UNIT, Bulk, BulkDim, MOST_DIMS, MOST_EXTENT, SWIZZLED_BEGIN as SWIZZLED,
@@ -33,11 +32,6 @@ use rustc_hash::FxHashMap;
 
 /// What lowering says about such copies.
 pub const REFUSALS: [&str; 4] = ["E0405", "E0406", "E0407", "E0419"];
-
-/// Whether the pieces of a tensor's lines are permuted.
-pub(super) fn is_swizzled(env: &Env, t: TensorId) -> bool {
-    env.tensors[t].layout.contains(&LayoutStep::Swizzle)
-}
 
 /// Bytes of an element in memory.
 fn bytes(ty: ScalarType) -> i64 {
@@ -122,7 +116,7 @@ pub(super) fn check_kernel(env: &Env, body: &[Stmt]) -> Result<(), Diagnostic> {
                 Stmt::Await { .. } => {}
                 s => used.extend(s.writes().into_iter().chain(s.named_reads())),
             }
-            found = found.or(used.into_iter().find(|&t| is_swizzled(env, t)));
+            found = found.or(used.into_iter().find(|&t| env.tensors[t].is_swizzled()));
         });
         if let Some(t) = found {
             let fact = format!("`{}` is swizzled, and its elements are accessed one by one", env.tensors[t].name);
@@ -339,7 +333,7 @@ impl Lowering<'_> {
             }
             pitch *= s.extent;
         }
-        let line = is_swizzled(&self.env, to).then(|| self.env.tensors[to].ty.elems_of(LINE));
+        let line = self.env.tensors[to].is_swizzled().then(|| self.env.tensors[to].ty.elems_of(LINE));
         let mut joined: Vec<Side> = Vec::new();
         for s in sides {
             match joined.last_mut() {
@@ -370,7 +364,7 @@ impl Lowering<'_> {
             let fact = format!("{} elements of {size} bytes lie side by side in it", first.extent);
             return refuse(self, fact, "they must be a multiple of 16 bytes");
         }
-        if is_swizzled(&self.env, to) && first.extent * size != LINE {
+        if self.env.tensors[to].is_swizzled() && first.extent * size != LINE {
             let fact =
                 format!("{} bytes lie side by side in it, and lines of {LINE} are swizzled", first.extent * size);
             return refuse(
@@ -505,7 +499,7 @@ impl Lowering<'_> {
     /// Boxes begin, and slots follow each other, at addresses that the engine takes.
     fn check_begin(&mut self, l: &For, to: TensorId, offset: ExprId) -> Result<(), Diagnostic> {
         let size = bytes(self.env.tensors[to].ty);
-        let unit = if is_swizzled(&self.env, to) { SWIZZLED } else { BEGIN };
+        let unit = if self.env.tensors[to].is_swizzled() { SWIZZLED } else { BEGIN };
         let elems = self.buffer(to).elems;
         for e in [offset, elems] {
             if poly(&mut self.env.pool, e).terms.values().any(|c| c * size % unit != 0) {

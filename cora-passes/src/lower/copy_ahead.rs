@@ -12,7 +12,6 @@
 //!
 //! Requires: legal storage. Ensures: the same values. Runs last, after barriers were placed by what the stores access.
 
-use super::double_buffer::slots_of;
 use cora_ir::Env;
 use cora_ir::storage::{Stmt, StorageModule, is_copy};
 
@@ -45,7 +44,7 @@ pub(super) fn goes_beside(env: &Env, s: &Stmt) -> bool {
     match s {
         Stmt::Copy { .. } => true,
         Stmt::Store { tensor, value, rest, .. } => {
-            rest.is_empty() && slots_of(&env.tensors[*tensor].layout).is_some() && is_copy(env, *tensor, *value)
+            rest.is_empty() && env.tensors[*tensor].slots().is_some() && is_copy(env, *tensor, *value)
         }
         _ => false,
     }

@@ -32,6 +32,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Conditions that end at unrelated iterations: a loop with more of them is not cut.
 const MOST_ENDS: usize = 3;
+/// On a grid, where a tail costs registers, fewer conditions are left where they are.
+const FEWEST_ON_GRID: usize = 4;
 /// So many are compared to see which of them come first, as those of the unrolled rows of a tile do.
 const MOST_COMPARED: usize = 16;
 
@@ -131,7 +133,7 @@ impl Cut<'_> {
             }
         }
         let plain = |s: &Stmt| matches!(s, Stmt::Let { .. } | Stmt::If { .. } | Stmt::Store { .. });
-        if self.grid && (found.len() <= MOST_ENDS || body.iter().any(|s| s.any(&mut |s| !plain(s)))) {
+        if self.grid && (found.len() < FEWEST_ON_GRID || body.iter().any(|s| s.any(&mut |s| !plain(s)))) {
             return None;
         }
         if ends.len() > MOST_ENDS && ends.len() <= MOST_COMPARED {

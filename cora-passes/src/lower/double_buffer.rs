@@ -42,8 +42,7 @@ pub const REFUSAL: &str = "E0459";
 /// # Errors
 /// `E0459` a buffer whose next contents cannot be made ahead.
 pub fn double_buffer(m: &mut StorageModule) -> Result<(), Diagnostic> {
-    let marked: Vec<(TensorId, i64)> =
-        m.env.tensors.iter().filter_map(|(id, t)| Some((id, slots_of(&t.layout)?))).collect();
+    let marked: Vec<(TensorId, i64)> = m.env.tensors.iter().filter_map(|(id, t)| Some((id, t.slots()?))).collect();
     let mut done = Vec::new();
     for (t, slots) in marked {
         let tensors = stored_together(m.kernels.iter().flat_map(|k| &k.body), t);
@@ -62,14 +61,6 @@ pub fn double_buffer(m: &mut StorageModule) -> Result<(), Diagnostic> {
         done.extend(tensors);
     }
     Ok(())
-}
-
-/// How many slots the buffer of a tensor has, if it has several.
-pub fn slots_of(layout: &[LayoutStep]) -> Option<i64> {
-    layout.iter().find_map(|s| match s {
-        LayoutStep::Slots(n) => Some(*n),
-        _ => None,
-    })
 }
 
 /// `t` and the tensors that statements store at the same index: the components of a tensor of tuples.

@@ -5,22 +5,23 @@
 //!   =>  for %t thread.x { .. }  barrier  for %t thread.x { .. }
 //! ```
 //!
-//! Between two accesses of one element by different threads, one of them writing, there must be a
-//! barrier. Accesses are told apart by tensor, and by index where both sides have one that is the
-//! same function of the thread; of a buffer of several slots, by slot. A barrier is reached by all threads of a block, so it stands outside
-//! thread loops: where one is needed inside, the loop is cut in two.
+//! Between two accesses of one element by different threads, one of them writing, there must be a barrier. Accesses are told
+//! apart by tensor, and by index where both sides have one that is the same function of the thread; of a buffer of several
+//! slots, by slot. A barrier is reached by all threads of a block, so it stands outside thread loops: where one is needed
+//! inside, the loop is cut in two.
 //!
 //! What a thread stores and lets go on beside it (`copy-ahead`) other threads see after it has waited and a barrier has
-//! followed, so what has been waited for is as if written then. Boxes of the copy engine are waited for by each thread itself,
-//! and need none; but a slot takes its next box only when all threads have seen the last one come: there must be a barrier
-//! between waiting for a slot and asking for another box in it.
+//! followed, so what has been waited for is as if written then. Boxes of the copy engine are waited for by each thread
+//! itself, and need none; but a slot takes its next box only when all threads have seen the last one come: there must be a
+//! barrier between waiting for a slot and asking for another box in it.
 //!
-//! Requires: legal storage, thread loops of constant extent. Ensures: no race between threads of a
-//! block. Runs last.
+//! Requires: legal storage, thread loops of constant extent. Ensures: no race between threads of a block. Runs last.
+
+mod access;
 
 use super::copy_ahead::goes_beside;
-use super::double_buffer::slots_of;
-use cora_ir::intrinsic::IntrinsicId;
+pub(super) use access::slot_of;
+use access::{Access, Held, How, Own, Pending, meet};
 use cora_ir::loops::{Axis, LoopKind};
 use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
@@ -29,8 +30,7 @@ use rustc_hash::FxHashMap;
 /// Finishes every kernel that runs on a grid.
 ///
 /// # Errors
-/// `E0498` threads that would have to wait for
-/// each other where not all of them come by.
+/// `E0498` threads that would have to wait for each other where not all of them come by.
 pub fn place_barriers(m: &mut StorageModule) -> Result<(), Diagnostic> {
     let mut axes: FxHashMap<Axis, ExprId> = FxHashMap::default();
     for axis in Axis::ALL {
@@ -67,165 +67,6 @@ pub fn place_barriers(m: &mut StorageModule) -> Result<(), Diagnostic> {
         m.kernels[n].body = body;
     }
     Ok(())
-}
-
-/// What an access does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum How {
-    Read,
-    Write,
-    /// Copies of each thread have arrived, and other threads have yet to know.
-    Arrive,
-    /// The copy engine brings a box, for which everybody waits by itself.
-    Box,
-    /// It is asked for a box, which ends a phase of its slot.
-    Ask,
-    /// A phase of a slot is waited for.
-    Await,
-}
-
-/// An access to a tensor that threads share.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Access {
-    tensor: TensorId,
-    how: How,
-    own: Option<Own>,
-    /// For a buffer of `n` slots: the access is in slot `slot % n`.
-    slot: Option<(ExprId, i64)>,
-    /// For the result of a tensor instruction: which lane accesses which element.
-    held: Option<Held>,
-    /// Of such a result, inside a loop over lanes: the index.
-    lane: Option<ExprId>,
-}
-
-impl Access {
-    /// An access to any element, or to one of a slot.
-    fn to(tensor: TensorId, how: How, slot: Option<(ExprId, i64)>) -> Self {
-        Self { tensor, how, own: None, slot, held: None, lane: None }
-    }
-}
-
-/// The elements of a tile's result, each of which one lane reads and writes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Held {
-    intrinsic: IntrinsicId,
-    offset: ExprId,
-    row: ExprId,
-    column: ExprId,
-}
-
-impl Held {
-    /// Whether each element that both tiles have is the same lane's.
-    fn same_lanes(&self, env: &mut Env, other: &Held) -> bool {
-        if self.intrinsic != other.intrinsic || self.row != other.row || self.column != other.column {
-            return false;
-        }
-        let distance = env.pool.sub(self.offset, other.offset);
-        let distance = cora_ir::affine::normalize(&mut env.pool, distance);
-        let numbers = [distance, self.row, self.column].map(|e| env.pool.as_int(e));
-        let ([Some(0), ..] | [Some(_), Some(_), Some(_)]) = numbers else { return false };
-        let [Some(distance), Some(row), Some(column)] = numbers else { return true };
-        let holders = self.holders(row, column);
-        holders.iter().all(|(at, lane)| holders.get(&(at + distance)).is_none_or(|other| other == lane))
-    }
-
-    /// Whether each lane `x` has no element at `index` but its own.
-    fn is_of_lane(&self, env: &mut Env, index: ExprId, x: VarId) -> bool {
-        let ([Some(row), Some(column)], at) =
-            ([self.row, self.column].map(|e| env.pool.as_int(e)), env.pool.sub(index, self.offset))
-        else {
-            return false;
-        };
-        let (at, holders) = (cora_ir::affine::normalize(&mut env.pool, at), self.holders(row, column));
-        (0..self.intrinsic.get().lanes).all(|lane| {
-            let number = env.pool.int(lane);
-            let here = env.pool.substitute(at, &[(x, number)].into_iter().collect());
-            let here = cora_ir::affine::normalize(&mut env.pool, here);
-            env.pool.as_int(here).is_some_and(|here| holders.get(&here).is_none_or(|&holder| holder == lane))
-        })
-    }
-
-    /// The lane of each element, by its distance from the first one.
-    fn holders(&self, row: i64, column: i64) -> FxHashMap<i64, i64> {
-        let i = self.intrinsic.get();
-        let elements = (0..i.lanes).flat_map(|lane| (0..i.c.registers).map(move |register| (lane, register)));
-        let holder = |(lane, register)| {
-            let (r, c) = i.c.element(lane, register);
-            (r * row + c * column, lane)
-        };
-        elements.map(holder).collect()
-    }
-}
-
-/// An index that is an affine function of the thread and tells threads apart.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Own {
-    index: ExprId,
-    /// The factor of each axis and its number of threads, by factor.
-    strides: Vec<(i128, i128)>,
-    /// The axes, in the order of `strides`.
-    axes: Vec<ExprId>,
-}
-
-/// Accesses since the last barrier.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-struct Pending(Vec<Access>);
-
-impl Pending {
-    fn add(&mut self, more: impl IntoIterator<Item = Access>) {
-        for a in more {
-            if !self.0.contains(&a) {
-                self.0.push(a);
-            }
-        }
-    }
-
-    fn conflicts(&self, env: &mut Env, with: &[Access]) -> bool {
-        self.0.iter().any(|a| with.iter().any(|b| meet(env, a, b)))
-    }
-}
-
-/// Whether two different threads may access one element, one of them writing, or one phase of a slot, of which the next
-/// one ends only after all threads have seen the last one end.
-///
-/// Two writes alone do not meet: every store to an element stores the one value that the program defines for it, and a
-/// buffer's next contents are kept apart from the last by those who read these. An update is a read as well.
-fn meet(env: &mut Env, a: &Access, b: &Access) -> bool {
-    let order = matches!(
-        (a.how, b.how),
-        (How::Read, How::Write | How::Box) | (How::Write | How::Arrive, How::Read) | (How::Await, How::Ask)
-    );
-    if a.tensor != b.tensor || !order {
-        return false;
-    }
-    if let (Some((x, n)), Some((y, _))) = (a.slot, b.slot) {
-        let distance = env.pool.sub(x, y);
-        let distance = cora_ir::affine::normalize(&mut env.pool, distance);
-        if env.pool.as_int(distance).is_some_and(|d| d % n != 0) {
-            return false;
-        }
-    }
-    let (Some(x), Some(y)) = (&a.own, &b.own) else { return true };
-    if x.strides != y.strides || x.axes != y.axes {
-        return true;
-    }
-    let distance = env.pool.sub(x.index, y.index);
-    let distance = cora_ir::affine::normalize(&mut env.pool, distance);
-    match env.pool.as_int(distance) {
-        Some(d) => reaches(&x.strides, i128::from(d), false),
-        None => true,
-    }
-}
-
-/// Whether `sum of stride * delta = d` for deltas below the numbers of threads, not all of them 0.
-fn reaches(strides: &[(i128, i128)], d: i128, other: bool) -> bool {
-    let Some((&(c, n), smaller)) = strides.split_last() else { return d == 0 && other };
-    let rest: i128 = smaller.iter().map(|&(c, n)| c * (n - 1)).sum();
-    // Strides do not overlap, so few deltas come near.
-    let middle = d / c;
-    (middle - 1 - rest / c..=middle + 1 + rest / c)
-        .filter(|delta| delta.abs() < n && (d - c * delta).abs() <= rest)
-        .any(|delta| reaches(smaller, d - c * delta, other || delta != 0))
 }
 
 struct Placement<'a> {
@@ -535,12 +376,13 @@ impl Placement<'_> {
         map: &FxHashMap<VarId, ExprId>,
         inner: &[VarId],
     ) -> Option<(ExprId, i64)> {
-        let slots = slots_of(&self.env.tensors[tensor].layout)?;
-        let x = self.env.pool.substitute(slot, map);
-        let x = match *self.env.pool.get(x) {
-            Expr::Bin(BinOp::Mod, x, n) if self.env.pool.as_int(n) == Some(slots) => x,
-            _ => x,
-        };
+        let slots = self.env.tensors[tensor].slots()?;
+        let mut x = self.env.pool.substitute(slot, map);
+        if let Expr::Bin(BinOp::Mod, a, n) = *self.env.pool.get(x)
+            && self.env.pool.as_int(n) == Some(slots)
+        {
+            x = a;
+        }
         let known = !inner.iter().any(|&v| self.env.pool.uses_var(x, v));
         known.then_some((x, slots))
     }
@@ -662,25 +504,6 @@ impl Placement<'_> {
         }
         pending.add(accesses);
     }
-}
-
-/// `x` and `n` if an index into a buffer of `n` slots, with `elems` elements in all, is in slot `x % n`.
-pub(super) fn slot_of(env: &mut Env, (tensor, elems): (TensorId, i64), at: ExprId) -> Option<(ExprId, i64)> {
-    let slots = slots_of(&env.tensors[tensor].layout)?;
-    let mut found = None;
-    for (atoms, c) in cora_ir::affine::poly(&mut env.pool, at).terms {
-        for &a in &atoms {
-            if let Expr::Bin(BinOp::Mod, x, n) = *env.pool.get(a)
-                && env.pool.as_int(n) == Some(slots)
-            {
-                // The slot is the one remainder in the index, times the elements of a slot.
-                let whole = atoms.len() == 1 && slots * c == elems && found.is_none();
-                found = whole.then_some((x, slots));
-                found?;
-            }
-        }
-    }
-    found
 }
 
 /// A loop's variable and all that are bound in its body.

@@ -15,7 +15,6 @@
 //! outside of tiles uses an element, the thread that runs it must be the lane that holds it: so the loops there are bound
 //! in the order of the map, or the program is refused.
 
-use super::bulk::is_swizzled;
 use super::grid;
 use super::offload::strides;
 use super::spread::{Spread, equal_everywhere, not_spread};
@@ -320,7 +319,7 @@ impl Lowering<'_> {
         let (a, b) = (id.get().a.blocks, id.get().b.blocks);
         for (((tensor, index), vars), blocks) in shape.factors.iter().zip([[i, p], [p, j]]).zip([a, b]) {
             read.push(match blocks {
-                Some(sizes) if is_swizzled(&self.env, *tensor) => {
+                Some(sizes) if self.env.tensors[*tensor].is_swizzled() => {
                     self.swizzled(l, id, (*tensor, index), &map, (vars, sizes))?
                 }
                 Some(sizes) => self.blocks(l, id, (*tensor, index), &map, (vars, sizes))?,
@@ -382,7 +381,7 @@ impl Lowering<'_> {
         (vars, sizes): ([Option<VarId>; 2], [i64; 2]),
     ) -> Result<Matrix, Diagnostic> {
         let i = id.get();
-        let swizzled = is_swizzled(&self.env, tensor);
+        let swizzled = self.env.tensors[tensor].is_swizzled();
         let name = self.env.tensors[tensor].name.clone();
         let refuse = |cx: &Self, fact: &str| Err(not_in_blocks(&cx.env, l, i, sizes, &format!("`{name}` {fact}")));
         let outer = self.loops.len();

@@ -16,7 +16,7 @@
 //! program is lowered.
 
 use super::tree::{find_stage, writes_below, written_by};
-use crate::lower::double_buffer::{REFUSAL, double_buffer as fill_ahead, slots_of};
+use crate::lower::double_buffer::{REFUSAL, double_buffer as fill_ahead};
 use crate::lower::to_storage::lower_to_storage;
 use crate::standard::StandardSimplifier;
 use cora_ir::layout::LayoutStep;
@@ -46,7 +46,7 @@ pub fn double_buffer(m: &mut LoopModule, stage: &str, slots: i64) -> Result<(), 
         Scope::Global => return refuse("it is not a buffer inside a loop", "cache_read or compute_at first"),
         Scope::Reg => return refuse("registers cannot be chosen by a variable", "use scope `local` or `shared`"),
     }
-    if slots_of(&tensor.layout).is_some() {
+    if tensor.slots().is_some() {
         return refuse("it has slots already", "leave out the step");
     }
     let nests = m.body.iter().filter(|s| writes_below(std::slice::from_ref(*s)).contains(&t)).cloned().collect();
