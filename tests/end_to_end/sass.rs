@@ -23,9 +23,6 @@ const LEAST_DEFAULT: usize = 60;
 
 /// Kernels that do not come up to that, and why.
 const OTHERS: &[(&str, &str, &str)] = &[
-    // No rule puts triangles into tiles: a thread has one element.
-    ("masked_sdpa", "default", "O"),
-    ("trmm", "default", "C"),
     // The last of the steps over a diagonal tile are a loop of their own, under conditions (41%); the others reach 87%.
     ("trmm", "cuda", "C.tail"),
     ("trmm", "cuda_split_unbalanced", "C.tail"),

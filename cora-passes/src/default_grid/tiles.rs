@@ -1,10 +1,13 @@
-//! Contractions in tiles of 64 x 64 elements, 128 threads of 8 x 4 each, which stay in registers while 32 steps of the
+//! Contractions in tiles of 64 x 64 elements, 128 threads of 4 x 8 each, which stay in registers while 32 steps of the
 //! reduction at a time pass through shared memory.
+//!
+//! Where rows of a tile end elsewhere, as those of a triangle do, all go on to the end of the tile's last step, terms after a
+//! row's own end left out by conditions. A thread's rows are neighbours then, so that few of its steps have conditions.
 
 use crate::default_schedule::contraction::{Contraction, Read, names};
 use crate::default_schedule::nest::Loop;
 use crate::default_schedule::step;
-use crate::schedule::tree::{loop_at, stage_loops};
+use crate::schedule::tree::{is_condition, loop_at, stage_loops};
 use cora_ir::loops::{Axis, BlockRole, LoopModule};
 use cora_ir::schedule::{Binding, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{Expr, ExprId, Scope, TensorId, VarId};
@@ -18,6 +21,8 @@ const HIGH: i64 = 16;
 const WIDE: i64 = 8;
 /// Neighbouring elements that one thread copies or computes.
 const VECTOR: i64 = 4;
+/// Of the threads along the rows, those in a warp.
+const NEAR: i64 = 4;
 /// Fewer columns than this leave most of a tile empty.
 const FEW: i64 = 32;
 
@@ -29,23 +34,33 @@ pub(super) fn tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     if c.nest.attached || c.rows.is_empty() || narrow(m, c.inner.extent) {
         return None;
     }
-    let mut s = Steps { m, stage: c.nest.stage.clone() };
-    let mut row = names(&c.rows);
+    let steers = |m: &LoopModule, k: &Loop, l: &Loop| m.env.pool.uses_var(k.extent, l.var);
+    let (uneven, even): (Vec<Loop>, Vec<Loop>) =
+        c.rows.iter().cloned().partition(|l| c.reduced.iter().any(|k| steers(m, k, l)));
+    let near = !uneven.is_empty();
+    let mut s = Steps { m, stage: c.nest.stage.clone(), near };
+    for k in &c.reduced {
+        if uneven.iter().chain([&c.inner]).any(|l| steers(s.m, k, l)) {
+            step(s.m, StepKind::PadLoop { target: s.named(&k.name), multiple: TILE })?;
+        }
+    }
+    // Only rows that end elsewhere share a tile then.
+    let (mut row, tiles) = if near { (names(&uneven), names(&even)) } else { (names(&even), Vec::new()) };
     if row.len() > 1 {
         s.fuse(&row, "row")?;
         row = vec!["row".to_owned()];
     }
     s.split(&row[0], TILE, "ro", "ri", Tail::Exact)?;
     s.split(&c.inner.name, TILE, "co", "ci", Tail::Exact)?;
-    let tasks = [names(&c.batches), vec!["ro".to_owned()], names(&c.columns), vec!["co".to_owned()]].concat();
+    let tasks = [names(&c.batches), tiles, vec!["ro".to_owned()], names(&c.columns), vec!["co".to_owned()]].concat();
     let reduced = names(&c.reduced);
-    let own = ["ri".to_owned(), "ci".to_owned()].into_iter().chain(reduced.clone());
+    let own = reduced.iter().cloned().chain(["ri".to_owned(), "ci".to_owned()]);
     s.reorder(tasks.iter().cloned().chain(own).collect())?;
     s.fuse(&tasks, "tile")?;
     let sums = s.m.env.fresh_tensor_name(&format!("{}.acc", c.nest.stage));
     let at = s.named("tile");
     step(s.m, StepKind::CacheWrite { stage: s.stage.clone(), name: sums.clone(), scope: Scope::Reg, at })?;
-    let mut a = Steps { m: s.m, stage: sums };
+    let mut a = Steps { m: s.m, stage: sums, near };
     a.split(&k, STEPS, "ko", "ki", Tail::Exact)?;
     let outer = reduced[..reduced.len() - 1].iter().cloned();
     a.reorder(outer.chain(["ko", "ri", "ci", "ki"].map(str::to_owned)).collect())?;
@@ -58,19 +73,22 @@ pub(super) fn tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         step(a.m, StepKind::Relax { target: a.named(l), zero: false })?;
     }
     for Copy { stage, high, wide } in copies {
-        let mut s = Steps { m: a.m, stage };
+        let mut s = Steps { m: a.m, stage, near };
         s.split(&high, HIGH, "ys", "yt", Tail::Exact)?;
         s.split(&wide, WIDE, "xs", "xt", Tail::Exact)?;
-        s.bind_threads("yt", "xt")?;
+        if near {
+            s.split("yt", NEAR, "tz", "ty", Tail::Exact)?;
+        }
+        s.bind_threads(if near { "ty" } else { "yt" }, "xt")?;
     }
     a.split("ki", VECTOR, "kq", "kv", Tail::Exact)?;
     a.spread(Tail::Exact)?;
-    a.reorder(["kq", "ty", "tx", "kv", "rr", "cc", "cv"].map(str::to_owned).to_vec())?;
+    a.threads_between(&["kq"], &["kv", "rr", "cc", "cv"])?;
     a.bind_threads("ty", "tx")?;
     a.unroll(&["kv", "rr", "cc", "cv"])?;
-    let mut s = Steps { m: a.m, stage: c.nest.stage.clone() };
+    let mut s = Steps { m: a.m, stage: c.nest.stage.clone(), near };
     s.spread(Tail::Mask)?;
-    s.reorder(["ty", "tx", "rr", "cc", "cv"].map(str::to_owned).to_vec())?;
+    s.threads_between(&[], &["rr", "cc", "cv"])?;
     s.bind_threads("ty", "tx")?;
     s.unroll(&["rr", "cc", "cv"])?;
     s.bind("tile", Axis::BlockX)
@@ -113,7 +131,7 @@ fn copy(a: &mut Steps<'_>, c: &Contraction, read: &Read, access: Option<usize>, 
         }
     }
     let (along, across) = (along?, across?);
-    let s = Steps { m: a.m, stage: name };
+    let s = Steps { m: a.m, stage: name, near: a.near };
     for (l, zero) in [(&along, true), (&across, false)] {
         step(s.m, StepKind::Relax { target: s.named(l), zero })?;
     }
@@ -129,7 +147,7 @@ fn copy(a: &mut Steps<'_>, c: &Contraction, read: &Read, access: Option<usize>, 
     Some(Copy { stage: s.stage, high, wide })
 }
 
-/// Each loop of a copy, the dimensions of the copied tensor that it runs over, and whether it has one iteration.
+/// Each loop of a copy, the dimensions of the copied tensor that it runs over, and whether it has one iteration at most.
 fn loops_of_copy(m: &LoopModule, copy: TensorId, of: TensorId) -> Option<Vec<(String, Vec<usize>, bool)>> {
     let block = m.blocks().into_iter().find(|b| b.stage == copy && b.role == BlockRole::Compute)?;
     let mut index = None;
@@ -146,7 +164,8 @@ fn loops_of_copy(m: &LoopModule, copy: TensorId, of: TensorId) -> Option<Vec<(St
         let run: Vec<VarId> =
             block.iters.iter().filter(|i| m.env.pool.uses_var(i.binding, l.var)).map(|i| i.var).collect();
         let dims = (0..index.len()).filter(|&d| run.iter().any(|&v| m.env.pool.uses_var(index[d], v))).collect();
-        (m.env.vars[l.var].name.clone(), dims, m.env.pool.as_int(l.extent) == Some(1))
+        let once = m.env.pool.as_int(l.extent) == Some(1) || is_condition(&m.env.pool, l.extent);
+        (m.env.vars[l.var].name.clone(), dims, once)
     });
     Some(loops.collect())
 }
@@ -155,6 +174,8 @@ fn loops_of_copy(m: &LoopModule, copy: TensorId, of: TensorId) -> Option<Vec<(St
 struct Steps<'a> {
     m: &'a mut LoopModule,
     stage: String,
+    /// Whether a thread's rows are neighbours.
+    near: bool,
 }
 
 impl Steps<'_> {
@@ -181,6 +202,9 @@ impl Steps<'_> {
     }
 
     fn bind_threads(&mut self, y: &str, x: &str) -> Option<()> {
+        if self.near {
+            self.bind("tz", Axis::ThreadZ)?;
+        }
         self.bind(y, Axis::ThreadY)?;
         self.bind(x, Axis::ThreadX)
     }
@@ -189,10 +213,22 @@ impl Steps<'_> {
         loops.iter().try_for_each(|l| step(self.m, StepKind::Unroll { target: self.named(l) }))
     }
 
-    /// A tile's rows and columns over the threads: every sixteenth row, and of each 32 columns four neighbours.
+    /// A tile's rows and columns over the threads: every sixteenth row, or every fourth of sixteen neighbours, and of each
+    /// 32 columns four neighbours.
     fn spread(&mut self, tail: Tail) -> Option<()> {
-        self.split("ri", HIGH, "rr", "ty", tail)?;
+        if self.near {
+            self.split("ri", HIGH, "tz", "rs", tail)?;
+            self.split("rs", NEAR, "rr", "ty", tail)?;
+        } else {
+            self.split("ri", HIGH, "rr", "ty", tail)?;
+        }
         self.split("ci", WIDE * VECTOR, "cc", "cr", tail)?;
         self.split("cr", VECTOR, "tx", "cv", Tail::Exact)
+    }
+
+    /// The loops over threads inside the loops `outer`, and outside the loops `inner`.
+    fn threads_between(&mut self, outer: &[&str], inner: &[&str]) -> Option<()> {
+        let threads: &[&str] = if self.near { &["tz", "ty", "tx"] } else { &["ty", "tx"] };
+        self.reorder([outer, threads, inner].concat().into_iter().map(str::to_owned).collect())
     }
 }
