@@ -32,6 +32,7 @@ schedule cpu {
   unroll S.ji
   parallel S.f
   pad_loop S.f 2
+  pad_loop S.j to 4 * floordiv(f, 4) + 8
   pad_dim S.i 4
   compute_at S.x at S.f
   compute_inline S.x

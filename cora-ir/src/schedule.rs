@@ -259,6 +259,13 @@ pub enum StepKind {
         /// What the extent is rounded to a multiple of.
         multiple: Multiple,
     },
+    /// `pad_loop S.k to 8 * floordiv(i, 8) + 8`: raises a reduced loop's extent.
+    PadLoopTo {
+        /// The loop.
+        target: LoopRef,
+        /// What the extent becomes where it is not more.
+        extent: Formula,
+    },
     /// `pad_dim T.i 4`: rounds a tensor dimension's storage up (paper: storage padding).
     PadDim {
         /// The tensor.
@@ -491,6 +498,7 @@ impl StepKind {
             | Self::Parallel { target }
             | Self::Bind { target, .. }
             | Self::PadLoop { target, .. }
+            | Self::PadLoopTo { target, .. }
             | Self::Rfactor { target, .. }
             | Self::Relax { target, .. }
             | Self::Remap { target, .. }

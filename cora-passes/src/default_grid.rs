@@ -7,6 +7,7 @@
 //! Where loops cannot be fused, the outermost ones become blocks and the innermost threads. Every rule is a list of
 //! scheduling steps; a refusal means that it does not fit the nest, and the next one is tried.
 
+mod ends;
 mod lanes;
 mod tiles;
 

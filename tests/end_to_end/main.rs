@@ -26,4 +26,5 @@ mod random_native;
 mod random_ptx;
 mod sass;
 mod tables;
+mod triangles;
 mod wide_loads;

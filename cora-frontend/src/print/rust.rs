@@ -281,7 +281,11 @@ fn step_call(step: &StepKind) -> String {
         StepKind::SetScope { stage, scope } => format!("set_scope({stage:?}, Scope::{scope:?})"),
         StepKind::Rfactor { target, name } => format!("rfactor({}, {name:?})", at(target)),
         StepKind::HoistLoads { target, on } => format!("hoist_loads({}, {on})", at(target)),
-        StepKind::Remap { .. } | StepKind::OpSplit { .. } | StepKind::Tile { .. } | StepKind::Pack { .. } => {
+        StepKind::Remap { .. }
+        | StepKind::OpSplit { .. }
+        | StepKind::Tile { .. }
+        | StepKind::Pack { .. }
+        | StepKind::PadLoopTo { .. } => {
             format!("text({:?})", crate::print::schedule::print_step(step))
         }
         StepKind::Hfuse { loops, name } => {

@@ -28,6 +28,7 @@ pub fn print_step(step: &StepKind) -> String {
             format!("bind {} {}{}", at(target), to.name(), if *atomic { " atomic" } else { "" })
         }
         StepKind::PadLoop { target, multiple } => format!("pad_loop {} {multiple}", at(target)),
+        StepKind::PadLoopTo { target, extent } => format!("pad_loop {} to {extent}", at(target)),
         StepKind::PadDim { tensor, dim, multiple } => format!("pad_dim {tensor}.{dim} {multiple}"),
         StepKind::SplitDim { tensor, dim, factor, outer, inner } => {
             format!("split_dim {tensor}.{dim} {factor} -> {outer}, {inner}")

@@ -53,6 +53,7 @@ pub fn print_step(step: &StepKind) -> String {
             format!("bind {} {}{}", loop_ref(target), to.name(), if *atomic { " atomic" } else { "" })
         }
         StepKind::PadLoop { target, multiple } => format!("pad_loop {} {multiple}", loop_ref(target)),
+        StepKind::PadLoopTo { target, extent } => format!("pad_loop {} to {}", loop_ref(target), formula(extent)),
         StepKind::PadDim { tensor, dim, multiple } => {
             format!("pad_dim @{}[{}] {multiple}", quote(tensor), quote(dim))
         }
@@ -177,7 +178,13 @@ impl Parser {
                 let to = p.choice("a binding", &Binding::ALL.map(|b| (b.name(), b)))?;
                 Ok(StepKind::Bind { target, to, atomic: p.eat_word("atomic") })
             }),
-            ("pad_loop", |p| Ok(StepKind::PadLoop { target: p.loop_ref()?, multiple: p.signed()? })),
+            ("pad_loop", |p| {
+                let target = p.loop_ref()?;
+                if p.eat_word("to") {
+                    return Ok(StepKind::PadLoopTo { target, extent: p.formula()? });
+                }
+                Ok(StepKind::PadLoop { target, multiple: p.signed()? })
+            }),
             ("pad_dim", Self::pad_dim),
             ("split_dim", Self::split_dim),
             ("fuse_dims", Self::fuse_dims),

@@ -4,12 +4,13 @@
 //! Where rows of a tile end elsewhere, as those of a triangle do, all go on to the end of the tile's last step, terms after a
 //! row's own end left out by conditions. A thread's rows are neighbours then, so that few of its steps have conditions.
 
+use super::ends;
 use crate::default_schedule::contraction::{Contraction, Read, names};
 use crate::default_schedule::nest::Loop;
 use crate::default_schedule::step;
 use crate::schedule::tree::{is_condition, loop_at, stage_loops};
 use cora_ir::loops::{Axis, BlockRole, LoopModule};
-use cora_ir::schedule::{Binding, LayoutDim, LoopRef, StepKind, Tail};
+use cora_ir::schedule::{Binding, Formula, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{Expr, ExprId, Scope, TensorId, VarId};
 
 /// Rows and columns of a tile.
@@ -34,25 +35,24 @@ pub(super) fn tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     if c.nest.attached || c.rows.is_empty() || narrow(m, c.inner.extent) {
         return None;
     }
-    let steers = |m: &LoopModule, k: &Loop, l: &Loop| m.env.pool.uses_var(k.extent, l.var);
-    let (uneven, even): (Vec<Loop>, Vec<Loop>) =
-        c.rows.iter().cloned().partition(|l| c.reduced.iter().any(|k| steers(m, k, l)));
-    let near = !uneven.is_empty();
-    let mut s = Steps { m, stage: c.nest.stage.clone(), near };
-    for k in &c.reduced {
-        if uneven.iter().chain([&c.inner]).any(|l| steers(s.m, k, l)) {
-            step(s.m, StepKind::PadLoop { target: s.named(&k.name), multiple: TILE })?;
-        }
+    let steers = |m: &LoopModule, l: &Loop| c.reduced.iter().any(|k| m.env.pool.uses_var(k.extent, l.var));
+    // Of rows that end elsewhere a tile has neighbours in one loop, and tiles for each iteration of the others.
+    let uneven = c.rows.iter().rposition(|l| steers(m, l));
+    let mut s = Steps { m, stage: c.nest.stage.clone(), near: uneven.is_some() };
+    let tiled = [uneven.map(|n| c.rows[n].var), steers(s.m, &c.inner).then_some(c.inner.var)];
+    s.pad(&c.reduced, &tiled.into_iter().flatten().collect::<Vec<_>>())?;
+    let (mut row, mut others) = (names(&c.rows), Vec::new());
+    if let Some(n) = uneven {
+        others = row;
+        row = vec![others.remove(n)];
     }
-    // Only rows that end elsewhere share a tile then.
-    let (mut row, tiles) = if near { (names(&uneven), names(&even)) } else { (names(&even), Vec::new()) };
     if row.len() > 1 {
         s.fuse(&row, "row")?;
         row = vec!["row".to_owned()];
     }
     s.split(&row[0], TILE, "ro", "ri", Tail::Exact)?;
     s.split(&c.inner.name, TILE, "co", "ci", Tail::Exact)?;
-    let tasks = [names(&c.batches), tiles, vec!["ro".to_owned()], names(&c.columns), vec!["co".to_owned()]].concat();
+    let tasks = [names(&c.batches), others, vec!["ro".to_owned()], names(&c.columns), vec!["co".to_owned()]].concat();
     let reduced = names(&c.reduced);
     let own = reduced.iter().cloned().chain(["ri".to_owned(), "ci".to_owned()]);
     s.reorder(tasks.iter().cloned().chain(own).collect())?;
@@ -60,7 +60,7 @@ pub(super) fn tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     let sums = s.m.env.fresh_tensor_name(&format!("{}.acc", c.nest.stage));
     let at = s.named("tile");
     step(s.m, StepKind::CacheWrite { stage: s.stage.clone(), name: sums.clone(), scope: Scope::Reg, at })?;
-    let mut a = Steps { m: s.m, stage: sums, near };
+    let mut a = Steps { m: s.m, stage: sums, near: s.near };
     a.split(&k, STEPS, "ko", "ki", Tail::Exact)?;
     let outer = reduced[..reduced.len() - 1].iter().cloned();
     a.reorder(outer.chain(["ko", "ri", "ci", "ki"].map(str::to_owned)).collect())?;
@@ -73,20 +73,20 @@ pub(super) fn tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         step(a.m, StepKind::Relax { target: a.named(l), zero: false })?;
     }
     for Copy { stage, high, wide } in copies {
-        let mut s = Steps { m: a.m, stage, near };
+        let mut s = Steps { m: a.m, stage, near: a.near };
         s.split(&high, HIGH, "ys", "yt", Tail::Exact)?;
         s.split(&wide, WIDE, "xs", "xt", Tail::Exact)?;
-        if near {
+        if s.near {
             s.split("yt", NEAR, "tz", "ty", Tail::Exact)?;
         }
-        s.bind_threads(if near { "ty" } else { "yt" }, "xt")?;
+        s.bind_threads(if s.near { "ty" } else { "yt" }, "xt")?;
     }
     a.split("ki", VECTOR, "kq", "kv", Tail::Exact)?;
     a.spread(Tail::Exact)?;
     a.threads_between(&["kq"], &["kv", "rr", "cc", "cv"])?;
     a.bind_threads("ty", "tx")?;
     a.unroll(&["kv", "rr", "cc", "cv"])?;
-    let mut s = Steps { m: a.m, stage: c.nest.stage.clone(), near };
+    let mut s = Steps { m: a.m, stage: c.nest.stage.clone(), near: a.near };
     s.spread(Tail::Mask)?;
     s.threads_between(&[], &["rr", "cc", "cv"])?;
     s.bind_threads("ty", "tx")?;
@@ -191,6 +191,19 @@ impl Steps<'_> {
     fn fuse(&mut self, loops: &[String], name: &str) -> Option<()> {
         let loops = loops.iter().map(|l| self.named(l)).collect();
         step(self.m, StepKind::Fuse { loops, name: name.to_owned(), pad: 1 })
+    }
+
+    /// Pads reduced loops that end elsewhere in a tile of the loops `tiled` to where the last one ends.
+    fn pad(&mut self, reduced: &[Loop], tiled: &[VarId]) -> Option<()> {
+        for k in reduced {
+            if tiled.iter().any(|&v| self.m.env.pool.uses_var(k.extent, v)) {
+                let most = ends::greatest(self.m, k.extent, tiled, TILE)?;
+                let steps = Formula::Call("ceildiv".to_owned(), vec![most, Formula::Int(STEPS)]);
+                let extent = Formula::Bin('*', Box::new(steps), Box::new(Formula::Int(STEPS)));
+                step(self.m, StepKind::PadLoopTo { target: self.named(&k.name), extent })?;
+            }
+        }
+        Some(())
     }
 
     fn reorder(&mut self, order: Vec<String>) -> Option<()> {

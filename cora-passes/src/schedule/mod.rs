@@ -115,6 +115,7 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
         StepKind::Parallel { target } => parallel::parallel(m, target),
         StepKind::Bind { target, to, atomic } => bind::bind(m, target, *to, *atomic),
         StepKind::PadLoop { target, multiple } => pad_loop::pad_loop(m, target, *multiple),
+        StepKind::PadLoopTo { target, extent } => pad_loop::pad_loop_to(m, target, extent),
         StepKind::PadDim { tensor, dim, multiple } => pad_dim::pad_dim(m, tensor, dim, *multiple),
         StepKind::SplitDim { tensor, dim, factor, outer, inner } => {
             split_dim::split_dim(m, tensor, dim, *factor, (outer, inner))

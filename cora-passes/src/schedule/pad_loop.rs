@@ -1,22 +1,28 @@
-//! `pad_loop S.i 2`: loop padding (paper section 4.1).
+//! `pad_loop S.i 2`, `pad_loop S.k to 8 * floordiv(i, 8) + 8`: loop padding (paper section 4.1).
 //!
 //! Requires: for a padded spatial loop, storage of the written tensor at least as large as the
 //! padded extent; a padded reduced loop masks its surplus. Ensures: surplus iterations write
 //! storage padding only; their reads are guarded, so padding is never observed.
+//!
+//! A reduced loop may be padded to any extent, one that neighbouring iterations of a loop around have in common for instance,
+//! so that it can leave them: `for k in 0..i + 3 { .. }  =>  for k in 0..i // 8 * 8 + 10 { .. where k < i + 3 }`. Where the
+//! formula is not proved to be as much as the extent, the greater of the two is taken.
 
 use super::compute_inline::zero_of;
 use super::filled::{Loops, Relaxed, stretches};
+use super::formula;
 use super::pad_dim::check_multiple;
 use super::relax::each_block;
 use super::serial_loop::serial_or;
 use super::split::divisible;
 use super::tree::{
-    add_predicate, clamp_surplus, enclosing, find_loop, find_stage, loop_at, loop_at_mut, place_init, written_by,
+    Path, add_predicate, clamp_surplus, enclosing, find_loop, find_stage, is_reduction_var, looks_up, loop_at,
+    loop_at_mut, place_init, written_by,
 };
-use crate::simplify::{Facts, with_example};
+use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::affine::normalize;
-use cora_ir::loops::{Block, IterKind, LoopModule, Stmt};
-use cora_ir::schedule::LoopRef;
+use cora_ir::loops::{Block, BlockRole, IterKind, LoopModule, Stmt};
+use cora_ir::schedule::{Formula, LoopRef};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, ExprPool, Scope, TensorId, VarId};
 use rustc_hash::FxHashSet;
 
@@ -86,6 +92,67 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     l.extent = padded;
     place_init(m, stage);
     Ok(())
+}
+
+/// Raises the extent of a loop that is reduced over to the formula, over the loops around and the parameters, or to what it
+/// was if that is more.
+///
+/// # Errors
+/// `E0402` no such loop, `E0411` not serial, `E0472` a loop that is not one dimension of its stage, is not reduced over, or
+/// that functions inside it are called at, `E0484` a formula that has no value there.
+pub fn pad_loop_to(m: &mut LoopModule, target: &LoopRef, to: &Formula) -> Result<(), Diagnostic> {
+    let path = find_loop(m, target)?;
+    let stage = find_stage(m, &target.stage)?;
+    let (var, extent) = {
+        let l = loop_at(&m.body, &path);
+        (l.var, l.extent)
+    };
+    serial_or(m, &path, target, "pad it before it is made parallel, vector or unrolled")?;
+    let to = formula::value(m, &path, to, false)?;
+    let refuse = |why: &str, hint: &str| {
+        Err(Diagnostic::new(
+            "E0472",
+            format!("loop `{}.{}` cannot be padded to an extent: {why}", target.stage, target.name),
+        )
+        .hint(hint.to_owned()))
+    };
+    let own = m.env.pool.var(var);
+    let body = &loop_at(&m.body, &path).body;
+    let mut blocks = Vec::new();
+    for s in body {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s {
+                blocks.push(b)
+            }
+        });
+    }
+    if written_by(m, stage) != stage
+        || blocks.iter().any(|b| steered(&m.env, b, var).iter().any(|&n| b.iters[n].binding != own))
+    {
+        return Err(not_a_dimension(target));
+    }
+    if !blocks.iter().all(|b| b.role == BlockRole::Init || is_reduction_var(&m.env.pool, b, var)) {
+        return refuse("it is not reduced over", "pad it to a multiple, which its storage may have room for");
+    }
+    // An empty loop has no last iteration whose values they could take.
+    if body.iter().any(|s| looks_up(&m.env.pool, s, var)) {
+        return refuse("what runs inside it is looked up at it", "pad it to a multiple");
+    }
+    let padded = at_least(m, &path, to, extent);
+    let cond = m.env.pool.lt(own, extent);
+    let l = loop_at_mut(&mut m.body, &path);
+    add_predicate(&m.env.pool, &mut l.body, cond);
+    l.extent = padded;
+    place_init(m, stage);
+    Ok(())
+}
+
+/// `to`, if it is proved to be no less than `extent`, else the greater of the two.
+fn at_least(m: &mut LoopModule, path: &Path, to: ExprId, extent: ExprId) -> ExprId {
+    let to = normalize(&mut m.env.pool, to);
+    let facts = Facts::in_loops(enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)));
+    let goal = m.env.pool.le(extent, to);
+    if Prover::new().prove(&mut m.env, &facts, goal).is_proved() { to } else { m.env.pool.max(to, extent) }
 }
 
 /// The iterators that a loop steers.

@@ -222,7 +222,7 @@ pub fn clamp_surplus(pool: &mut ExprPool, stmts: &mut [Stmt], v: VarId, last: Ex
 
 /// Whether an extent or a predicate below calls a function or reads a tensor at something that
 /// depends on `v`.
-fn looks_up(pool: &ExprPool, s: &Stmt, v: VarId) -> bool {
+pub fn looks_up(pool: &ExprPool, s: &Stmt, v: VarId) -> bool {
     let mut found = false;
     let mut check = |e: ExprId| found = found || looks_up_at(pool, e, v);
     s.walk(&mut |s| match s {

@@ -17,6 +17,7 @@ pub fn kind_name(s: &StepKind) -> &'static str {
         StepKind::Unroll { .. } => "unroll",
         StepKind::Parallel { .. } => "parallel",
         StepKind::PadLoop { .. } => "pad_loop",
+        StepKind::PadLoopTo { .. } => "pad_loop to",
         StepKind::PadDim { .. } => "pad_dim",
         StepKind::SplitDim { .. } => "split_dim",
         StepKind::FuseDims { .. } => "fuse_dims",
@@ -115,7 +116,7 @@ impl<'r> Proposer<'r> {
             },
             58..59 => Some(StepKind::Peel { target: self.any_loop(m, &stages)? }),
             59..60 => self.parts(m, &stages),
-            60..63 => Some(StepKind::PadLoop { target: self.any_loop(m, &stages)?, multiple: self.multiple() }),
+            60..63 => self.pad_loop(m, &stages),
             63..66 => self.pad_dim(m),
             66..72 => self.layout(m),
             72..79 => self.compute_at(m, &stages),
@@ -141,6 +142,26 @@ impl<'r> Proposer<'r> {
                 Some(StepKind::SetScope { stage: name(m, *stages.choose(self.rng)?), scope })
             }
         }
+    }
+
+    /// Padding of a loop to a multiple, or to more than it has, often as much for some neighbouring iterations of another.
+    fn pad_loop(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
+        let target = self.any_loop(m, stages)?;
+        let multiple = self.multiple();
+        if self.rng.random_bool(0.7) {
+            return Some(StepKind::PadLoop { target, multiple });
+        }
+        let other = match self.rng.random_range(0..3) {
+            0 => size(&target.name),
+            1 => Formula::Int(self.rng.random_range(-1..6)),
+            _ => Formula::Name(self.any_loop(m, stages)?.name),
+        };
+        let whole = Formula::Call("floordiv".into(), vec![other, Formula::Int(multiple)]);
+        let whole = Formula::Bin('*', Box::new(Formula::Int(multiple)), Box::new(whole));
+        Some(StepKind::PadLoopTo {
+            target,
+            extent: Formula::Bin('+', Box::new(whole), Box::new(Formula::Int(multiple))),
+        })
     }
 
     /// Padding of a loop and of what it reads at the same position, then a step that moves what is read, or the other

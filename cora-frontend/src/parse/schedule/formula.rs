@@ -1,4 +1,4 @@
-//! Formulas of `remap` and `op_split`.
+//! Formulas of `remap`, `op_split` and `pad_loop`.
 
 use super::super::{Parsed, Parser};
 use crate::ast::MAX_DEPTH;

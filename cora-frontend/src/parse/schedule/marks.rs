@@ -1,6 +1,7 @@
 //! Steps that say how loops and buffers run.
 
 use super::super::{Parsed, Parser};
+use super::formula::formula;
 use super::words::{binding, intrinsic, loop_ref, loops, names, positive, stage_and_tensor, whole};
 use crate::lex::TokenKind;
 use cora_ir::schedule::{LoopRef, StepKind};
@@ -44,9 +45,13 @@ pub(super) fn hoist_loads(p: &mut Parser) -> Parsed<Vec<StepKind>> {
     Ok(targets.into_iter().map(|target| StepKind::HoistLoads { target, on }).collect())
 }
 
-/// `pad_loop S.i 2`.
+/// `pad_loop S.i 2`, `pad_loop S.k to 8 * floordiv(i, 8) + 8`.
 pub(super) fn pad_loop(p: &mut Parser) -> Parsed<Vec<StepKind>> {
     let targets = loops(p)?;
+    if p.eat("to") {
+        let extent = formula(p)?;
+        return Ok(targets.into_iter().map(|target| StepKind::PadLoopTo { target, extent: extent.clone() }).collect());
+    }
     let multiple = positive(p)?;
     Ok(targets.into_iter().map(|target| StepKind::PadLoop { target, multiple }).collect())
 }

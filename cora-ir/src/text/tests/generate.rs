@@ -450,6 +450,7 @@ impl Gen {
             4 => StepKind::Vectorize { target: at, width: None },
             5 => StepKind::Unroll { target: at },
             6 => StepKind::Parallel { target: at },
+            7 if self.rng.chance(50) => StepKind::PadLoopTo { target: at, extent: self.formula(3) },
             7 => StepKind::PadLoop { target: at, multiple },
             8 => StepKind::PadDim { tensor: stage, dim: name, multiple },
             9 => StepKind::ComputeAt { stage, at },

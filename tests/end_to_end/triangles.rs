@@ -1,0 +1,86 @@
+//! Sums as long as the row or the column says: the compiler's own schedule for a grid puts them in tiles too, with results as
+//! the reference interpreter has them, on every edge batch.
+
+use crate::harness::{Case, message, program, report};
+use crate::support::batches::edges;
+use crate::support::in_parallel;
+use cora::driver::lower_for;
+use cora::ir::interp::{self, Options};
+use cora::ir::{Role, Scope};
+
+/// Programs by the extent of the reduced loop.
+const PROGRAMS: &[(&str, &str)] = &[
+    (
+        "below the diagonal",
+        "dim i = N, k = i, n = N, j = N\ninput L[i, k] : f32, X[n, j] : f32\nC[i, j] = sum(k) L[i, k] * X[k, j]",
+    ),
+    (
+        "beyond it",
+        "dim i = N, k = i + 3, n = N + 2, j = N\ninput L[i, k] : f32, X[n, j] : f32\nC[i, j] = sum(k) L[i, k] * X[k, j]",
+    ),
+    (
+        "two more a row",
+        "dim i = N, k = 2 * i + 1, n = 2 * N, j = N\ninput L[i, k] : f32, X[n, j] : f32\nC[i, j] = sum(k) L[i, k] * X[k, j]",
+    ),
+    (
+        "above it",
+        "dim i = N, k = N - i, n = N, j = N\ninput L[i, k] : f32, X[n, j] : f32\nC[i, j] = sum(k) L[i, k] * X[k, j]",
+    ),
+    (
+        "no more than 40",
+        "dim i = N, k = min(i + 1, 40), n = N, j = N\ninput L[i, k] : f32, X[n, j] : f32\nC[i, j] = sum(k) L[i, k] * X[k, j]",
+    ),
+    (
+        "by columns",
+        "dim i = N, n = N, j = N, k = j + 1\ninput A[i, n] : f32, U[j, k] : f32\nC[i, j] = sum(k) A[i, k] * U[j, k]",
+    ),
+    (
+        "by rows and columns",
+        "dim i = N, n = N, j = N, k = min(i, j) + 1\ninput A[i, n] : f32, B[n, j] : f32\nC[i, j] = sum(k) A[i, k] * B[k, j]",
+    ),
+    (
+        "of two reduced loops",
+        "dim i = N, c = 3, k = i + 1, n = N, j = N\ninput L[i, c, k] : f32, X[c, n, j] : f32\nC[i, j] = sum(c, k) L[i, c, k] * X[c, k, j]",
+    ),
+    (
+        "of rows in batches",
+        "extent lens(b) in 0..=512\ndim b = N, q = lens(b), h = 3, k = lens(b) - q, n = lens(b), d = 64
+        input P[b, q, h, k] : f32, V[b, n, d] : f32\nC[b, q, h, d] = sum(k) P[b, q, h, k] * V[b, k, d]",
+    ),
+];
+
+#[test]
+fn triangles_on_a_grid() {
+    report(&in_parallel(PROGRAMS, |(name, text)| {
+        let text = format!("param N in 0..=256\n{text}\noutput C\n");
+        let source = match program(name, &text, &[]) {
+            Ok(s) => s,
+            Err(e) => return vec![e],
+        };
+        let cases = match Case::all(&source, &edges(&source.graph.env), |_, _| None) {
+            Ok(c) => c,
+            Err(e) => return vec![e],
+        };
+        let storage = match lower_for(&source, None, false, true, &mut |_| {}) {
+            Ok(l) => l.storage,
+            Err(e) => return vec![format!("{name}: {}", message(e))],
+        };
+        let mut complaints = Vec::new();
+        let copies = storage.env.tensors.iter().filter(|(_, t)| t.role == Role::Temp && t.scope == Scope::Shared);
+        if copies.count() != 2 {
+            complaints.push(format!("{name}: not in tiles"));
+        }
+        for case in &cases {
+            match interp::run_storage(&storage, &case.batch, &Options { races: true, ..Options::default() }) {
+                Ok(r) => {
+                    let named =
+                        r.outputs.into_iter().map(|o| (storage.env.tensors[o.tensor].name.clone(), o.data)).collect();
+                    let wrong = case.compare_data(&source, named);
+                    complaints.extend(wrong.map(|w| format!("{name}, {}: {w}", case.name)));
+                }
+                Err(e) => complaints.push(format!("{name}, {}: {e}", case.name)),
+            }
+        }
+        complaints
+    }));
+}
