@@ -695,6 +695,7 @@ pub fn steps() -> Result<Graph, Vec<Diagnostic>> {
         s.unroll("S.ji");
         s.parallel("S.f");
         s.pad_loop("S.f", 2);
+        s.text("pad_loop S.j to 4 * floordiv(f, 4) + 8");
         s.pad_dim("S", "i", 4);
         s.compute_at("S.x", "S.f");
         s.compute_inline("S.x");

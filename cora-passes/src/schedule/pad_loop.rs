@@ -136,7 +136,7 @@ pub fn pad_loop_to(m: &mut LoopModule, target: &LoopRef, to: &Formula) -> Result
     }
     // An empty loop has no last iteration whose values they could take.
     if body.iter().any(|s| looks_up(&m.env.pool, s, var)) {
-        return refuse("what runs inside it is looked up at it", "pad it to a multiple");
+        return refuse("beyond its end loops inside it have no length", "pad it to a multiple");
     }
     let padded = at_least(m, &path, to, extent);
     let cond = m.env.pool.lt(own, extent);
