@@ -25,7 +25,6 @@
 //! guarded as any others.
 
 use super::vectorize::substitute;
-use cora_ir::layout::LayoutStep;
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Scope, TensorId, VarId};
