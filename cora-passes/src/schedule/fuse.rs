@@ -16,18 +16,22 @@ use super::tree::{
     Path, add_predicate, check_fresh_loop, check_no_marks, clamp_surplus, enclosing, find_loop, is_condition, loop_at,
     loop_at_mut, place_init, remove_inits, runs, substitute,
 };
+use crate::lower::declared::{Indices, bounds};
 use crate::lower::layout::{Layout, sizes};
 use cora_ir::loops::{BlockRole, For, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Diagnostic, Env, ExprId, VarId};
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, VarId};
 use rustc_hash::FxHashMap;
+
+/// Most iterations that a fused loop may count, so that what later steps add to them fits 64 bits too.
+const MAX_COUNT: i64 = 1 << 62;
 
 /// Fuses `loops` (outermost first) into one called `name`, its extent rounded up to a multiple of `pad`.
 ///
 /// # Errors
 /// `E0402` no such loop, `E0420` loops that are not perfectly nested in that order, `E0411` a loop
 /// that is not serial, `E0421` a reduced loop fused with a spatial one, `E0422` `pad` below 1 or too large,
-/// `E0423` a loop that runs the others only under a condition.
+/// `E0423` a loop that runs the others only under a condition, `E0409` reduced loops with too many iterations to count.
 pub fn fuse(m: &mut LoopModule, loops: &[LoopRef], name: &str, pad: i64) -> Result<(), Diagnostic> {
     let Some(first) = loops.first() else {
         return Err(Diagnostic::new("E0420", "fuse needs at least one loop").hint("name the loops outermost first"));
@@ -112,6 +116,9 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
     let total = layout.volume(&mut m.env, space.outer.len());
     let total = m.env.pool.instantiate(total, &space.outer);
     let total = space.inside_conditions(&mut m.env, total);
+    if is_reduced(m, &path, &nest) {
+        check_count(m, &outer, total, refs)?;
+    }
     let index = layout.unflatten(&mut m.env, space.outer.len(), &space.outer, f);
     let map: FxHashMap<VarId, ExprId> = nest.iter().map(|l| l.var).zip(index).collect();
     let innermost = loop_at_mut(&mut m.body, &path);
@@ -128,6 +135,39 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
     let top_loop = loop_at_mut(&mut m.body, &top);
     *top_loop = For { var: fused, extent: padded, body, ..top_loop.clone() };
     Ok(())
+}
+
+/// Whether a block inside reduces over the loops.
+fn is_reduced(m: &LoopModule, inner: &Path, nest: &[For]) -> bool {
+    let mut reduced = false;
+    for s in &loop_at(&m.body, inner).body {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s {
+                reduced |= nest.iter().any(|l| super::tree::is_reduction_var(&m.env.pool, b, l.var));
+            }
+        });
+    }
+    reduced
+}
+
+/// Loops that are reduced over may have more iterations together, by declared ranges, than 64 bits count. Of other loops each
+/// iteration has an element in memory, and the prelude counts the entries of tables.
+fn check_count(m: &LoopModule, outer: &[(VarId, ExprId)], total: ExprId, refs: &[LoopRef]) -> Result<(), Diagnostic> {
+    let most = |e: ExprId| bounds(&m.env, e, Indices { args: &[], loops: outer }).hi;
+    let mut too_many = most(total).is_some_and(|n| n > MAX_COUNT);
+    m.env.pool.walk(total, &mut |_, n| {
+        if let Expr::Bin(BinOp::Mul, a, b) = n
+            && let (Some(a), Some(b)) = (most(*a), most(*b))
+        {
+            too_many |= a.checked_mul(b).is_none_or(|n| n > MAX_COUNT);
+        }
+    });
+    if !too_many {
+        return Ok(());
+    }
+    let names: Vec<String> = refs.iter().map(|r| format!("`{}.{}`", r.stage, r.name)).collect();
+    Err(Diagnostic::new("E0409", format!("{} may have more than 2^62 iterations together", names.join(" and ")))
+        .hint("leave them nested, or declare smaller ranges of the parameters and lengths that they depend on"))
 }
 
 fn check_one_kind(m: &LoopModule, inner: &Path, nest: &[For], refs: &[LoopRef]) -> Result<(), Diagnostic> {

@@ -144,24 +144,25 @@ impl<'r> Proposer<'r> {
         }
     }
 
-    /// Padding of a loop to a multiple, or to more than it has, often as much for some neighbouring iterations of another.
+    /// Padding of a loop to a multiple, or of a reduced one to what neighbouring iterations of a loop around may have in common.
     fn pad_loop(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
-        let target = self.any_loop(m, stages)?;
         let multiple = self.multiple();
-        if self.rng.random_bool(0.7) {
-            return Some(StepKind::PadLoop { target, multiple });
+        if self.rng.random_bool(0.6) {
+            return Some(StepKind::PadLoop { target: self.any_loop(m, stages)?, multiple });
         }
-        let other = match self.rng.random_range(0..3) {
-            0 => size(&target.name),
-            1 => Formula::Int(self.rng.random_range(-1..6)),
-            _ => Formula::Name(self.any_loop(m, stages)?.name),
+        let all: Vec<_> = blocks(m).into_iter().filter(|b| matches!(b.1.role, BlockRole::Update(_))).collect();
+        let (path, _) = all.choose(self.rng)?;
+        let loops = enclosing(&m.body, path);
+        let n = self.rng.random_range(0..loops.len());
+        let target = loop_ref(m, loops[n]);
+        let other = match loops[..n].choose(self.rng) {
+            Some(l) if self.rng.random_bool(0.7) => Formula::Name(loop_ref(m, l).name),
+            _ => size(&target.name),
         };
         let whole = Formula::Call("floordiv".into(), vec![other, Formula::Int(multiple)]);
-        let whole = Formula::Bin('*', Box::new(Formula::Int(multiple)), Box::new(whole));
-        Some(StepKind::PadLoopTo {
-            target,
-            extent: Formula::Bin('+', Box::new(whole), Box::new(Formula::Int(multiple))),
-        })
+        let whole = Formula::Bin('*', Box::new(whole), Box::new(Formula::Int(multiple)));
+        let more = Formula::Int(self.rng.random_range(-1..10));
+        Some(StepKind::PadLoopTo { target, extent: Formula::Bin('+', Box::new(whole), Box::new(more)) })
     }
 
     /// Padding of a loop and of what it reads at the same position, then a step that moves what is read, or the other
