@@ -6,7 +6,8 @@
 //! condition becomes a guarded read.
 //!
 //! Indices are mathematical integers in the proofs and 64 bits in code: an operator whose index
-//! arithmetic could leave 64 bits is refused (`index_range`).
+//! arithmetic could leave 64 bits is refused (`index_range`), and so is one reduced over a dimension that no tensor which it
+//! reads has, where the number of its terms could.
 //!
 //! Requires: a verified graph. Ensures: no read is outside its tensor's valid positions, for any
 //! batch that passes validation, and no index is outside 64 bits; later passes rely on it. Runs before
@@ -33,7 +34,12 @@ pub fn check_accesses(graph: &mut Graph, simplifier: &mut dyn Simplifier) -> Res
         let loops: Vec<(VarId, ExprId)> =
             op.spatial.iter().chain(&op.reduce).map(|&d| (graph.env.dims[d].var, graph.env.dims[d].extent)).collect();
         let stage = graph.env.tensors[op.tensor].name.clone();
-        if let Some(wide) = index_range::too_wide(&mut graph.env, op.value) {
+        // Validation evaluates the extents of tensors: nobody would see that another one wraps.
+        let unstored =
+            op.reduce.iter().map(|&d| &graph.env.dims[d]).filter(|d| !runs_along(&graph.env, op.value, d.var));
+        let counts: Vec<ExprId> = unstored.map(|d| d.extent).collect();
+        let mut computed = std::iter::once(op.value).chain(counts);
+        if let Some(wide) = computed.find_map(|e| index_range::too_wide(&mut graph.env, e)) {
             let d = index_range::refusal(&graph.env, &stage, wide);
             errors.push(match graph.place_of(op.tensor, wide.0) {
                 Some(span) => d.at(span),
@@ -58,6 +64,16 @@ pub fn check_accesses(graph: &mut Graph, simplifier: &mut dyn Simplifier) -> Res
         }));
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// Whether a tensor that `value` reads under no condition has a dimension as long as `var` counts.
+fn runs_along(env: &Env, value: ExprId, var: VarId) -> bool {
+    match env.pool.get(value) {
+        Expr::Select(c, ..) | Expr::Bin(BinOp::And, c, _) => runs_along(env, *c, var),
+        Expr::Load { guard: Some((c, _)), .. } => runs_along(env, *c, var),
+        Expr::Load { index, .. } if index.iter().any(|&i| env.pool.as_var(i) == Some(var)) => true,
+        _ => env.pool.children(value).into_iter().any(|e| runs_along(env, e, var)),
+    }
 }
 
 /// What does not follow, and from what.

@@ -2,7 +2,7 @@
 //!
 //! `Index` expressions mean mathematical integers, and code computes with 64 bits. What an operator
 //! computes with positions must therefore stay inside 64 bits for every batch that passes
-//! validation. Extents need no proof: validation evaluates them, and refuses what does not fit.
+//! validation. Extents of tensors need no proof: validation evaluates them, and refuses what does not fit.
 
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ScalarType, UfDef, UnOp};
 use rustc_hash::{FxHashMap, FxHashSet};
