@@ -127,8 +127,11 @@ impl Block<'_> {
 
     fn arrive(&mut self, thread: usize, c: &Copy) -> Result<(), What> {
         let mut data = [0; 16];
-        let given = self.piece(thread, Space::Global, c.from, c.given)?;
-        data[..c.given as usize].copy_from_slice(given);
+        // An address from which nothing is copied may be anywhere.
+        if c.given > 0 {
+            let given = self.piece(thread, Space::Global, c.from, c.given)?;
+            data[..c.given as usize].copy_from_slice(given);
+        }
         self.shared_mut(c.to, c.bytes)?.copy_from_slice(&data[..c.bytes as usize]);
         Ok(())
     }

@@ -67,6 +67,13 @@ fn accesses_are_checked() {
 }
 
 #[test]
+fn true_is_minus_one() {
+    let text =
+        format!("{OWN} mov.pred %p1, -1; not.pred %p2, %p1; @%p2 ret; mov.b32 %r2, 5; st.global.b32 [%rd1], %r2;");
+    assert_eq!(words(&text, 1).expect("it runs")[0], 5);
+}
+
+#[test]
 fn waiting_for_a_box_that_nobody_asked_for_is_found() {
     let text = format!(
         "{OWN} .shared .align 8 .b8 s[8]; mov.b64 %rd4, s; mbarrier.init.shared::cta.b64 [%rd4+0], 1;

@@ -253,7 +253,9 @@ fn high(ty: Ty) -> Option<Fn2> {
 pub(super) fn one(name: &str, ty: Ty) -> Option<Fn1> {
     use Kind::{Bits, Float, Pred, Signed};
     Some(match (name, ty.kind, ty.bits) {
-        ("mov", Pred, _) | ("mov", _, 64) => |a| a,
+        // True is written as -1.
+        ("mov", Pred, _) => |a| u64::from(a != 0),
+        ("mov", _, 64) => |a| a,
         ("mov", _, 32) => |a| a & 0xffff_ffff,
         ("mov", _, 16) => |a| a & 0xffff,
         ("not", Pred, _) => |a| a ^ 1,
