@@ -3,6 +3,7 @@
 //! Registers hold their bits in the low end of 64, zeros above. Subnormals are kept, as without `.ftz`.
 
 use super::{Fn1, Fn2, Fn3};
+use half::{bf16, f16};
 use std::cmp::Ordering;
 
 /// What the bits of a type mean.
@@ -84,10 +85,41 @@ macro_rules! ints {
     }};
 }
 
-/// A function of floats of 32 and 64 bits.
+/// A number of 16 bits as one of 32, and back: results of one operation are the same as if it were rounded once.
+pub(super) fn f16_of(x: u64) -> f32 {
+    f16::from_bits(x as u16).to_f32()
+}
+
+pub(super) fn bits16(x: f32) -> u64 {
+    if x.is_nan() { 0x7fff } else { f16::from_f32(x).to_bits().into() }
+}
+
+pub(super) fn bf16_of(x: u64) -> f32 {
+    bf16::from_bits(x as u16).to_f32()
+}
+
+pub(super) fn bits_b16(x: f32) -> u64 {
+    if x.is_nan() { 0x7fff } else { bf16::from_f32(x).to_bits().into() }
+}
+
+/// A function of floats of each width.
 macro_rules! floats {
     ($ty:expr, |$a:ident, $b:ident| $e:expr) => {
         match $ty.bits {
+            16 if $ty.kind == Kind::BFloat => {
+                let f: Fn2 = |x, y| {
+                    let ($a, $b) = (bf16_of(x), bf16_of(y));
+                    bits_b16($e)
+                };
+                f
+            }
+            16 => {
+                let f: Fn2 = |x, y| {
+                    let ($a, $b) = (f16_of(x), f16_of(y));
+                    bits16($e)
+                };
+                f
+            }
             32 => {
                 let f: Fn2 = |x, y| {
                     let ($a, $b) = (f32_of(x), f32_of(y));
@@ -111,6 +143,8 @@ macro_rules! floats {
 macro_rules! compares {
     ($ty:expr, $holds:expr) => {
         match ($ty.kind, $ty.bits) {
+            (Kind::Float, 16) => compares!(@ f16_of, $holds),
+            (Kind::BFloat, 16) => compares!(@ bf16_of, $holds),
             (Kind::Float, 32) => compares!(@ f32_of, $holds),
             (Kind::Float, 64) => compares!(@ f64_of, $holds),
             (Kind::Signed, 16) => compares!(@ |x: u64| x as i16, $holds),
@@ -134,7 +168,7 @@ macro_rules! compares {
 /// A comparison; of floats the plain ones want two numbers, those that end in `u` hold if one is none.
 pub(super) fn comparison(name: &str, ty: Ty) -> Option<Fn2> {
     use Ordering::{Equal, Greater, Less};
-    let float = ty.kind == Kind::Float;
+    let float = matches!(ty.kind, Kind::Float | Kind::BFloat);
     Some(match name {
         "eq" => compares!(ty, |o| o == Some(Equal)),
         "ne" => compares!(ty, |o| matches!(o, Some(Less | Greater))),
@@ -159,7 +193,7 @@ pub(super) fn comparison(name: &str, ty: Ty) -> Option<Fn2> {
 pub(super) fn two(name: &str, mods: &[&str], ty: Ty) -> Option<Fn2> {
     let has = |m: &str| mods.contains(&m);
     let nan = has("NaN");
-    if ty.kind == Kind::Float {
+    if matches!(ty.kind, Kind::Float | Kind::BFloat) {
         return Some(match name {
             "add" => floats!(ty, |a, b| a + b),
             "sub" => floats!(ty, |a, b| a - b),
@@ -251,7 +285,7 @@ fn high(ty: Ty) -> Option<Fn2> {
 
 /// Functions of one operand.
 pub(super) fn one(name: &str, ty: Ty) -> Option<Fn1> {
-    use Kind::{Bits, Float, Pred, Signed};
+    use Kind::{BFloat, Bits, Float, Pred, Signed};
     Some(match (name, ty.kind, ty.bits) {
         // True is written as -1.
         ("mov", Pred, _) => |a| u64::from(a != 0),
@@ -271,6 +305,8 @@ pub(super) fn one(name: &str, ty: Ty) -> Option<Fn1> {
         ("popc", Bits, 64) => |a| u64::from(a.count_ones()),
         ("clz", Bits, 32) => |a| u64::from((a as u32).leading_zeros()),
         ("clz", Bits, 64) => |a| u64::from(a.leading_zeros()),
+        ("neg", Float | BFloat, 16) => |a| (a as u16 ^ 0x8000).into(),
+        ("abs", Float | BFloat, 16) => |a| a & 0x7fff,
         ("neg", Float, 32) => |a| (a as u32 ^ 0x8000_0000).into(),
         ("neg", Float, 64) => |a| a ^ (1 << 63),
         ("abs", Float, 32) => |a| a & 0x7fff_ffff,
@@ -285,9 +321,18 @@ pub(super) fn one(name: &str, ty: Ty) -> Option<Fn1> {
 
 /// Functions of three operands.
 pub(super) fn three(name: &str, mods: &[&str], ty: Ty) -> Option<Fn3> {
-    use Kind::{Bits, Float, Signed, Unsigned};
+    use Kind::{BFloat, Bits, Float, Signed, Unsigned};
     let is = |m: &str| mods.contains(&m);
     Some(match (name, ty.kind, ty.bits) {
+        // The product and the sum are exact in 64 bits but for sums of very different magnitude.
+        ("fma", Float, 16) => |a, b, c| {
+            let exact = f64::from(f16_of(a)) * f64::from(f16_of(b)) + f64::from(f16_of(c));
+            if exact.is_nan() { 0x7fff } else { f16::from_f64(exact).to_bits().into() }
+        },
+        ("fma", BFloat, 16) => |a, b, c| {
+            let exact = f64::from(bf16_of(a)) * f64::from(bf16_of(b)) + f64::from(bf16_of(c));
+            if exact.is_nan() { 0x7fff } else { bf16::from_f64(exact).to_bits().into() }
+        },
         ("fma", Float, 32) => |a, b, c| bits32(f32_of(a).mul_add(f32_of(b), f32_of(c))),
         ("fma", Float, 64) => |a, b, c| bits64(f64_of(a).mul_add(f64_of(b), f64_of(c))),
         ("mad", _, 16) if is("lo") => |a, b, c| u64::from((a as u16).wrapping_mul(b as u16).wrapping_add(c as u16)),

@@ -1,7 +1,7 @@
 //! Conversions between types.
 
 use super::Fn1;
-use super::alu::{Kind, Ty, bits32, bits64, f32_of, f64_of};
+use super::alu::{Kind, Ty, bits16, bits32, bits64, f32_of, f64_of};
 use half::{bf16, f16};
 
 /// Whether a rounding, `.rn` and so on, is one to an integer or to nearest, where a conversion needs it.
@@ -104,6 +104,12 @@ fn of_integer(mods: &[&str], to: Ty, from: Ty) -> Option<Fn1> {
     rounding(mods).filter(|m| *m == "rn")?;
     let signed = from.kind == Kind::Signed;
     Some(match (to.kind, to.bits, signed, from.bits) {
+        (Kind::Float, 16, true, 16) => |x| bits16(f32::from(x as i16)),
+        (Kind::Float, 16, true, 32) => |x| f16::from_f64(f64::from(x as i32)).to_bits().into(),
+        (Kind::Float, 16, true, 64) => |x| f16::from_f64(x as i64 as f64).to_bits().into(),
+        (Kind::Float, 16, false, 16) => |x| bits16(f32::from(x as u16)),
+        (Kind::Float, 16, false, 32) => |x| f16::from_f64(f64::from(x as u32)).to_bits().into(),
+        (Kind::Float, 16, false, 64) => |x| f16::from_f64(x as f64).to_bits().into(),
         (Kind::Float, 32, true, 8) => |x| bits32(f32::from(x as i8)),
         (Kind::Float, 32, true, 16) => |x| bits32(f32::from(x as i16)),
         (Kind::Float, 32, true, 32) => |x| bits32(x as i32 as f32),
