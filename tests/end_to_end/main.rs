@@ -25,5 +25,6 @@ mod random;
 mod random_native;
 mod random_ptx;
 mod sass;
+mod simulated_gpu;
 mod tables;
 mod wide_loads;
