@@ -12,26 +12,25 @@
 
 mod captured;
 mod driver;
+mod sizes;
 mod trial;
 
-use crate::abi::{BufferDesc, BufferKind, GridArg, GridDesc, GridLaunch, GridMap, KernelDesc, ProgramDesc, Role};
+use crate::abi::{BufferKind, GridArg, GridDesc, GridMap, KernelDesc, ProgramDesc, Role};
 use crate::array::{AlignedBytes, RaggedArray, TensorLayout};
 use crate::error::{Error, Result};
-use crate::eval::eval;
-use crate::exec::Given;
+use crate::eval::Env;
+use crate::exec::{Given, MemoryReport};
 use crate::limits::Limits;
-use crate::plan::{Request, place};
+use crate::plan::place;
 use crate::prelude::{Batch, Prelude, PreludeCache, Tables};
 use driver::{Arg, Block, Context, Function, Graph, Module, Pinned, TensorMap};
+use sizes::{blocks, lasting, sizes, temporaries};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trial::Trial;
 
 /// Alignment of buffers in the arena and of tables: the widest access.
 const ALIGN: u64 = 256;
-
-/// Greatest numbers of blocks along x, y, z (CUDA, all architectures).
-const MOST_BLOCKS: [i64; 3] = [i32::MAX as i64, 65_535, 65_535];
 
 /// A program on a GPU.
 pub struct Device {
@@ -56,7 +55,11 @@ pub struct Device {
     /// Where each buffer is: its own block, or an offset in the arena.
     places: Vec<Option<u64>>,
     sizes: Vec<u64>,
+    /// Bytes of the arena that temporaries take.
+    temps: u64,
     table_offsets: Vec<u64>,
+    /// The batch of the lengths that were given since the tables were copied, where they are not those bound.
+    shorter: Option<Batch>,
     given: Given,
     /// Whether each buffer's contents outlive a batch.
     lasts: Vec<bool>,
@@ -80,6 +83,10 @@ impl Device {
         let cache = PreludeCache::new(Arc::new(Prelude::new(desc.clone())?));
         grid.validate(&desc)?;
         let context = Context::new()?;
+        let maps = grid.launches.iter().any(|l| !l.maps.is_empty());
+        if maps {
+            context.can_map()?;
+        }
         let module = context.load(ptx)?;
         let mut functions = Vec::new();
         for l in &grid.launches {
@@ -87,9 +94,8 @@ impl Device {
         }
         let n = desc.buffers.len();
         let mut nothing = Block::default();
-        if grid.launches.iter().any(|l| !l.maps.is_empty()) {
-            context.can_map()?;
-            context.reserve(&mut nothing, ALIGN)?;
+        if maps {
+            context.reserve(&mut nothing, ALIGN, "zeros")?;
             context.fill(&nothing, 0, ALIGN, 0)?;
         }
         Ok(Device {
@@ -106,7 +112,9 @@ impl Device {
             limits: Limits::default(),
             places: vec![None; n],
             sizes: vec![0; n],
+            temps: 0,
             table_offsets: Vec::new(),
+            shorter: None,
             given: Given::new(&desc),
             lasts: lasting(&desc),
             sized: false,
@@ -129,8 +137,24 @@ impl Device {
         self.context.name()
     }
 
+    /// The tables of the batch that is bound.
+    pub fn prelude(&self) -> &PreludeCache {
+        &self.cache
+    }
+
+    /// Bytes in use for the batch that is bound, without the room to grow.
+    pub fn memory(&self) -> MemoryReport {
+        let own = |output: bool| {
+            let counts = |b: &usize| matches!(self.desc.buffers[*b].kind, BufferKind::Output(_)) == output;
+            let own = (0..self.sizes.len()).filter(|&b| self.places[b].is_none());
+            own.filter(counts).map(|b| self.sizes[b]).sum()
+        };
+        let tables = self.cache.tables().map_or(0, Tables::bytes);
+        MemoryReport { tables, inputs: own(false), outputs: own(true), temps: self.temps, slots: 0 }
+    }
+
     /// Binds a batch: checks it, builds and copies its tables, sizes memory. True where it was bound already; then
-    /// nothing is copied and inputs stay. Otherwise inputs are to be set again; const inputs only where the batch
+    /// nothing is copied (but its tables, where other lengths were given since), and inputs stay. Otherwise inputs are to be set again; const inputs only where the batch
     /// changes a size that they or their setup depend on.
     ///
     /// # Errors
@@ -138,6 +162,10 @@ impl Device {
     pub fn bind(&mut self, batch: &Batch) -> Result<bool> {
         let was_bound = std::mem::replace(&mut self.bound, false);
         if self.cache.update(batch, &self.limits, None)? && was_bound {
+            if self.shorter.is_some() {
+                self.ran = false;
+                self.copy_tables()?;
+            }
             self.bound = true;
             return Ok(true);
         }
@@ -156,14 +184,16 @@ impl Device {
         let (requests, temps) = temporaries(&self.desc, &self.sizes, &self.lasts);
         let beyond = || Error::Memory { at: "temporaries".to_owned(), need: u64::MAX, limit: self.limits.buffer_bytes };
         let (offsets, total) = place(&requests, ALIGN).ok_or_else(beyond)?;
-        self.context.reserve(&mut self.arena, total)?;
+        self.context.reserve(&mut self.arena, total, "temporaries")?;
+        self.temps = total;
         self.places.fill(None);
         for (&b, offset) in temps.iter().zip(offsets) {
             self.places[b] = Some(offset);
         }
         for b in 0..self.buffers.len() {
             if self.places[b].is_none() {
-                self.context.reserve(&mut self.buffers[b], self.sizes[b])?;
+                let name = format!("buffer `{}`", self.desc.buffers[b].name);
+                self.context.reserve(&mut self.buffers[b], self.sizes[b], &name)?;
             }
         }
         self.sized = true;
@@ -181,14 +211,25 @@ impl Device {
             self.table_offsets.push(at);
             at += (t.bytes() as u64).next_multiple_of(ALIGN);
         }
-        self.context.reserve(&mut self.tables, at)?;
+        self.context.reserve(&mut self.tables, at, "the tables")?;
         let host = self.context.pin(&mut self.pinned, at)?;
         for (t, &offset) in tables.data().iter().zip(&self.table_offsets) {
             let to = &mut host[offset as usize..][..t.bytes()];
             // SAFETY: a table's pointer is to `bytes()` bytes that live as long as the table.
             to.copy_from_slice(unsafe { std::slice::from_raw_parts(t.as_ptr(), t.bytes()) });
         }
-        self.context.upload(&self.tables, host)
+        self.context.upload(&self.tables, host)?;
+        self.shorter = None;
+        Ok(())
+    }
+
+    /// Calls `f` with the parameters and tables of the lengths that runs have.
+    fn in_env<T>(&self, f: impl FnOnce(Env<'_>) -> Result<T>) -> Result<T> {
+        let bound = self.cache.tables().filter(|_| self.bound).ok_or(Error::Unbound)?;
+        match &self.shorter {
+            None => f(bound.env()),
+            Some(batch) => f(self.cache.prelude().build(batch, &self.limits)?.env()),
+        }
     }
 
     /// Gives an input or const input.
@@ -206,11 +247,13 @@ impl Device {
             let what = format!("the array for tensor `{}`", desc.name);
             return Err(Error::DType { what, want: desc.dtype, got: array.dtype().to_string() });
         }
-        let env = self.cache.tables().filter(|_| self.bound).ok_or(Error::Unbound)?.env();
-        layout.check(env, array.bytes(), &self.limits)?;
         let b = desc.buffer as usize;
-        let mut storage = AlignedBytes::zeroed(self.sizes[b] as usize)?;
-        layout.pack(env, array.bytes(), storage.as_mut_slice(), self.trial.padding(), &self.limits)?;
+        let mut storage = AlignedBytes::default();
+        self.in_env(|env| {
+            layout.check(env, array.bytes(), &self.limits)?;
+            storage = AlignedBytes::zeroed(self.sizes[b] as usize)?;
+            layout.pack(env, array.bytes(), storage.as_mut_slice(), self.trial.padding(), &self.limits)
+        })?;
         self.given.take(tensor, desc.role == Role::ConstInput);
         self.ran = false;
         self.context.upload(&self.buffers[b], storage.as_slice())?;
@@ -238,13 +281,8 @@ impl Device {
         if !self.bound {
             return Err(Error::Unbound);
         }
-        self.given.complete(&self.desc)?;
         let desc = self.desc.clone();
-        self.before_a_run(!self.given.setup_done)?;
-        if !self.given.setup_done {
-            desc.setup_kernels.iter().try_for_each(|k| self.launch(k))?;
-            self.given.setup_done = true;
-        }
+        self.begin_run()?;
         let mut marks = Vec::new();
         if timed {
             marks.push(self.context.mark()?);
@@ -259,6 +297,17 @@ impl Device {
         self.ran = true;
         let names = desc.kernels.iter().map(|k| k.name.clone());
         names.zip(marks.windows(2)).map(|(n, w)| Ok((n, w[0].until(&w[1])?))).collect()
+    }
+
+    /// On the stream, before the kernels: setup, where const inputs are new.
+    fn begin_run(&mut self) -> Result<()> {
+        self.given.complete(&self.desc)?;
+        self.before_a_run(!self.given.setup_done)?;
+        if !self.given.setup_done {
+            self.desc.setup_kernels.iter().try_for_each(|k| self.launch(k))?;
+            self.given.setup_done = true;
+        }
+        Ok(())
     }
 
     fn launch(&self, kernel: &KernelDesc) -> Result<()> {
@@ -316,76 +365,13 @@ impl Device {
         if !self.ran {
             return Err(Error::NotRun);
         }
-        let env = self.cache.tables().ok_or(Error::Unbound)?.env();
         let b = desc.buffer as usize;
         let mut storage = AlignedBytes::zeroed(self.sizes[b] as usize)?;
         self.context.download(&self.buffers[b], storage.as_mut_slice())?;
-        let mut array = RaggedArray::zeros(desc.dtype, layout.shape(env, &self.limits)?)?;
-        layout.unpack(env, storage.as_slice(), array.bytes_mut(), &self.limits)?;
-        Ok(array)
+        self.in_env(|env| {
+            let mut array = RaggedArray::zeros(desc.dtype, layout.shape(env, &self.limits)?)?;
+            layout.unpack(env, storage.as_slice(), array.bytes_mut(), &self.limits)?;
+            Ok(array)
+        })
     }
-}
-
-/// Whether each buffer's contents outlive a batch: const inputs, and what setup writes.
-fn lasting(desc: &ProgramDesc) -> Vec<bool> {
-    let is_const = |t: u32| desc.tensors[t as usize].role == Role::ConstInput;
-    let of = |b: &BufferDesc| matches!(b.kind, BufferKind::Input(t) if is_const(t));
-    let mut lasts: Vec<bool> = desc.buffers.iter().map(of).collect();
-    desc.setup_kernels.iter().flat_map(|k| &k.writes).for_each(|&b| lasts[b as usize] = true);
-    lasts
-}
-
-/// Bytes of each buffer for a batch.
-fn sizes(desc: &ProgramDesc, tables: &Tables, limits: &Limits) -> Result<Vec<u64>> {
-    let mut left = limits.buffer_bytes;
-    let mut out = Vec::new();
-    for b in &desc.buffers {
-        let at = || format!("buffer `{}`", b.name);
-        let elems = eval(&b.elems, tables.env(), &[]).map_err(|fault| Error::Index { at: at(), fault })?;
-        let negative = |_| Error::NegativeExtent { at: at(), dim: 0, extent: elems };
-        let bytes = u64::try_from(elems).map_err(negative)?.saturating_mul(b.dtype.size() as u64);
-        let beyond = || Error::Memory { at: at(), need: bytes, limit: limits.buffer_bytes };
-        left = left.checked_sub(bytes).ok_or_else(beyond)?;
-        out.push(bytes);
-    }
-    Ok(out)
-}
-
-/// The temporaries that share the arena, and when each is live.
-fn temporaries(desc: &ProgramDesc, sizes: &[u64], kept: &[bool]) -> (Vec<Request>, Vec<usize>) {
-    let (mut requests, mut temps) = (Vec::new(), Vec::new());
-    let end = desc.kernels.len().saturating_sub(1);
-    for (b, buffer) in desc.buffers.iter().enumerate() {
-        if !matches!(buffer.kind, BufferKind::Temp | BufferKind::PerWorker) || kept[b] {
-            continue;
-        }
-        let uses = |k: &KernelDesc| k.reads.contains(&(b as u32)) || k.writes.contains(&(b as u32));
-        let users: Vec<usize> = desc.kernels.iter().enumerate().filter(|(_, k)| uses(k)).map(|(i, _)| i).collect();
-        let (first, last) = users.first().zip(users.last()).map_or((0, end), |(f, l)| (*f, *l));
-        requests.push(Request { bytes: sizes[b], first, last });
-        temps.push(b);
-    }
-    (requests, temps)
-}
-
-/// The number of blocks along each axis; nothing if there is none to launch.
-fn blocks(kernel: &KernelDesc, launch: &GridLaunch, tables: &Tables) -> Result<Option<[u32; 3]>> {
-    let mut out = [0; 3];
-    for (d, ix) in launch.blocks.iter().enumerate() {
-        let at = || format!("the blocks of kernel `{}`", kernel.name);
-        let n = eval(ix, tables.env(), &[]).map_err(|fault| Error::Index { at: at(), fault })?;
-        if n > MOST_BLOCKS[d] {
-            return Err(Error::Cuda(format!(
-                "kernel `{}` would need {n} blocks along {}, there are at most {}",
-                kernel.name,
-                ["x", "y", "z"][d],
-                MOST_BLOCKS[d]
-            )));
-        }
-        if n <= 0 {
-            return Ok(None);
-        }
-        out[d] = n as u32;
-    }
-    Ok(Some(out))
 }

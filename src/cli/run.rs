@@ -503,7 +503,12 @@ fn on_device(
         report.kernels.push(KernelRow::new(name, time * 1e3, 0.0, 0.0));
     }
     let desc = device.desc().clone();
-    Ok((report, collect(source, &desc, |n| device.output(n))?))
+    let outputs = collect(source, &desc, |n| device.output(n))?;
+    report.prelude_ms = device.prelude().build_time().as_secs_f64() * 1e3;
+    report.prelude_reused = device.bind(&p.runtime)?;
+    report.tables = device.prelude().sizes().map(|(n, bytes)| TableRow { name: n.to_owned(), bytes }).collect();
+    report.memory = Some(device.memory().into());
+    Ok((report, outputs))
 }
 
 /// Each output of a run, which `read` gives by its number in the description.

@@ -1,24 +1,10 @@
 //! Artifacts: written by `cora`, run by `cora-exec`, which has no compiler in its process.
 
+use crate::support::stand_in::exec;
 use crate::support::{files, in_parallel, report, root, small, stem};
 use crate::tool::{cora, file, refuses, scratch, succeeds};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
-
-/// The binary beside `cora`; built if only the root package's tests are.
-pub fn exec() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(build).clone()
-}
-
-fn build() -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_BIN_EXE_cora")).with_file_name("cora-exec");
-    let args = ["build", "--quiet", "--offline", "-p", "cora-runtime", "--bin", "cora-exec"];
-    let built = Command::new(env!("CARGO")).args(args).current_dir(root()).status();
-    assert!(built.is_ok_and(|s| s.success()) && path.exists(), "cora-exec is not at {}", path.display());
-    path
-}
 
 fn run(args: &[&str]) -> Output {
     let out = Command::new(exec()).args(args).current_dir(root()).output().expect("cora-exec starts");

@@ -22,7 +22,7 @@ fn bundle(name: &str, options: &[&str]) -> PathBuf {
         .arg(root().join("scripts/gpu/bundle.py"))
         .arg(&folder)
         .args(options)
-        .env("CORA_BIN", crate::artifact::exec().parent().expect("a folder"))
+        .env("CORA_BIN", crate::support::stand_in::exec().parent().expect("a folder"))
         .output()
         .expect("python3 starts");
     assert!(packed.status.success(), "{packed:?}");

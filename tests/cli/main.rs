@@ -14,4 +14,5 @@ mod passes;
 mod refusals;
 mod run;
 mod schedules;
+mod simulated_gpu;
 mod tool;

@@ -9,7 +9,7 @@ use cora::ir::interp::{self, Options};
 use cora::ir::storage::{Beside, Kernel, Stmt, StorageModule};
 
 /// More iterations than a ring has slots, and a tile of columns.
-const SIZES: &[(&str, &[(&str, i64)])] = &[
+pub const SIZES: &[(&str, &[(&str, i64)])] = &[
     ("encoder_layer_bf16", &[("H", 1), ("D", 64), ("DM", 64), ("FF", 320)]),
     ("projection_bf16", &[("DI", 320), ("DO", 128)]),
 ];
@@ -51,7 +51,7 @@ fn boxes_to_the_end_of_a_ring() {
 }
 
 /// A product whose tiles of both factors are in shared memory; the schedule says in its middle how they come there.
-fn product(copies: &str) -> String {
+pub fn product(copies: &str) -> String {
     format!(
         "param M in 0..=64
 const DI = 160, DO = 16
@@ -104,12 +104,11 @@ fn inside(storage: &StorageModule, wanted: impl Fn(&Stmt) -> bool) -> usize {
     n
 }
 
-/// Slots that take several boxes, rings of unequal length, and rings of boxes beside rings of copies: nobody reads what has
-/// not arrived, no phase is missed, and threads meet no more often than each ring alone would make them.
-#[test]
-fn copies_of_two_factors() {
+/// Schedules of [`product`]: what copies its two factors, with how many slots; and how many barriers, waits and waits for boxes
+/// there are in the loop.
+pub fn rings() -> [(&'static str, String, Option<[usize; 3]>); 9] {
     let whole = |c: &str, slots: &str| format!("{c};  {slots}");
-    let cases: [(&str, String, Option<[usize; 3]>); 9] = [
+    [
         ("boxes in a loop", whole(LEFT, "split Ws.k 8 -> kz, ky;  bulk_copy Ws.ky"), None),
         ("two boxes", whole(LEFT, "op_split Ws.k at 16;  bulk_copy Ws.main.k Ws.tail.k"), None),
         ("boxes after threads are bound", whole(LEFT, "bulk_copy Ws.k"), None),
@@ -119,9 +118,15 @@ fn copies_of_two_factors() {
         ("2 and 2", format!("{LEFT};  {RIGHT};  double_buffer Xs 2;  double_buffer Ws 2"), Some([1, 1, 0])),
         ("2 and 3", format!("{LEFT};  {RIGHT};  double_buffer Xs 2;  double_buffer Ws 3"), Some([1, 1, 0])),
         ("4 and 2", format!("{LEFT};  {RIGHT};  double_buffer Xs 4;  double_buffer Ws 2"), Some([1, 1, 0])),
-    ];
+    ]
+}
+
+/// Slots that take several boxes, rings of unequal length, and rings of boxes beside rings of copies: nobody reads what has
+/// not arrived, no phase is missed, and threads meet no more often than each ring alone would make them.
+#[test]
+fn copies_of_two_factors() {
     let mut complaints = Vec::new();
-    for (what, copies, counts) in cases {
+    for (what, copies, counts) in rings() {
         let source = program("product", &product(&copies), &[]).expect("a program");
         let plan = batches::plan("rows that end in the middle of a tile", 3, &[40, 0, 5]);
         let case = Case::new(&source, &plan, 1, |_, _| None).expect("inputs");

@@ -9,6 +9,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("cora-frontend", &["cora-ir"]),
     ("cora-passes", &["cora-ir"]),
     ("cora-runtime", &[]),
+    ("cora-ptxsim", &[]),
     ("cora-codegen-llvm", &["cora-ir", "cora-runtime"]),
     ("cora-codegen-cuda", &["cora-codegen-llvm", "cora-ir", "cora-runtime"]),
     ("cora-bench", &["cora"]),

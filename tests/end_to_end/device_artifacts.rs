@@ -21,7 +21,7 @@ use cora::runtime::artifact::{Artifact, Machine, Manifest, Sample};
 use cora::runtime::prelude::{self, Prelude};
 use cora::runtime::{Error, Limits};
 use rand::prelude::*;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -90,25 +90,24 @@ fn artifact(seed: u64, batches: usize, target: &GpuTarget) -> Result<Option<Arti
     Ok(Some(Artifact { manifest, desc: program.desc, grid: Some(program.grid), code, samples }))
 }
 
-#[test]
-fn random_artifacts() {
-    let dir = std::env::var_os("CORA_DEVICE_DIR").map(PathBuf::from);
-    let (first, wanted) = (setting("CORA_DEVICE_SEED", 1), setting("CORA_DEVICE_KERNELS", 20));
-    let batches = setting("CORA_DEVICE_BATCHES", 6) as usize;
-    let arch = std::env::var("CORA_DEVICE_ARCH").unwrap_or_else(|_| "sm_90".to_owned());
-    let target = GpuTarget::new(&arch).expect("a known architecture");
+/// Makes artifacts from seed to seed until they have so many kernels: the next seed, and how many kernels and samples there are.
+pub fn make(
+    dir: Option<&Path>,
+    (first, wanted): (u64, u64),
+    batches: usize,
+    target: &GpuTarget,
+) -> Result<(u64, u64, u64), String> {
     catch_quietly();
     let (next, kernels, samples) = (AtomicU64::new(first), AtomicU64::new(0), AtomicU64::new(0));
     let failures = Mutex::new(Vec::new());
     let one = |seed: u64| -> Result<(), String> {
-        let made =
-            guarded(|| Ok(artifact(seed, batches, &target))).map_err(|f| format!("seed {seed}: {}", f.detail))?;
+        let made = guarded(|| Ok(artifact(seed, batches, target))).map_err(|f| format!("seed {seed}: {}", f.detail))?;
         let Some(artifact) = made? else { return Ok(()) };
         let bytes = artifact.to_bytes().map_err(|e| e.to_string())?;
         if Artifact::from_bytes(&bytes).map_err(|e| format!("seed {seed}: {e}"))? != artifact {
             return Err(format!("seed {seed}: another artifact is read than was written"));
         }
-        if let Some(dir) = &dir {
+        if let Some(dir) = dir {
             std::fs::write(dir.join(format!("random-{seed}.artifact")), bytes).map_err(|e| e.to_string())?;
         }
         kernels.fetch_add((artifact.desc.kernels.len() + artifact.desc.setup_kernels.len()) as u64, Ordering::Relaxed);
@@ -127,6 +126,19 @@ fn random_artifacts() {
         }
     });
     let failures = failures.into_inner().expect("no panic while it was held");
-    println!("{kernels:?} kernels, {samples:?} samples; the next seed is {next:?}");
-    assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
+    let made = (next.into_inner(), kernels.into_inner(), samples.into_inner());
+    if failures.is_empty() { Ok(made) } else { Err(format!("{} failures\n{}", failures.len(), failures.join("\n"))) }
+}
+
+#[test]
+fn random_artifacts() {
+    let dir = std::env::var_os("CORA_DEVICE_DIR").map(PathBuf::from);
+    let seeds = (setting("CORA_DEVICE_SEED", 1), setting("CORA_DEVICE_KERNELS", 20));
+    let batches = setting("CORA_DEVICE_BATCHES", 6) as usize;
+    let arch = std::env::var("CORA_DEVICE_ARCH").unwrap_or_else(|_| "sm_90".to_owned());
+    let target = GpuTarget::new(&arch).expect("a known architecture");
+    match make(dir.as_deref(), seeds, batches, &target) {
+        Ok((next, kernels, samples)) => println!("{kernels} kernels, {samples} samples; the next seed is {next}"),
+        Err(e) => panic!("{e}"),
+    }
 }

@@ -25,6 +25,7 @@ mod random;
 mod random_native;
 mod random_ptx;
 mod sass;
+mod simulated_gpu;
 mod tables;
 mod triangles;
 mod wide_loads;

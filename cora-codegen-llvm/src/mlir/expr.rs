@@ -65,6 +65,8 @@ pub(super) struct Emitter<'m> {
     pub(super) barriers: bool,
     /// Whether copies into shared memory may go on beside the threads.
     pub(super) async_copies: bool,
+    /// On a grid: names that only numbers of blocks need.
+    pub(super) of_host: Vec<VarId>,
     /// Numbers that divide the values of names.
     pub(super) divisors: HashMap<VarId, i64>,
     known: Vec<Known>,
@@ -103,6 +105,7 @@ impl<'m> Emitter<'m> {
             read: Vec::new(),
             barriers: false,
             async_copies: false,
+            of_host: Vec::new(),
             divisors: HashMap::new(),
             known: vec![Known::default()],
             vars: HashMap::new(),

@@ -25,6 +25,7 @@ use super::expr::{Emitter, Formal, TensorOrParam};
 use super::kernel::{comment, stored};
 use super::library::Library;
 use super::slots::Slots;
+use std::collections::HashSet;
 
 /// Shared memory that a kernel may have without asking for it at launch.
 const STATIC_SHARED: u64 = 48 << 10;
@@ -82,9 +83,38 @@ pub(super) fn emit(
     let mut s = Emitter::new(module, slots, library, b, stored(&kernel.body));
     s.threads = Some(threads);
     s.async_copies = options.async_copies;
+    s.of_host = of_host(module, kernel);
     s.maps = TensorMap::all(module, kernel).into_iter().map(|m| (m, None)).collect();
     s.stmts(&kernel.body)?;
     Ok(function(s, kernel, symbol, threads))
+}
+
+/// Names that only numbers of blocks need. The host computes those, so the kernel takes no table for them.
+fn of_host(module: &StorageModule, kernel: &Kernel) -> Vec<VarId> {
+    let (mut lets, mut exprs) = (Vec::new(), Vec::new());
+    for s in &kernel.body {
+        s.walk(&mut |s| match s {
+            Stmt::Let { var, value } => lets.push((*var, *value)),
+            Stmt::For { kind, .. } if kind.is_block() => {}
+            _ => exprs.extend(s.exprs()),
+        });
+    }
+    let mut used = HashSet::new();
+    let visit = |used: &mut HashSet<VarId>, e| {
+        module.env.pool.walk(e, &mut |_, n| {
+            if let Expr::Var(v) = n {
+                used.insert(*v);
+            }
+        });
+    };
+    exprs.into_iter().for_each(|e| visit(&mut used, e));
+    // A name may be in the value of a later one.
+    for (var, value) in lets.iter().rev() {
+        if used.contains(var) {
+            visit(&mut used, *value);
+        }
+    }
+    lets.into_iter().map(|l| l.0).filter(|v| !used.contains(v)).collect()
 }
 
 /// Functions that have no expansion end as calls of libm, which a GPU does not have.

@@ -85,6 +85,7 @@ impl Emitter<'_> {
             Stmt::Await { tensor, slot } => self.await_box(*tensor, *slot),
             Stmt::Prefetch { tensor, index, locality } => self.prefetch(*tensor, *index, *locality),
             Stmt::If { cond, then, other } => self.branch(*cond, then, other),
+            Stmt::Let { var, .. } if self.of_host.contains(var) => Ok(()),
             Stmt::Let { var, value } => {
                 let nonnegative = self.nonnegative(*value);
                 self.divisors.insert(*var, self.divisor(*value));

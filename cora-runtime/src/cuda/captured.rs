@@ -23,7 +23,8 @@ impl Device {
         tables.clone().all(given) || (!self.grid.builds.is_empty() && tables.all(|t| given(t) || built(t) || !read(t)))
     }
 
-    /// Gives the lengths of the next runs, none above that of the batch that is bound.
+    /// Gives the lengths of the next runs, none above that of the batch that is bound. Inputs and outputs have the shapes of
+    /// these lengths then: inputs that were given before are to be given again where their shape is another.
     ///
     /// # Errors
     /// [`Error::Unbound`], [`Error::Unknown`] function, [`Error::LengthCount`], [`Error::LengthRange`] a length below the
@@ -34,7 +35,8 @@ impl Device {
         }
         let bound = self.cache.tables().filter(|_| self.bound).ok_or(Error::Unbound)?;
         let unknown = || Error::Unknown { what: "extent function", name: function.to_owned() };
-        let f = self.desc.extents.iter().find(|f| f.name == function).ok_or_else(unknown)?;
+        let index = self.desc.extents.iter().position(|f| f.name == function).ok_or_else(unknown)?;
+        let f = &self.desc.extents[index];
         let table = &bound.data()[f.table as usize];
         let width = self.desc.tables[f.table as usize].width;
         let size = if width == TableWidth::I32 { 4 } else { 8 };
@@ -51,8 +53,18 @@ impl Device {
             }
             bytes.extend_from_slice(&value.to_le_bytes()[..size]);
         }
+        let batch = self.cache.batch().ok_or(Error::Unbound)?;
+        let mut now = self.shorter.take().unwrap_or_else(|| batch.clone());
+        now.lengths[index] = lengths.to_vec();
+        let other = now != *batch;
+        self.shorter = Some(now);
+        self.ran = false;
         let offset = self.table_offsets[f.table as usize];
-        self.context.upload_at(&self.tables, offset, &bytes)
+        self.context.upload_at(&self.tables, offset, &bytes)?;
+        if !other {
+            self.shorter = None;
+        }
+        Ok(())
     }
 
     /// Captures a run of the kernels for [`Device::replay`]; setup runs first, by itself.
@@ -67,13 +79,13 @@ impl Device {
         Ok(())
     }
 
-    /// Puts the captured run on the stream, without waiting for anything.
+    /// Puts the captured run on the stream, without waiting for anything; where const inputs are new, setup before it.
     ///
     /// # Errors
-    /// [`Error::Unbound`] where nothing was captured for this batch, [`Error::Cuda`].
+    /// [`Error::Unbound`] where nothing was captured for this batch, [`Error::InputMissing`], [`Error::Cuda`].
     pub fn replay(&mut self) -> Result<()> {
         if self.captured.is_some() {
-            self.before_a_run(false)?;
+            self.begin_run()?;
         }
         let graph = self.captured.as_ref().ok_or(Error::Unbound)?;
         self.context.launch_graph(graph)?;
@@ -87,7 +99,7 @@ impl Device {
     /// As [`Device::replay`].
     pub fn replay_timed(&mut self) -> Result<Duration> {
         if self.captured.is_some() {
-            self.before_a_run(false)?;
+            self.begin_run()?;
         }
         let graph = self.captured.as_ref().ok_or(Error::Unbound)?;
         let start = self.context.mark()?;

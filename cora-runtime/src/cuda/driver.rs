@@ -7,8 +7,9 @@ use cudarc::driver::sys;
 use std::ffi::{CString, c_void};
 use std::time::Duration;
 
-/// The first driver with tensor maps, CUDA 12.0.
+/// The first driver with tensor maps, CUDA 12.0, and the first with the call that makes a graph launchable, CUDA 11.4.
 const MAPS_SINCE: i32 = 12_000;
+const GRAPHS_SINCE: i32 = 11_040;
 
 /// A buffer as the copy engine sees it: 128 bytes, aligned to 64.
 #[derive(Clone, Copy)]
@@ -23,6 +24,19 @@ pub(super) enum Arg {
 /// Bytes of the log that the driver's assembler may write.
 const LOG: usize = 16 << 10;
 
+/// Whether the driver is recent enough for something: a call that it lacks cannot be asked for.
+fn since(least: i32, what: &str) -> Result<()> {
+    let mut version = 0;
+    // SAFETY: asks for a number.
+    unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed("the driver's version"))?;
+    let text = |v: i32| format!("{}.{}", v / 1000, v % 1000 / 10);
+    if version < least {
+        let (has, needs) = (text(version), text(least));
+        return Err(Error::Cuda(format!("the CUDA driver is for CUDA {has}: {what} need {needs}")));
+    }
+    Ok(())
+}
+
 fn failed(what: &str) -> impl Fn(DriverError) -> Error + '_ {
     move |e| {
         let name = e.error_string().map_or_else(|_| format!("{e:?}"), |s| s.to_string_lossy().into_owned());
@@ -36,10 +50,6 @@ pub(super) struct Context {
     stream: sys::CUstream,
     name: String,
 }
-
-// SAFETY: the driver's objects may be used from any thread while the context is current there; `Device` hands out no
-// reference to them, and methods that use them set nothing thread-local but the current context, in `new`.
-unsafe impl Send for Context {}
 
 impl Context {
     pub(super) fn new() -> Result<Context> {
@@ -89,19 +99,20 @@ impl Context {
         Ok(Module(module))
     }
 
-    /// Makes `block` at least `bytes` long; it loses its contents if it grows.
-    pub(super) fn reserve(&self, block: &mut Block, bytes: u64) -> Result<()> {
+    /// Makes `block`, which `what` names in messages, at least `bytes` long; it loses its contents if it grows.
+    pub(super) fn reserve(&self, block: &mut Block, bytes: u64, what: &str) -> Result<()> {
         if block.bytes >= bytes && block.address != 0 {
             return Ok(());
         }
         *block = Block::default();
         // Some room to grow, so that a slightly longer batch needs no new memory.
-        let wanted = (bytes + bytes / 8).max(1).next_multiple_of(256);
-        let size = usize::try_from(wanted).map_err(|_| Error::Cuda(format!("{bytes} bytes on the device")))?;
+        let wanted = bytes.checked_add(bytes / 8).and_then(|b| b.max(1).checked_next_multiple_of(256));
+        let beyond = || Error::Cuda(format!("{bytes} bytes for {what} on the device"));
+        let size = wanted.and_then(|w| usize::try_from(w).ok()).ok_or_else(beyond)?;
         // SAFETY: the block is freed in its `drop`.
         let address = unsafe { result::malloc_sync(size) };
-        let address = address.map_err(failed(&format!("{wanted} bytes on the device")))?;
-        *block = Block { address, bytes: wanted };
+        let address = address.map_err(failed(&format!("{size} bytes for {what} on the device")))?;
+        *block = Block { address, bytes: size as u64 };
         Ok(())
     }
 
@@ -201,15 +212,9 @@ impl Context {
             .map_err(failed("launching a kernel"))
     }
 
-    /// Whether the driver and the device know tensor maps.
+    /// Whether the driver knows tensor maps.
     pub(super) fn can_map(&self) -> Result<()> {
-        let mut version = 0;
-        // SAFETY: asks for a number.
-        unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed("the driver's version"))?;
-        if version < MAPS_SINCE {
-            return Err(Error::Cuda(format!("the CUDA driver is for CUDA {}: tensor maps need 12.0", version / 1000)));
-        }
-        Ok(())
+        since(MAPS_SINCE, "tensor maps")
     }
 
     /// A buffer as the copy engine sees it.
@@ -263,6 +268,7 @@ impl Context {
 
     /// What `work` puts on the stream, as a graph that is launched as a whole; nothing runs yet.
     pub(super) fn capture(&self, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
+        since(GRAPHS_SINCE, "graphs")?;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is live.
         unsafe { result::stream::begin_capture(self.stream, mode) }.map_err(failed("capturing a graph"))?;

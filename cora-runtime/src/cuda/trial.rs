@@ -37,8 +37,10 @@ impl Device {
     /// # Errors
     /// [`Error::Cuda`] where the device has too little memory.
     pub fn flush(&mut self, bytes: u64) -> Result<()> {
+        self.trial.flushed = 0;
+        self.context.reserve(&mut self.trial.scratch, bytes, "what is written between runs")?;
         self.trial.flushed = bytes;
-        self.context.reserve(&mut self.trial.scratch, bytes)
+        Ok(())
     }
 
     /// The times of building the tables of a batch from nothing, and of copying them; with their bytes.
@@ -67,7 +69,7 @@ impl Device {
     pub fn time_copy(&mut self) -> Result<(u64, Duration)> {
         let bytes = self.trial.flushed;
         let mut to = Block::default();
-        self.context.reserve(&mut to, bytes)?;
+        self.context.reserve(&mut to, bytes, "a copy")?;
         let mut times = Vec::new();
         for _ in 0..9 {
             let start = self.context.mark()?;

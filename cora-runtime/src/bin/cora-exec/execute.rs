@@ -155,6 +155,7 @@ fn run_on_gpu(args: &Args, artifact: &Artifact, batch: &Batch, inputs: &Arrays, 
     report.copy_ms = Some(ms(median(tables.iter().map(|t| t.1).collect())));
     report.table_bytes = tables.first().map(|t| t.2);
     report.device_tables = devices[0].builds_tables();
+    report.memory = Some(devices[0].memory());
     Ok(Ran { outputs: all, report })
 }
 

@@ -51,7 +51,7 @@ pub struct Report {
     pub setup: Vec<Kernel>,
     /// What kept it from running.
     pub error: Option<String>,
-    /// Bytes in use, on a processor.
+    /// Bytes in use by one instance.
     pub memory: Option<MemoryReport>,
     pub checks: Vec<Check>,
 }
