@@ -1,7 +1,7 @@
 //! PTX as instructions that can be interpreted.
 //!
 //! What compilers for one-file programs write: kernels, registers, shared and local arrays, and the instructions that
-//! [`decode`] names. Anything else is an error that says what and where.
+//! `decode` names. Anything else is an error that says what and where.
 
 mod alu;
 mod convert;

@@ -84,8 +84,9 @@ impl Block<'_> {
         for (r, &part) in l.to.iter().zip(&parts) {
             let Some(r) = *r else { continue };
             let value = match (l.signed, l.bytes) {
-                (true, 1) => part as i8 as i32 as u32 as u64,
-                (true, 2) => part as i16 as i32 as u32 as u64,
+                (true, 1) => part as i8 as i64 as u64,
+                (true, 2) => part as i16 as i64 as u64,
+                (true, 4) => part as i32 as i64 as u64,
                 _ => part,
             };
             self.set(thread, r, value);

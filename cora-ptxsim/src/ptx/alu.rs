@@ -277,6 +277,8 @@ fn high(ty: Ty) -> Option<Fn2> {
     Some(match (ty.kind, ty.bits) {
         (Kind::Signed, 32) => |a, b| ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32 as u64,
         (Kind::Signed, 64) => |a, b| ((i128::from(a as i64) * i128::from(b as i64)) >> 64) as u64,
+        (Kind::Unsigned, 16) => |a, b| (u64::from(a as u16) * u64::from(b as u16)) >> 16,
+        (Kind::Signed, 16) => |a, b| u64::from(((i32::from(a as i16) * i32::from(b as i16)) >> 16) as u16),
         (Kind::Unsigned, 32) => |a, b| (u64::from(a as u32) * u64::from(b as u32)) >> 32,
         (Kind::Unsigned, 64) => |a, b| ((u128::from(a) * u128::from(b)) >> 64) as u64,
         _ => return None,
