@@ -3,9 +3,10 @@
 //! The tolerance follows from the element type and from how long the sums behind an output are:
 //! rounding errors of a sum of n terms grow like `eps * sqrt(n)` relative to the size of the terms,
 //! so an element may differ by `8 eps + 2 sqrt(sum of n e^2)` of the greater of its own magnitude and the
-//! usual one of the output's elements (their root mean square or their median, whichever is less): the sum is over the longest chain of operators up to the output, n their
-//! reduction lengths, e the epsilon that they accumulate in, and eps the greatest on the way of what is computed. Inputs
-//! are exact, and so is what is only read, chosen or copied: it counts whatever its type is.
+//! usual one of the output's elements (their root mean square or their median, whichever is less): the
+//! sum is over the longest chain of operators up to the output, n their reduction lengths, e the epsilon
+//! that they accumulate in, and eps the greatest on the way of what is computed. Inputs are exact, and so
+//! is what is only read, chosen or copied: it counts whatever its type is.
 //!
 //! That measure knows nothing of cancellation: a small sum of large terms may be off by more. Where it
 //! fails, [`reconsider`] compares with the bounds that error analysis of the operators gives for each

@@ -1,6 +1,6 @@
 //! Where commands say what they find, as they find it.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 /// What takes results and notes.
 pub trait Console {
@@ -15,6 +15,10 @@ pub trait Console {
 
     /// What a person wants to know beside the results, whole lines; nothing of an empty text.
     fn note(&mut self, text: &str);
+
+    /// What somebody who waits may want to know meanwhile, a line. When it comes depends on the machine's speed,
+    /// so that only a terminal is told.
+    fn progress(&mut self, text: &str);
 }
 
 /// The standard streams of this process.
@@ -36,6 +40,12 @@ impl Console for Terminal {
     fn note(&mut self, text: &str) {
         if !text.is_empty() {
             complain(text.strip_suffix('\n').unwrap_or(text));
+        }
+    }
+
+    fn progress(&mut self, text: &str) {
+        if io::stderr().is_terminal() {
+            complain(text);
         }
     }
 }
@@ -78,4 +88,6 @@ impl Console for Kept {
     fn note(&mut self, text: &str) {
         self.notes.push(text.to_owned());
     }
+
+    fn progress(&mut self, _text: &str) {}
 }

@@ -286,7 +286,7 @@ impl Compiled {
             console.note(&format!("every pass keeps the results on {batches} batches"));
             lowered
         } else {
-            let mut progress = Progress::new(args.json);
+            let mut progress = Progress::new();
             let lowered = lower_form(source, schedule, form, &mut |r| progress.after(&r.invocation.pass, console))?;
             progress.machine_code(console);
             lowered
@@ -561,7 +561,6 @@ fn write_outputs(args: &Args, source: &Source, outputs: &Outputs) -> Result<(), 
 
 /// What a person who waits for a long compilation is told.
 struct Progress {
-    quiet: bool,
     start: Instant,
     last: Instant,
 }
@@ -570,22 +569,22 @@ impl Progress {
     /// A compilation that takes longer than this says what it is doing.
     const PATIENCE: Duration = Duration::from_secs(1);
 
-    fn new(quiet: bool) -> Self {
+    fn new() -> Self {
         let now = Instant::now();
-        Self { quiet, start: now, last: now }
+        Self { start: now, last: now }
     }
 
     fn after(&mut self, pass: &str, console: &mut dyn Console) {
-        if !self.quiet && self.last.elapsed() >= Self::PATIENCE {
-            console.note(&format!("compiling, {:.0} s: {pass} ...", self.start.elapsed().as_secs_f64()));
+        if self.last.elapsed() >= Self::PATIENCE {
+            console.progress(&format!("compiling, {:.0} s: {pass} ...", self.start.elapsed().as_secs_f64()));
             self.last = Instant::now();
         }
     }
 
     /// Code generation takes several times as long as what was before it.
     fn machine_code(&self, console: &mut dyn Console) {
-        if !self.quiet && self.start.elapsed() * 4 >= Self::PATIENCE {
-            console.note("generating machine code ...");
+        if self.start.elapsed() * 4 >= Self::PATIENCE {
+            console.progress("generating machine code ...");
         }
     }
 }
