@@ -2,7 +2,8 @@
 
 use crate::lower::{
     Simplifier, await_tiles, capacity, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, functions,
-    hoist, legalize, place_barriers, shape_blocks, threads_outward, to_loops, to_storage, vectorize, virtual_threads,
+    hoist, legalize, merge_branches, place_barriers, shape_blocks, threads_outward, to_loops, to_storage, vectorize,
+    virtual_threads,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};
@@ -194,6 +195,12 @@ pub const PASSES: &[Pass] = &[
         run: |p, cx, _| on_storage(p, |m| cut_tails::cut_tails(m, cx.simplifier)),
     },
     Pass {
+        name: "merge-branches",
+        summary: "neighbouring branches on one condition become one",
+        input: Stage::Storage,
+        run: |p, _, _| on_storage(p, merge_branches::merge_branches),
+    },
+    Pass {
         name: "legalize",
         summary: "register buffers with variable indices move to memory; kernels are checked",
         input: Stage::Storage,
@@ -320,6 +327,7 @@ pub const BACK_END: &[&str] = &[
     "carry-lanes",
     "hoist-loads",
     "cut-tails",
+    "merge-branches",
     "legalize",
     "place-barriers",
     "copy-ahead",

@@ -30,7 +30,10 @@ pub(super) fn attach(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         return None;
     }
     let block = m.blocks().into_iter().find(|b| b.stage == stage && b.role != BlockRole::Init)?.clone();
-    let left: Vec<usize> = match Contraction::of(m, stage) {
+    let contraction = Contraction::of(m, stage);
+    // In a tile of rows a contraction would copy its other factor for each tile again.
+    let all_whole = contraction.is_some();
+    let left: Vec<usize> = match contraction {
         Some(c) if !c.has_batches() => return None,
         Some(c) => c.tiled(m),
         None if block.role == BlockRole::Compute => vec![block.index.len().checked_sub(1)?],
@@ -49,7 +52,7 @@ pub(super) fn attach(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         if !matches!(l.kind, LoopKind::Serial | LoopKind::Parallel) {
             break;
         }
-        if !readers.iter().all(|r| around(r) && steers(m, r, first, l.var) && leaves(m, r, n, &left)) {
+        if !readers.iter().all(|r| around(r) && steers(m, r, first, l.var) && leaves(m, r, n, &left, all_whole)) {
             break;
         }
         place = Some(n);
@@ -73,11 +76,11 @@ fn steers(m: &LoopModule, r: &Reader, first: &Reader, var: VarId) -> bool {
     !moved.is_empty() && moved.len() == also && moved.iter().all(own) && !is_reduction_var(pool, &r.block, var)
 }
 
-/// Whether the positions `left` still move inside loop `n`; the last dimension of all stays whole.
-fn leaves(m: &LoopModule, r: &Reader, n: usize, left: &[usize]) -> bool {
+/// Whether the positions `left` still move inside loop `n`; the last dimension of all stays whole, or all of them do.
+fn leaves(m: &LoopModule, r: &Reader, n: usize, left: &[usize], all_whole: bool) -> bool {
     let moves = |p: usize, l: &For| r.index.get(p).is_some_and(|&e| m.env.pool.uses_var(e, l.var));
     left.iter().all(|&p| {
-        let whole = p + 1 < r.index.len() || !r.loops[..=n].iter().any(|l| moves(p, l));
+        let whole = (!all_whole && p + 1 < r.index.len()) || !r.loops[..=n].iter().any(|l| moves(p, l));
         whole && r.loops[n + 1..].iter().any(|l| moves(p, l))
     })
 }

@@ -15,6 +15,7 @@ pub mod grid;
 pub mod hoist;
 pub mod layout;
 pub mod legalize;
+pub mod merge_branches;
 pub mod offload;
 pub mod place_barriers;
 pub mod prefetch;

@@ -64,14 +64,7 @@ fn sink(env: &Env, (var, extent): (VarId, ExprId), mut body: Vec<Stmt>) -> Stmt 
 fn stores(body: &[Stmt]) -> Vec<TensorId> {
     let mut out = Vec::new();
     for s in body {
-        s.walk(&mut |s| match s {
-            Stmt::Store { tensor, .. } | Stmt::Atomic { tensor, .. } | Stmt::Shuffle { to: tensor, .. } => {
-                out.push(*tensor);
-            }
-            Stmt::Tile(t) => out.push(t.c.tensor),
-            Stmt::Bulk(b) => out.push(b.to),
-            _ => {}
-        });
+        s.walk(&mut |s| out.extend(s.writes()));
     }
     out
 }

@@ -14,7 +14,7 @@
 //! Requires: what `bind` requires, but that iterations are independent. Ensures: the stage's updates are atomic and go on
 //! from stage `S.init`, whose loops are the stage's spatial dimensions. Every later step is held to the same.
 
-use super::tree::{is_reduction_var, loop_at, own_iters, remove_init};
+use super::tree::{find_loop, is_reduction_var, loop_at, own_iters, remove_init};
 use cora_ir::loops::{Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::storage::is_atomic;
@@ -41,10 +41,10 @@ pub(super) fn make_atomic(m: &mut LoopModule, path: &[usize], target: &LoopRef) 
         return Err(Diagnostic::new("E0416", what)
             .hint("without `atomic` its iterations are bound as they are; `atomic` is for a loop of partial results"));
     }
-    let mut top = path[0];
     for stage in stages {
         let mut first = None;
-        m.body[top].blocks_mut(&mut |b| {
+        let nest = find_loop(m, target)?[0];
+        m.body[nest].blocks_mut(&mut |b| {
             if b.stage == stage && matches!(b.role, BlockRole::Update(_)) {
                 first = first.take().or_else(|| Some(b.clone()));
                 (b.atomic, b.continues) = (true, true);
@@ -54,9 +54,10 @@ pub(super) fn make_atomic(m: &mut LoopModule, path: &[usize], target: &LoopRef) 
         combines(m, &update)?;
         if !update.continues {
             remove_init(&mut m.body, stage);
-            let nest = identity_nest(m, &update);
-            m.body.insert(top, nest);
-            top += 1;
+            let first = identity_nest(m, &update);
+            // The nests before it are fewer where one of them was the removed initialisation.
+            let nest = find_loop(m, target)?[0];
+            m.body.insert(nest, first);
         }
     }
     check(m)

@@ -18,7 +18,7 @@
 use super::defined::is_defined;
 use super::padded_reads::guard_padded_reads;
 use super::readers::{Access, Reader, collect_readers, mark_conditional, reads_attached, shared_mask};
-use super::region::{bound_above, range_over};
+use super::region::{bound_above, range_over, shift_min};
 use super::tree::{
     Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below, steered_by,
 };
@@ -369,25 +369,6 @@ fn never_above(env: &mut Env, around: &Facts, a: ExprId, b: ExprId) -> bool {
     let distance = env.pool.sub(b, a);
     let distance = normalize(&mut env.pool, distance);
     interval::bounds(env, around, distance).lo.is_some_and(|lo| lo >= 0)
-}
-
-/// `min(a, b) - c` as `min(a - c, b - c)`, so that constants show.
-fn shift_min(env: &mut Env, e: ExprId) -> ExprId {
-    let e = normalize(&mut env.pool, e);
-    let p = cora_ir::affine::poly(&mut env.pool, e);
-    let min = p.terms.iter().find_map(|(mono, &c)| match mono.as_slice() {
-        [a] if c == 1 => match *env.pool.get(*a) {
-            Expr::Bin(cora_ir::BinOp::Min, x, y) => Some((*a, x, y)),
-            _ => None,
-        },
-        _ => None,
-    });
-    let Some((atom, x, y)) = min else { return e };
-    let rest = env.pool.sub(e, atom);
-    let (mut a, mut b) = (env.pool.add(x, rest), env.pool.add(y, rest));
-    a = normalize(&mut env.pool, a);
-    b = normalize(&mut env.pool, b);
-    env.pool.min(a, b)
 }
 
 /// `block` within `loops`, outermost first; within a loop of one iteration where there are none.

@@ -2,7 +2,7 @@
 //! of fused loops), and sizes that hold for every iteration of the enclosing loops.
 
 use crate::lower::sign::never_negative;
-use crate::simplify::{Facts, interval};
+use crate::simplify::{Facts, Prover, interval};
 use cora_ir::affine::normalize;
 use cora_ir::{BinOp, Env, Expr, ExprId, UfDef, UfId, UnOp, VarId};
 
@@ -53,9 +53,13 @@ fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range, around: &[(ExprId,
     if !env.pool.uses_var(e, v) {
         return Some((e, e));
     }
-    // A variable that occurs twice is correlated with itself: bounds would be loose, so give up.
+    // A variable that occurs twice is correlated with itself: bounds would be loose, so give up, unless it does so in
+    // different operands of one minimum.
     if occurrences(env, e, v) > 1 {
-        return None;
+        let shifted = shift_min(env, e);
+        let Expr::Bin(BinOp::Min, a, b) = *env.pool.get(shifted) else { return None };
+        let (ra, rb) = (range_of_var(env, a, v, r, around)?, range_of_var(env, b, v, r, around)?);
+        return Some((lesser(env, ra.0, rb.0, around), lesser(env, ra.1, rb.1, around)));
     }
     match env.pool.get(e).clone() {
         Expr::Var(_) => Some(r),
@@ -109,6 +113,20 @@ fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range, around: &[(ExprId,
     }
 }
 
+/// `min(x, y)`, or the one of them that is proved to be no greater.
+fn lesser(env: &mut Env, x: ExprId, y: ExprId, around: &[(ExprId, ExprId)]) -> ExprId {
+    let variables = around.iter().filter_map(|&(v, extent)| Some((env.pool.as_var(v)?, extent)));
+    let facts = Facts::in_loops(variables);
+    let mut prover = Prover::new();
+    for (a, b) in [(x, y), (y, x)] {
+        let goal = env.pool.le(a, b);
+        if prover.prove(env, &facts, goal).is_proved() {
+            return a;
+        }
+    }
+    env.pool.min(x, y)
+}
+
 /// `position`, or the last one that there is: masked iterations may be beyond it.
 fn existing(env: &mut Env, f: UfId, outer: &[ExprId], position: ExprId, around: &[(ExprId, ExprId)]) -> ExprId {
     let Some(&size) = env.ufs[f].domain.last() else { return position };
@@ -133,6 +151,25 @@ pub fn least(env: &mut Env, x: ExprId, y: ExprId) -> ExprId {
     env.pool.int(most.map_or(constant, |n| n.clamp(0, constant)))
 }
 
+/// `min(a, b) - c` as `min(a - c, b - c)`, so that constants show.
+pub(super) fn shift_min(env: &mut Env, e: ExprId) -> ExprId {
+    let e = normalize(&mut env.pool, e);
+    let p = cora_ir::affine::poly(&mut env.pool, e);
+    let min = p.terms.iter().find_map(|(mono, &c)| match mono.as_slice() {
+        [a] if c == 1 => match *env.pool.get(*a) {
+            Expr::Bin(BinOp::Min, x, y) => Some((*a, x, y)),
+            _ => None,
+        },
+        _ => None,
+    });
+    let Some((atom, x, y)) = min else { return e };
+    let rest = env.pool.sub(e, atom);
+    let (mut a, mut b) = (env.pool.add(x, rest), env.pool.add(y, rest));
+    a = normalize(&mut env.pool, a);
+    b = normalize(&mut env.pool, b);
+    env.pool.min(a, b)
+}
+
 /// An upper bound of `e` that holds for all values of `loops` (outermost first), over parameters
 /// and functions without arguments; constants are preferred where the form gives one.
 pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Option<ExprId> {
@@ -140,6 +177,20 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
     if is_known(env, e) {
         return Some(e);
     }
+    let bound = bound_of_form(env, e, loops);
+    // `min(c*i + 8, n) - c*i` is at most 8, whatever `n` is.
+    let shifted = shift_min(env, e);
+    if shifted == e || !matches!(env.pool.get(shifted), Expr::Bin(BinOp::Min, ..)) {
+        return bound;
+    }
+    match (bound, bound_above(env, shifted, loops)) {
+        (Some(x), Some(y)) => Some(least(env, x, y)),
+        (x, y) => x.or(y),
+    }
+}
+
+/// The same by the outermost operator.
+fn bound_of_form(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Option<ExprId> {
     match env.pool.get(e).clone() {
         Expr::Var(v) => {
             let &(_, extent) = loops.iter().find(|(x, _)| *x == v)?;
@@ -174,6 +225,10 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
             let (x, k) = if env.pool.as_int(b).is_some() { (a, b) } else { (b, a) };
             if env.pool.as_int(k).is_some_and(|c| c < 0) {
                 return never_negative(env, &ranges, x).then(|| env.pool.int(0));
+            }
+            if env.pool.as_int(k).is_some() {
+                let x = bound_above(env, x, loops)?;
+                return Some(env.pool.mul(x, k));
             }
             if !never_negative(env, &ranges, a) || !never_negative(env, &ranges, b) {
                 return None;

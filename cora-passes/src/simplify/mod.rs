@@ -31,7 +31,6 @@ mod samples;
 mod solver;
 pub mod term;
 
-pub(crate) use concrete::counterexample;
 pub use example::with_example;
 pub use facts::{Facts, Mark};
 pub use interval::{bounds, modulus};
