@@ -388,3 +388,39 @@ pub fn affine_in_arg(pool: &mut ExprPool, e: ExprId, n: u32) -> Option<(ExprId, 
     }
     Some((build(pool, &slope), build(pool, &constant)))
 }
+/// `2 * min(a, b) - c` as `min(2 * a - c, 2 * b - c)`, so that constants show.
+pub fn shift_min(pool: &mut ExprPool, e: ExprId) -> ExprId {
+    let e = normalize(pool, e);
+    let min = poly(pool, e).terms.iter().find_map(|(mono, &c)| match mono.as_slice() {
+        [a] if c > 0 => match *pool.get(*a) {
+            Expr::Bin(BinOp::Min, x, y) => Some((*a, c, x, y)),
+            _ => None,
+        },
+        _ => None,
+    });
+    let Some((atom, c, x, y)) = min else { return e };
+    let times = pool.int(c);
+    let scaled = pool.mul(atom, times);
+    let rest = pool.sub(e, scaled);
+    let mut shifted = |x| {
+        let x = pool.mul(x, times);
+        let x = pool.add(x, rest);
+        normalize(pool, x)
+    };
+    let (a, b) = (shifted(x), shifted(y));
+    pool.min(a, b)
+}
+
+/// What `e` is the least of, itself where it is no minimum.
+pub fn least_operands(pool: &mut ExprPool, e: ExprId) -> Vec<ExprId> {
+    let (mut operands, mut left) = (Vec::new(), vec![e]);
+    while let Some(e) = left.pop() {
+        let e = shift_min(pool, e);
+        match *pool.get(e) {
+            Expr::Bin(BinOp::Min, a, b) => left.extend([b, a]),
+            _ if operands.contains(&e) => {}
+            _ => operands.push(e),
+        }
+    }
+    operands
+}

@@ -142,14 +142,16 @@ impl Cut<'_> {
         if ends.is_empty() || ends.len() > MOST_ENDS {
             return None;
         }
-        // What ends first of all fails from there on, unless it speaks of several lanes.
-        let fails: FxHashSet<ExprId> = match ends.as_slice() {
-            [first] => {
-                let scalar = |c: ExprId| self.env.pool.ty(c).lanes == 1;
-                found.iter().filter(|(c, own)| scalar(*c) && own.contains(first)).map(|(c, _)| *c).collect()
+        // What ends first of all, or in the same iteration, fails from there on, unless it speaks of several lanes.
+        let mut fails = FxHashSet::default();
+        if let [first] = ends.as_slice() {
+            for (c, own) in &found {
+                let scalar = self.env.pool.ty(*c).lanes == 1;
+                if scalar && own.iter().any(|e| e == first || self.ends_no_later(e, first)) {
+                    fails.insert(*c);
+                }
             }
-            _ => FxHashSet::default(),
-        };
+        }
         let one_partial =
             ends.len() == 1 && found.iter().all(|(c, own)| own == &ends && self.fails_after_one(*c, &ends[0]));
         let (full, first) = self.full(extent, ends);
@@ -214,16 +216,31 @@ impl Cut<'_> {
         a.step == b.step && self.proved(goal)
     }
 
+    /// Whether `a` provably holds in no more iterations than `b`.
+    fn ends_no_later(&mut self, a: &End, b: &End) -> bool {
+        if a.step != b.step {
+            return false;
+        }
+        let (x, y) = (self.count(a), self.count(b));
+        let goal = self.env.pool.le(x, y);
+        self.proved(goal)
+    }
+
+    /// The number of iterations in which a condition holds, perhaps negative.
+    fn count(&mut self, end: &End) -> ExprId {
+        let pool = &mut self.env.pool;
+        let rest = build(pool, &end.rest);
+        let up = pool.int(end.step - 1);
+        let (up, step) = (pool.add(rest, up), pool.int(end.step));
+        let count = pool.floor_div(up, step);
+        self.simplifier.simplify(self.env, &self.loops, count)
+    }
+
     /// The number of iterations in which all conditions hold, perhaps negative, and the first one after them.
     fn full(&mut self, extent: ExprId, ends: Vec<End>) -> (ExprId, ExprId) {
         let mut full = None;
-        for End { rest, step } in ends {
-            let pool = &mut self.env.pool;
-            let rest = build(pool, &rest);
-            let up = pool.int(step - 1);
-            let (up, step) = (pool.add(rest, up), pool.int(step));
-            let count = pool.floor_div(up, step);
-            let count = self.simplifier.simplify(self.env, &self.loops, count);
+        for end in &ends {
+            let count = self.count(end);
             full = Some(full.map_or(count, |f| self.env.pool.min(f, count)));
         }
         let mut full = full.unwrap_or(extent);

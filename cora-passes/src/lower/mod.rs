@@ -7,6 +7,7 @@ pub mod carry_lanes;
 pub mod copy_ahead;
 mod csf;
 pub mod cut_tails;
+mod decide;
 pub mod declared;
 pub mod device_prelude;
 pub mod double_buffer;

@@ -13,6 +13,7 @@
 //! hoisting, so that what is uniform over the lanes is hoisted once.
 
 use super::Simplifier;
+use super::decide::decide_branches;
 use super::sign::never_negative;
 use cora_ir::affine::{build, poly};
 use cora_ir::loops::LoopKind;
@@ -26,7 +27,8 @@ pub fn vectorize_and_unroll(m: &mut StorageModule, simplifier: &mut dyn Simplifi
     let tables: FxHashSet<TensorId> = m.tables.iter().map(|t| t.tensor).collect();
     for k in &mut m.kernels {
         let body = std::mem::take(&mut k.body);
-        k.body = lower(env, body, &mut Around { loops: Vec::new(), tables: &tables, simplifier });
+        let body = lower(env, body, &mut Around { loops: Vec::new(), tables: &tables, simplifier });
+        k.body = decide_branches(env, body);
     }
 }
 

@@ -18,13 +18,13 @@
 use super::defined::is_defined;
 use super::padded_reads::guard_padded_reads;
 use super::readers::{Access, Reader, collect_readers, mark_conditional, reads_attached, shared_mask};
-use super::region::{bound_above, range_over, shift_min};
+use super::region::{bound_above, range_over, without_greater};
 use super::tree::{
     Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below, steered_by,
 };
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, interval};
-use cora_ir::affine::normalize;
+use cora_ir::affine::{normalize, shift_min};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, TensorDim, TensorId, VarId};
@@ -296,7 +296,8 @@ fn build_box(m: &mut LoopModule, stage: TensorId, main: &Block, (region, readers
             let lo = if clip { as_size(env, &[], lo) } else { lo };
             let size = env.pool.sub(hi, lo);
             let size = env.pool.add(size, one);
-            let size = shift_min(env, size);
+            let size = shift_min(&mut env.pool, size);
+            let size = without_greater(env, &around, size);
             let also = spans.name(env).filter(|n| *n != name);
             let var = env.new_var(name);
             env.vars[var].also = also;

@@ -126,9 +126,7 @@ pub fn pad_loop_to(m: &mut LoopModule, target: &LoopRef, to: &Formula) -> Result
             }
         });
     }
-    if written_by(m, stage) != stage
-        || blocks.iter().any(|b| steered(&m.env, b, var).iter().any(|&n| b.iters[n].binding != own))
-    {
+    if blocks.iter().any(|b| steered(&m.env, b, var).iter().any(|&n| b.iters[n].binding != own)) {
         return Err(not_a_dimension(target));
     }
     if !blocks.iter().all(|b| b.role == BlockRole::Init || is_reduction_var(&m.env.pool, b, var)) {

@@ -3,7 +3,7 @@
 
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover, interval};
-use cora_ir::affine::normalize;
+use cora_ir::affine::{least_operands, normalize, shift_min};
 use cora_ir::{BinOp, Env, Expr, ExprId, UfDef, UfId, UnOp, VarId};
 
 /// Lowest and highest value, both attained or overestimated.
@@ -56,7 +56,7 @@ fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range, around: &[(ExprId,
     // A variable that occurs twice is correlated with itself: bounds would be loose, so give up, unless it does so in
     // different operands of one minimum.
     if occurrences(env, e, v) > 1 {
-        let shifted = shift_min(env, e);
+        let shifted = shift_min(&mut env.pool, e);
         let Expr::Bin(BinOp::Min, a, b) = *env.pool.get(shifted) else { return None };
         let (ra, rb) = (range_of_var(env, a, v, r, around)?, range_of_var(env, b, v, r, around)?);
         return Some((lesser(env, ra.0, rb.0, around), lesser(env, ra.1, rb.1, around)));
@@ -151,23 +151,28 @@ pub fn least(env: &mut Env, x: ExprId, y: ExprId) -> ExprId {
     env.pool.int(most.map_or(constant, |n| n.clamp(0, constant)))
 }
 
-/// `min(a, b) - c` as `min(a - c, b - c)`, so that constants show.
-pub(super) fn shift_min(env: &mut Env, e: ExprId) -> ExprId {
-    let e = normalize(&mut env.pool, e);
-    let p = cora_ir::affine::poly(&mut env.pool, e);
-    let min = p.terms.iter().find_map(|(mono, &c)| match mono.as_slice() {
-        [a] if c == 1 => match *env.pool.get(*a) {
-            Expr::Bin(BinOp::Min, x, y) => Some((*a, x, y)),
-            _ => None,
-        },
-        _ => None,
-    });
-    let Some((atom, x, y)) = min else { return e };
-    let rest = env.pool.sub(e, atom);
-    let (mut a, mut b) = (env.pool.add(x, rest), env.pool.add(y, rest));
-    a = normalize(&mut env.pool, a);
-    b = normalize(&mut env.pool, b);
-    env.pool.min(a, b)
+/// The least of more than two, without those that are proved to be no less than another: where a tile is one of tiles,
+/// bounds of both are in its extent.
+pub(super) fn without_greater(env: &mut Env, around: &Facts, e: ExprId) -> ExprId {
+    let operands = least_operands(&mut env.pool, e);
+    if operands.len() < 3 {
+        return e;
+    }
+    let mut prover = Prover::new();
+    let mut kept: Vec<ExprId> = Vec::new();
+    for new in operands {
+        let mut below = |env: &mut Env, a: ExprId, b: ExprId| {
+            let goal = env.pool.le(a, b);
+            prover.prove(env, around, goal).is_proved()
+        };
+        if kept.iter().any(|&old| below(env, old, new)) {
+            continue;
+        }
+        kept.retain(|&old| !below(env, new, old));
+        kept.push(new);
+    }
+    let first = kept.remove(0);
+    kept.into_iter().fold(first, |least, e| env.pool.min(least, e))
 }
 
 /// An upper bound of `e` that holds for all values of `loops` (outermost first), over parameters
@@ -179,7 +184,7 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
     }
     let bound = bound_of_form(env, e, loops);
     // `min(c*i + 8, n) - c*i` is at most 8, whatever `n` is.
-    let shifted = shift_min(env, e);
+    let shifted = shift_min(&mut env.pool, e);
     if shifted == e || !matches!(env.pool.get(shifted), Expr::Bin(BinOp::Min, ..)) {
         return bound;
     }
