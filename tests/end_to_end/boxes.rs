@@ -5,7 +5,6 @@ use crate::examples::{BOXES, load};
 use crate::harness::{Case, message, program, report};
 use crate::support::{batches, root};
 use cora::driver::{Form, lower_for, lower_form};
-use cora::ir::interp::{self, Options};
 use cora::ir::storage::{Beside, Kernel, Stmt, StorageModule};
 
 /// More iterations than a ring has slots, and a tile of columns.
@@ -37,14 +36,7 @@ fn boxes_to_the_end_of_a_ring() {
             let fences = storage.kernels.iter().filter(bulk).any(|k| k.body.iter().any(fence));
             assert!(overlaps && !fences, "{name}: instructions go on, and need no fence");
             let what = format!("{name} ({schedule}), tables by kernels: {device_prelude}");
-            match interp::run_storage(&storage, &case.batch, &Options { races: true, ..Options::default() }) {
-                Ok(r) => {
-                    let env = &storage.env;
-                    let named = r.outputs.into_iter().map(|o| (env.tensors[o.tensor].name.clone(), o.data));
-                    complaints.extend(case.compare_data(&source, named.collect()).map(|w| format!("{what}: {w}")));
-                }
-                Err(e) => complaints.push(format!("{what}: {e}")),
-            }
+            complaints.extend(case.interpret(&source, &storage).map(|w| format!("{what}: {w}")));
         }
     }
     report(&complaints);
@@ -143,13 +135,7 @@ fn copies_of_two_factors() {
         if counts.is_some_and(|c| c != [barriers, waits, boxes]) {
             complaints.push(format!("{what}: {barriers} barriers, {waits} waits, {boxes} waits for boxes"));
         }
-        match interp::run_storage(&storage, &case.batch, &Options { races: true, ..Options::default() }) {
-            Ok(r) => {
-                let named = r.outputs.into_iter().map(|o| (storage.env.tensors[o.tensor].name.clone(), o.data));
-                complaints.extend(case.compare_data(&source, named.collect()).map(|w| format!("{what}: {w}")));
-            }
-            Err(e) => complaints.push(format!("{what}: {e}")),
-        }
+        complaints.extend(case.interpret(&source, &storage).map(|w| format!("{what}: {w}")));
     }
     report(&complaints);
 }

@@ -5,7 +5,6 @@ use crate::examples::{LARGE, load, small};
 use crate::harness::{Case, message, report};
 use crate::support::{batches, files, in_parallel, stem};
 use cora::driver::lower_for;
-use cora::ir::interp::{self, Options};
 
 /// Values of constants, by name.
 const SETS: &[&[(&str, i64)]] = &[
@@ -64,15 +63,7 @@ fn with(path: &std::path::Path, name: &str, set: &[(&str, i64)]) -> Vec<String> 
                 continue;
             }
         };
-        let env = &lowered.storage.env;
-        let options = Options { races: grid, ..Options::default() };
-        match interp::run_storage(&lowered.storage, &case.batch, &options) {
-            Ok(r) => {
-                let named = r.outputs.into_iter().map(|o| (env.tensors[o.tensor].name.clone(), o.data));
-                complaints.extend(case.compare_data(&source, named.collect()).map(|w| format!("{what}: {w}")));
-            }
-            Err(e) => complaints.push(format!("{what}: {e}")),
-        }
+        complaints.extend(case.interpret(&source, &lowered.storage).map(|w| format!("{what}: {w}")));
     }
     complaints
 }

@@ -98,17 +98,9 @@ fn tables_built_on_the_device() {
                 let plan = batches::plan(&format!("rows of {rows:?}"), 4, rows);
                 complaints.extend(too_small(&stages, &source, &most, &plan).iter().map(|w| format!("{what}: {w}")));
             }
-            let options = Options { races: true, ..Options::default() };
             for case in &cases {
-                match interp::run_storage(&stages.storage, &case.batch, &options) {
-                    Ok(r) => {
-                        let env = &stages.storage.env;
-                        let named = r.outputs.into_iter().map(|o| (env.tensors[o.tensor].name.clone(), o.data));
-                        let wrong = case.compare_data(&source, named.collect());
-                        complaints.extend(wrong.map(|w| format!("{what}, {}: {w}", case.name)));
-                    }
-                    Err(e) => complaints.push(format!("{what}, {}: {e}", case.name)),
-                }
+                let wrong = case.interpret(&source, &stages.storage);
+                complaints.extend(wrong.map(|w| format!("{what}, {}: {w}", case.name)));
             }
         }
         complaints

@@ -1,10 +1,9 @@
 //! Every example on a grid: races between threads, and results on every edge batch, on the interpreter.
 
 use crate::examples::{BOXES, LARGE, load, small};
-use crate::harness::{Case, message, report};
+use crate::harness::{Case, message, program, report};
 use crate::support::{batches, files, in_parallel, stem};
 use cora::driver::lower_for;
-use cora::ir::interp::{self, Options};
 
 #[test]
 fn examples_on_a_grid() {
@@ -36,18 +35,47 @@ fn examples_on_a_grid() {
                 }
             };
             for case in &cases {
-                let options = Options { races: true, ..Options::default() };
-                let env = &lowered.storage.env;
-                match interp::run_storage(&lowered.storage, &case.batch, &options) {
-                    Ok(r) => {
-                        let named = r.outputs.into_iter().map(|o| (env.tensors[o.tensor].name.clone(), o.data));
-                        let wrong = case.compare_data(&source, named.collect());
-                        complaints.extend(wrong.map(|w| format!("{name} ({form}), {}: {w}", case.name)));
-                    }
-                    Err(e) => complaints.push(format!("{name} ({form}), {}: {e}", case.name)),
-                }
+                let wrong = case.interpret(&source, &lowered.storage);
+                complaints.extend(wrong.map(|w| format!("{name} ({form}), {}: {w}", case.name)));
             }
         }
         complaints
     }));
+}
+
+/// The loops of two stages that have nothing to do with each other, one after the other as the threads of one block
+/// (paper section 4.1, horizontal fusion).
+#[test]
+fn stages_share_a_block() {
+    let text = "param M in 0..=64
+        extent lens(b) in 0..=100, other(b) in 0..=100
+        dim b = M, i = lens(b), j = other(b)
+        input A[b, i] : f32, B[b, j] : f32
+        Y[b, i] = exp(A[b, i])
+        Z[b, j] = tanh(B[b, j])
+        U[b] = sum(i) Y[b, i]
+        V[b] = sum(j) Z[b, j]
+        W[b] = U[b] + V[b]
+        output W
+        schedule cuda {
+          compute_at U V at W.b
+          compute_at Y at W.b
+          compute_at Z at W.b
+          set_scope Y shared
+          set_scope Z shared
+          hfuse Y.i Z.j -> t
+          split Y.t 32 -> to, ti tail(mask)
+          bind Y.ti thread.x
+          bind W.b block.x
+        }\n";
+    let source = program("two stages", text, &[]).expect("a program");
+    let cases = Case::all(&source, &batches::edges(&source.graph.env), |_, _| None).expect("inputs");
+    let lowered = lower_for(&source, source.graph.schedule("cuda"), false, true, &mut |_| {}).map_err(message);
+    let storage = lowered.expect("it lowers").storage;
+    assert_eq!(storage.kernels.len(), 1);
+    let mut complaints = Vec::new();
+    for case in &cases {
+        complaints.extend(case.interpret(&source, &storage).map(|w| format!("{}: {w}", case.name)));
+    }
+    report(&complaints);
 }

@@ -192,6 +192,18 @@ impl Case {
         self.compare_data(source, outputs.zip(got).map(|(t, a)| (t.name.clone(), data(a))).collect())
     }
 
+    /// What is wrong with the storage dialect's results, or with the run; threads are watched for races.
+    pub fn interpret(&self, source: &Source, storage: &StorageModule) -> Option<String> {
+        let options = interp::Options { races: true, ..interp::Options::default() };
+        match interp::run_storage(storage, &self.batch, &options) {
+            Ok(r) => {
+                let name = |t| storage.env.tensors[t].name.clone();
+                self.compare_data(source, r.outputs.into_iter().map(|o| (name(o.tensor), o.data)).collect())
+            }
+            Err(e) => Some(e.to_string()),
+        }
+    }
+
     /// What is wrong with the outputs of these names.
     pub fn compare_data(&self, source: &Source, outputs: Vec<(String, Data)>) -> Option<String> {
         let mut bad = Vec::new();

@@ -5,7 +5,6 @@ use crate::harness::{Case, message, program, report};
 use crate::support::batches::edges;
 use crate::support::in_parallel;
 use cora::driver::lower_for;
-use cora::ir::interp::{self, Options};
 use cora::ir::{Role, Scope};
 
 /// Programs by the extent of the reduced loop.
@@ -71,15 +70,8 @@ fn triangles_on_a_grid() {
             complaints.push(format!("{name}: not in tiles"));
         }
         for case in &cases {
-            match interp::run_storage(&storage, &case.batch, &Options { races: true, ..Options::default() }) {
-                Ok(r) => {
-                    let named =
-                        r.outputs.into_iter().map(|o| (storage.env.tensors[o.tensor].name.clone(), o.data)).collect();
-                    let wrong = case.compare_data(&source, named);
-                    complaints.extend(wrong.map(|w| format!("{name}, {}: {w}", case.name)));
-                }
-                Err(e) => complaints.push(format!("{name}, {}: {e}", case.name)),
-            }
+            let wrong = case.interpret(&source, &storage);
+            complaints.extend(wrong.map(|w| format!("{name}, {}: {w}", case.name)));
         }
         complaints
     }));

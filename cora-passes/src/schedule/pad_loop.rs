@@ -58,7 +58,9 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     for s in &mut body {
         each_block(s, &mut Vec::new(), &mut |b, inside| {
             let using = steered(&m.env, b, var);
-            if using.iter().any(|&n| b.iters[n].binding != v) {
+            // Loops of several stages together are no dimension of either.
+            let other = using.is_empty() && b.stage == stage && b.role != BlockRole::Init;
+            if other || using.iter().any(|&n| b.iters[n].binding != v) {
                 error = Some(not_a_dimension(target));
             } else if !indexes(&m.env.pool, b, &using) || using.iter().any(|&n| b.iters[n].kind == IterKind::Reduce) {
                 reduced = true;
