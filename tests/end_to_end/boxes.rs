@@ -2,7 +2,7 @@
 //! the interpreter.
 
 use crate::examples::{BOXES, load};
-use crate::harness::{Case, message, program, report};
+use crate::harness::{self, Case, message, program, report};
 use crate::support::{batches, root};
 use cora::driver::{Form, lower_for, lower_form};
 use cora::ir::storage::{Beside, Kernel, Stmt, StorageModule};
@@ -44,18 +44,8 @@ fn boxes_to_the_end_of_a_ring() {
 
 /// A product whose tiles of both factors are in shared memory; the schedule says in its middle how they come there.
 pub fn product(copies: &str) -> String {
-    format!(
-        "param M in 0..=64
-const DI = 160, DO = 16
-extent lens(batch) in 0..=128
-dim batch = M, q = lens(batch), k = DI, n = DO
-input X[batch, q, k] : f32
-const input W[k, n] : f32
-Y[batch, q, n] = sum(k) X[batch, q, k] * W[k, n]
-output Y
-
-schedule cuda {{
-  fuse Y.batch Y.q -> f
+    let schedule = format!(
+        "  fuse Y.batch Y.q -> f
   split Y.f 32 -> fo, fi
   reorder Y: fo fi n
   cache_write Y -> R reg at Y.fo
@@ -71,10 +61,9 @@ schedule cuda {{
   split Y.n 8 -> nx, nv
   reorder Y: fi nv nx
   bind Y.fi thread.y;  bind Y.nv thread.x;  unroll Y.nx
-  bind Y.fo block.x
-}}
-"
-    )
+  bind Y.fo block.x"
+    );
+    harness::product(160, 16, &schedule)
 }
 
 /// What threads copy of the left and the right factor.

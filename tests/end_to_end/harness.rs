@@ -49,6 +49,25 @@ pub fn program(name: &str, text: &str, consts: &[(String, i64)]) -> Result<Sourc
     Ok(source)
 }
 
+/// The text of a product of ragged rows with weights of `di` x `d_o`, and of its schedule for a grid.
+pub fn product(di: i64, d_o: i64, schedule: &str) -> String {
+    format!(
+        "param M in 0..=64
+const DI = {di}, DO = {d_o}
+extent lens(batch) in 0..=128
+dim batch = M, q = lens(batch), k = DI, n = DO
+input X[batch, q, k] : f32
+const input W[k, n] : f32
+Y[batch, q, n] = sum(k) X[batch, q, k] * W[k, n]
+output Y
+
+schedule cuda {{
+{schedule}
+}}
+"
+    )
+}
+
 /// The message of a failure.
 pub fn message(f: Failure) -> String {
     match f {

@@ -6,7 +6,7 @@
 use crate::boxes::{SIZES, product, rings};
 use crate::device_artifacts;
 use crate::examples::{BOXES, LARGE, load, small};
-use crate::harness::{Case, batch, message, program, report};
+use crate::harness::{self, Case, batch, message, program, report};
 use crate::random_native::setting;
 use crate::support::batches::{self, Plan};
 use crate::support::stand_in::{StandIn, exec};
@@ -268,30 +268,18 @@ fn new_lengths(source: &Source, schedule: Option<&Schedule>, cases: &[Case]) -> 
     Ok(wrong)
 }
 
-/// A product whose weights setup packs.
-const PACKED: &str = "param M in 0..=64
-const DI = 24, DO = 40
-extent lens(batch) in 0..=128
-dim batch = M, q = lens(batch), k = DI, n = DO
-input X[batch, q, k] : f32
-const input W[k, n] : f32
-Y[batch, q, n] = sum(k) X[batch, q, k] * W[k, n]
-output Y
-
-schedule cuda {
-  fuse Y.batch Y.q -> f
+/// A schedule of a product whose weights setup packs.
+const PACKED: &str = "  fuse Y.batch Y.q -> f
   split Y.f 8 -> fo, fi
   cache_read Y.W -> Wp setup
   bind Wp.k block.x;  bind Wp.n thread.x
-  bind Y.fo block.x;  bind Y.fi thread.y;  bind Y.n thread.x
-}
-";
+  bind Y.fo block.x;  bind Y.fi thread.y;  bind Y.n thread.x";
 
 /// Const inputs that are given after a capture are prepared before the next replay.
 #[test]
 fn weights_change_after_a_capture() {
     on_the_stand_in("weights_change_after_a_capture", || {
-        let source = program("packed", PACKED, &[]).expect("a program");
+        let source = program("packed", &harness::product(24, 40, PACKED), &[]).expect("a program");
         let plan = batches::plan("some rows", 3, &[5, 0, 9]);
         let first = Case::new(&source, &plan, 1, |_, _| None).expect("inputs");
         let ones = |name: &str, n: usize| (name == "W").then(|| Data::F64((0..n).map(|i| i as f64 / 64.0).collect()));

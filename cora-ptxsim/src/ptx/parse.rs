@@ -101,6 +101,20 @@ impl<'a> Parser<'_, 'a> {
         Ok(if negative { n.wrapping_neg() } else { n })
     }
 
+    /// An array of a body, behind those that the space holds already.
+    fn array_in(
+        &mut self,
+        body: &mut Body<'a>,
+        held: impl for<'b> FnOnce(&'b mut Body<'a>) -> &'b mut u64,
+    ) -> Result<(), ParseError> {
+        let (name, align, bytes) = self.array()?;
+        let end = held(body);
+        let at = end.next_multiple_of(align);
+        *end = at + bytes;
+        body.symbols.insert(name, at);
+        self.expect(";")
+    }
+
     /// `.align 16 .b8 name[100];` without the space before it: name, alignment, bytes.
     fn array(&mut self) -> Result<(&'a str, u64, u64), ParseError> {
         let (mut align, mut size) = (1, 1);
@@ -199,20 +213,8 @@ impl<'a> Parser<'_, 'a> {
                 ";" => {}
                 ".pragma" => while self.word()?.text != ";" {},
                 ".reg" => self.registers(body)?,
-                ".shared" => {
-                    let (name, align, bytes) = self.array()?;
-                    let at = body.shared.next_multiple_of(align);
-                    body.symbols.insert(name, at);
-                    body.shared = at + bytes;
-                    self.expect(";")?;
-                }
-                ".local" => {
-                    let (name, align, bytes) = self.array()?;
-                    let at = body.local.next_multiple_of(align);
-                    body.symbols.insert(name, at);
-                    body.local = at + bytes;
-                    self.expect(";")?;
-                }
+                ".shared" => self.array_in(body, |b| &mut b.shared)?,
+                ".local" => self.array_in(body, |b| &mut b.local)?,
                 "@" => {
                     let negated = self.take("!");
                     let t = self.word()?;

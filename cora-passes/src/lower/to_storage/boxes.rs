@@ -1,6 +1,7 @@
 //! The regions of buffers that are attached in loops: what their writers cover between two uses.
 
 use super::super::grid::{self, Private};
+use super::super::sign::never_negative;
 use super::{DenseBox, Lowering};
 use crate::schedule::region::{bound_above, least, range_over};
 use cora_ir::affine::normalize;
@@ -116,6 +117,7 @@ impl Lowering<'_> {
                     let extent = self.env.pool.instantiate(storage, &index);
                     (self.env.pool.int(0), self.env.pool.sub(extent, one))
                 });
+                let l = self.not_before_the_first(l, &loops);
                 index.push(if l == h {
                     l
                 } else {
@@ -186,6 +188,18 @@ impl Lowering<'_> {
         }
         self.boxes.insert(tensor, DenseBox { lo: los, size: sizes, threads });
         Ok(())
+    }
+
+    /// Where a region begins: iterations that conditions leave out may reach before the first element, as those of a loop
+    /// that another stage's run through first.
+    fn not_before_the_first(&mut self, lo: ExprId, loops: &[(VarId, ExprId)]) -> ExprId {
+        let zero = self.env.pool.int(0);
+        let ranges: Vec<(ExprId, ExprId)> = loops.iter().map(|&(v, e)| (self.env.pool.var(v), e)).collect();
+        if never_negative(&mut self.env, &ranges, lo) {
+            return lo;
+        }
+        let goal = self.env.pool.le(zero, lo);
+        if self.simplifier.prove(&mut self.env, loops, &[], goal) { lo } else { self.env.pool.max(lo, zero) }
     }
 
     /// A bound of the size of dimension `d`, given the least indices and the sizes of the region in the dimensions outside.
