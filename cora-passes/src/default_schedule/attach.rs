@@ -2,7 +2,7 @@
 //!
 //! A loop is a place for a stage if every reader is inside it, every loop down to it steers the
 //! elements that are read (so nothing is computed twice), and enough is left inside for the stage to
-//! be worth its own loops: the last dimension, or a tile of rows and columns of a contraction.
+//! be worth its own loops: the last dimension, or all rows and columns of a contraction, which copies a factor.
 
 use super::contraction::{Contraction, factors, neighbours};
 use super::nest::Nest;
@@ -31,7 +31,7 @@ pub(super) fn attach(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     }
     let block = m.blocks().into_iter().find(|b| b.stage == stage && b.role != BlockRole::Init)?.clone();
     let contraction = Contraction::of(m, stage);
-    // In a tile of rows a contraction would copy its other factor for each tile again.
+    // In a tile of rows it would copy its other factor for each tile again.
     let all_whole = contraction.is_some();
     let left: Vec<usize> = match contraction {
         Some(c) if !c.has_batches() => return None,

@@ -145,9 +145,10 @@ impl Cut<'_> {
         // What ends first of all, or in the same iteration, fails from there on, unless it speaks of several lanes.
         let mut fails = FxHashSet::default();
         if let [first] = ends.as_slice() {
+            let last = self.count(first);
             for (c, own) in &found {
                 let scalar = self.env.pool.ty(*c).lanes == 1;
-                if scalar && own.iter().any(|e| e == first || self.ends_no_later(e, first)) {
+                if scalar && own.iter().any(|e| e == first || self.ends_by(e, last)) {
                     fails.insert(*c);
                 }
             }
@@ -216,13 +217,10 @@ impl Cut<'_> {
         a.step == b.step && self.proved(goal)
     }
 
-    /// Whether `a` provably holds in no more iterations than `b`.
-    fn ends_no_later(&mut self, a: &End, b: &End) -> bool {
-        if a.step != b.step {
-            return false;
-        }
-        let (x, y) = (self.count(a), self.count(b));
-        let goal = self.env.pool.le(x, y);
+    /// Whether a condition provably holds in no more than `last` iterations.
+    fn ends_by(&mut self, end: &End, last: ExprId) -> bool {
+        let count = self.count(end);
+        let goal = self.env.pool.le(count, last);
         self.proved(goal)
     }
 

@@ -117,14 +117,7 @@ fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range, around: &[(ExprId,
 fn lesser(env: &mut Env, x: ExprId, y: ExprId, around: &[(ExprId, ExprId)]) -> ExprId {
     let variables = around.iter().filter_map(|&(v, extent)| Some((env.pool.as_var(v)?, extent)));
     let facts = Facts::in_loops(variables);
-    let mut prover = Prover::new();
-    for (a, b) in [(x, y), (y, x)] {
-        let goal = env.pool.le(a, b);
-        if prover.prove(env, &facts, goal).is_proved() {
-            return a;
-        }
-    }
-    env.pool.min(x, y)
+    least_of(env, &facts, &[x, y])
 }
 
 /// `position`, or the last one that there is: masked iterations may be beyond it.
@@ -151,25 +144,29 @@ pub fn least(env: &mut Env, x: ExprId, y: ExprId) -> ExprId {
     env.pool.int(most.map_or(constant, |n| n.clamp(0, constant)))
 }
 
-/// The least of more than two, without those that are proved to be no less than another: where a tile is one of tiles,
-/// bounds of both are in its extent.
+/// A minimum of more than two as the least of those that matter: where a tile is one of tiles, bounds of both are in its
+/// extent.
 pub(super) fn without_greater(env: &mut Env, around: &Facts, e: ExprId) -> ExprId {
     let operands = least_operands(&mut env.pool, e);
     if operands.len() < 3 {
         return e;
     }
+    least_of(env, around, &operands)
+}
+
+/// The least of `operands`, without those that are proved to be no less than another.
+fn least_of(env: &mut Env, around: &Facts, operands: &[ExprId]) -> ExprId {
     let mut prover = Prover::new();
+    let mut below = |env: &mut Env, a: ExprId, b: ExprId| {
+        let goal = env.pool.le(a, b);
+        prover.prove(env, around, goal).is_proved()
+    };
     let mut kept: Vec<ExprId> = Vec::new();
-    for new in operands {
-        let mut below = |env: &mut Env, a: ExprId, b: ExprId| {
-            let goal = env.pool.le(a, b);
-            prover.prove(env, around, goal).is_proved()
-        };
-        if kept.iter().any(|&old| below(env, old, new)) {
-            continue;
+    for &new in operands {
+        if !kept.iter().any(|&old| below(env, old, new)) {
+            kept.retain(|&old| !below(env, new, old));
+            kept.push(new);
         }
-        kept.retain(|&old| !below(env, new, old));
-        kept.push(new);
     }
     let first = kept.remove(0);
     kept.into_iter().fold(first, |least, e| env.pool.min(least, e))
