@@ -32,7 +32,7 @@ pub const PARTS: [(&str, &str); 13] = [
     ("schedules", "schedules of one program beside each other, where a program has several"),
     ("padding", "attention on ragged tensors beside copies that change padding, race; on a GPU"),
     ("prelude", "build times and sizes of the tables against the models of the paper, cola and race"),
-    ("bf16", "the encoder in bfloat16 beside ours in f32 and PyTorch in both, race"),
+    ("bf16", "the encoder in bfloat16 beside its AMX schedule, ours in f32 and PyTorch in both, race"),
 ];
 
 /// Arguments of `cora-bench suite`.
@@ -252,7 +252,7 @@ fn part_jobs(part: &str, args: &Args) -> Vec<Job> {
         }
         "schedules" => crate::workload::WORKLOADS
             .iter()
-            .filter(|w| w.shape == crate::workload::Shape::Sequences)
+            .filter(|w| w.shape == crate::workload::Shape::Sequences && !w.name.ends_with("-bf16"))
             .filter_map(|w| {
                 let names = crate::workload::schedules(w, "cpu");
                 let peers: Vec<String> = names.into_iter().map(|n| format!("schedule={n}")).collect();
@@ -271,7 +271,7 @@ fn part_jobs(part: &str, args: &Args) -> Vec<Job> {
             .map(|(d, b)| Job::Prelude(d.to_owned(), b))
             .into(),
         "bf16" => {
-            let peers = ["workload=encoder", "torch-bf16", "torch-packed"];
+            let peers = ["schedule=cpu_amx", "workload=encoder", "torch-bf16", "torch-packed"];
             grid(&["race"], &|d, b| sequences("encoder-bf16", d, b, &peers))
         }
         _ => Vec::new(),

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::mem;
 use std::time::{Duration, Instant};
 
-use cora_ir::storage::StorageModule;
+use cora_ir::intrinsic::Emission;
+use cora_ir::storage::{Kernel, Stmt, StorageModule};
 use cora_runtime::abi::{KernelFn, ProgramDesc};
 use cora_runtime::artifact::Machine;
 use cora_runtime::exec::KernelSource;
@@ -17,7 +18,7 @@ use cora_runtime::library::check_machine;
 
 use crate::describe::{self, DescribeError};
 use crate::llvm::{self, CPU_PIPELINE, CodegenError, Jit, LlvmModule, MlirModule, TargetSpec};
-use crate::mlir::{self, EmitError, EmitOptions};
+use crate::mlir::{self, AMX_BF16, EmitError, EmitOptions};
 
 /// Why a program could not be compiled.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +73,8 @@ pub struct CompiledProgram {
     pub phases: Vec<Phase>,
     /// The machine that the object is for.
     pub target: TargetSpec,
+    /// Whether it uses tile registers, which few machines have and a process asks the system for.
+    pub tile_registers: bool,
 }
 
 /// Compiles a verified, legalised module; the same module, target and options give the same bytes.
@@ -90,7 +93,8 @@ pub fn compile(
     let llvm = optimized(module, target, options, &mut clock)?;
     let object = llvm.emit_object()?;
     clock.lap("object");
-    Ok(CompiledProgram { object, desc, phases: clock.phases, target: target.clone() })
+    let tile_registers = emit_options(target, options).amx_bf16 && module.kernels.iter().any(uses_tile_registers);
+    Ok(CompiledProgram { object, desc, phases: clock.phases, target: target.clone(), tile_registers })
 }
 
 /// The MLIR text as emitted, before any pass.
@@ -99,8 +103,16 @@ pub fn compile(
 ///
 /// [`CompileError::Emit`].
 pub fn to_mlir(module: &StorageModule, target: &TargetSpec, options: &CompileOptions) -> Result<String, CompileError> {
-    let emit = options.emit.unwrap_or_else(|| EmitOptions::for_target(target));
-    Ok(mlir::emit(module, &emit)?)
+    Ok(mlir::emit(module, &emit_options(target, options))?)
+}
+
+fn emit_options(target: &TargetSpec, options: &CompileOptions) -> EmitOptions {
+    options.emit.unwrap_or_else(|| EmitOptions::for_target(target))
+}
+
+fn uses_tile_registers(kernel: &Kernel) -> bool {
+    let mut is_tile = |s: &Stmt| matches!(s, Stmt::Tile(t) if t.intrinsic.get().emission == Emission::AmxBf16);
+    kernel.body.iter().any(|s| s.any(&mut is_tile))
 }
 
 /// The optimised LLVM IR, from which text and assembly come; and what took how long.
@@ -118,8 +130,8 @@ pub fn to_llvm(
     Ok((llvm, clock.phases))
 }
 
-/// What code for `target` needs to run.
-pub fn machine(target: &TargetSpec) -> Machine {
+/// What code for `target` needs to run, apart from tile registers.
+fn machine(target: &TargetSpec) -> Machine {
     Machine::Cpu {
         arch: target.arch().to_owned(),
         cpu: target.cpu().to_owned(),
@@ -158,6 +170,17 @@ fn optimized(
 }
 
 impl CompiledProgram {
+    /// What the code needs to run.
+    pub fn machine(&self) -> Machine {
+        let mut machine = machine(&self.target);
+        if let Machine::Cpu { features, .. } = &mut machine
+            && self.tile_registers
+        {
+            features.extend(AMX_BF16.map(str::to_owned));
+        }
+        machine
+    }
+
     /// The object as a shared library, for an artifact.
     ///
     /// # Errors
@@ -175,6 +198,9 @@ impl CompiledProgram {
     /// [`CompileError::Codegen`] where it needs functions that this process lacks.
     pub fn jit(&self) -> Result<JitKernels, CompileError> {
         check_host(&self.target)?;
+        if self.tile_registers {
+            check_machine(&self.machine())?;
+        }
         let found: Result<Vec<_>, _> = self.desc.imports.iter().map(|i| Ok((i, i.resolve()?))).collect();
         let found = found.map_err(CompileError::Runtime)?;
         let jit = Jit::load(&self.object)?;

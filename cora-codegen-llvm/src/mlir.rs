@@ -30,6 +30,7 @@
 //! - Division by zero of integers gives 0; other integer arithmetic wraps.
 
 mod access;
+mod amx;
 mod arith;
 mod builder;
 mod bulk;
@@ -67,13 +68,18 @@ pub struct EmitOptions {
     pub fma: bool,
     /// Whether there is `vdpbf16ps`; without it the same is computed by other instructions, except that denormals stay.
     pub dot_bf16: bool,
+    /// Whether there is `tdpbf16ps` on tile registers; without it as without `vdpbf16ps`, row by row.
+    pub amx_bf16: bool,
 }
 
 impl Default for EmitOptions {
     fn default() -> Self {
-        Self { fma: true, dot_bf16: false }
+        Self { fma: true, dot_bf16: false, amx_bf16: false }
     }
 }
+
+/// The features of a target with products of bf16 on tile registers.
+pub(crate) const AMX_BF16: [&str; 2] = ["amx-tile", "amx-bf16"];
 
 impl EmitOptions {
     /// What suits a target.
@@ -81,6 +87,7 @@ impl EmitOptions {
         Self {
             fma: !target.triple().starts_with("x86_64") || target.has_feature("fma"),
             dot_bf16: target.has_feature("avx512bf16"),
+            amx_bf16: AMX_BF16.iter().all(|f| target.has_feature(f)),
         }
     }
 }

@@ -55,9 +55,9 @@ pub struct Fragment {
     pub column: &'static [Digit],
     /// Where the matrix may be.
     pub scopes: &'static [Scope],
-    /// Rows and columns of a block, where the instruction reads the matrix by its address: a block's elements lie one
+    /// Rows and columns of a block, where the instruction finds the matrix by its address: a block's elements lie one
     /// after the other, rows or columns of it side by side, and blocks that are neighbours in rows or in columns are
-    /// equally far apart. A side of a block is 16 bytes.
+    /// equally far apart. In shared memory a side of a block is 16 bytes.
     pub blocks: Option<[i64; 2]>,
 }
 
@@ -90,6 +90,8 @@ pub enum Emission {
     Wgmma(&'static str),
     /// AVX-512 BF16 `vdpbf16ps`, or products of what pairs are converted to.
     DotBf16,
+    /// AMX `tdpbf16ps` on tile registers, or the same by rows as [`Emission::DotBf16`].
+    AmxBf16,
 }
 
 /// A tensor instruction.
@@ -227,7 +229,7 @@ const COLUMNS_256: [&[Digit]; 2] =
     [&[lane(1, 4, 2), register(1, 2, 1), register(4, 32, 8)], &[lane(1, 64, 1), register(8, 4, 64)]];
 
 /// Every intrinsic.
-pub const INTRINSICS: [Intrinsic; 10] = [
+pub const INTRINSICS: [Intrinsic; 11] = [
     mma_16("mma.m16n8k16.f32.f16", ScalarType::F16, "f16"),
     mma_16("mma.m16n8k16.f32.bf16", ScalarType::BF16, "bf16"),
     wgmma_16("wgmma.m64n64k16.f32.f16", F16, 64, COLUMNS_64),
@@ -296,6 +298,40 @@ pub const INTRINSICS: [Intrinsic; 10] = [
         beside: false,
         needs: Needs::Cpu("avx512bf16"),
         emission: Emission::DotBf16,
+    },
+    // A tile register has 16 rows of 64 bytes; those of B are pairs of reduced positions of 16 columns.
+    Intrinsic {
+        name: "amx.m16n16k32.f32.bf16",
+        tile: [16, 16, 32],
+        c: Fragment {
+            ty: ScalarType::F32,
+            registers: 256,
+            row: &[register(16, 16, 1)],
+            column: &[register(1, 16, 1)],
+            scopes: OF_THREAD,
+            blocks: Some([1, 16]),
+        },
+        a: Fragment {
+            ty: ScalarType::BF16,
+            registers: 512,
+            row: &[register(32, 16, 1)],
+            column: &[register(1, 32, 1)],
+            scopes: BY_THREAD,
+            blocks: Some([1, 32]),
+        },
+        b: Fragment {
+            ty: ScalarType::BF16,
+            registers: 512,
+            row: &[register(1, 2, 1), register(32, 16, 2)],
+            column: &[register(2, 16, 1)],
+            scopes: BY_THREAD,
+            blocks: Some([2, 16]),
+        },
+        read: Read::Converted(ScalarType::F32),
+        lanes: 1,
+        beside: false,
+        needs: Needs::Cpu("amx-bf16"),
+        emission: Emission::AmxBf16,
     },
 ];
 

@@ -2,6 +2,8 @@
 
 /// Whether code that uses an extension, by LLVM's name of it, runs here.
 ///
+/// Tile registers (`amx-tile`) a process has to ask the system for: this does, for all of its threads.
+///
 /// A name that this version does not know may be anything, so it is not confirmed.
 pub fn has(feature: &str) -> bool {
     detect(feature).unwrap_or(false)
@@ -50,6 +52,7 @@ fn raw(feature: &str) -> Option<bool> {
         let there = __cpuid(0).eax >= 7 && __cpuid_count(7, 0).eax >= 1;
         there.then(|| __cpuid_count(7, 1))
     };
+    let leaf_seven = || if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).edx } else { 0 };
     // Version of AVX10, whose registers are those of AVX-512.
     let avx10 = || match seven() {
         Some(r) if bit(r.edx, 19) && is_x86_feature_detected!("avx512f") => __cpuid_count(0x24, 0).ebx & 0xff,
@@ -61,27 +64,46 @@ fn raw(feature: &str) -> Option<bool> {
         // The system has to keep the upper halves of the registers.
         "xop" => bit(extended(), 11) && is_x86_feature_detected!("avx"),
         "fma4" => bit(extended(), 16) && is_x86_feature_detected!("avx"),
+        "amx-tile" => bit(leaf_seven(), 24) && saves(1 << 17 | 1 << 18) && asks_for_tiles(),
+        "amx-bf16" => bit(leaf_seven(), 22),
+        "amx-int8" => bit(leaf_seven(), 25),
         "cmpccxadd" => seven().is_some_and(|r| bit(r.eax, 7)),
         "avx10.1" | "avx10.1-512" => avx10() >= 1,
         "avx10.2" | "avx10.2-512" => avx10() >= 2,
         // The extensions of APX, which come together. The system has to keep the registers that it adds.
         "ccmp" | "cf" | "egpr" | "ndd" | "nf" | "ppx" | "push2pop2" | "zu" => {
-            seven().is_some_and(|r| bit(r.edx, 21)) && saves_apx_registers()
+            seven().is_some_and(|r| bit(r.edx, 21)) && saves(1 << 19)
         }
         _ => return None,
     })
 }
 
-/// Whether the system keeps the registers of APX: bit 19 of `XCR0`.
+/// Whether the system keeps registers of these kinds, which are bits of `XCR0`: 17 and 18 tiles, 19 those of APX.
 #[cfg(target_arch = "x86_64")]
-fn saves_apx_registers() -> bool {
+fn saves(kinds: u64) -> bool {
     #[target_feature(enable = "xsave")]
     fn xcr0() -> u64 {
         // SAFETY: the processor and its system have `xsave`, and register 0 always exists.
         unsafe { std::arch::x86_64::_xgetbv(0) }
     }
     // SAFETY: the detection, which asks the system as well, comes first.
-    std::arch::is_x86_feature_detected!("xsave") && unsafe { xcr0() } >> 19 & 1 == 1
+    std::arch::is_x86_feature_detected!("xsave") && unsafe { xcr0() } & kinds == kinds
+}
+
+/// Asks the system to keep tile registers for this process, which costs each thread that uses them some memory. To ask
+/// again changes nothing.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn asks_for_tiles() -> bool {
+    // Linux, Documentation/arch/x86/xstate.rst; the state's number is its bit in `XCR0`.
+    const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
+    const TILE_DATA: libc::c_long = 18;
+    // SAFETY: the call has two numbers as arguments, and changes only what the system keeps of a thread's registers.
+    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0 }
+}
+
+#[cfg(all(target_arch = "x86_64", not(target_os = "linux")))]
+fn asks_for_tiles() -> bool {
+    false
 }
 
 #[cfg(target_arch = "aarch64")]

@@ -6,7 +6,7 @@ use crate::driver::{Failure, Form, Lowered, Source, lower_form, lower_verified};
 use clap::ValueEnum;
 use cora_codegen_cuda::{ARCHITECTURES, GpuTarget, GridProgram};
 use cora_codegen_llvm::compile::{
-    CompileError, CompileOptions, CompiledProgram, Phase, compile as compile_native, machine, to_llvm, to_mlir,
+    CompileError, CompileOptions, CompiledProgram, Phase, compile as compile_native, to_llvm, to_mlir,
 };
 use cora_codegen_llvm::describe::{DescribeError, DescribeFault, program_desc};
 use cora_codegen_llvm::llvm::{CodegenError, TargetSpec};
@@ -256,7 +256,7 @@ pub fn gpu_artifact(program: &GridProgram) -> Artifact {
 /// The linker's.
 pub fn cpu_artifact(program: &CompiledProgram) -> Result<Artifact, Failure> {
     Ok(Artifact {
-        manifest: manifest(&program.desc.name, machine(&program.target)),
+        manifest: manifest(&program.desc.name, program.machine()),
         desc: program.desc.clone(),
         grid: None,
         code: program.shared_library().map_err(not_linked)?,

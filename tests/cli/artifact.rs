@@ -222,6 +222,20 @@ fn code_for_other_processors_is_refused() {
         assert_eq!(ran.code, out.status.code(), "{cpu}: {}", ran.stderr);
         assert_eq!(ran.stderr.starts_with("error[E0334]: "), refused, "{cpu}: {}", ran.stderr);
     }
+    // Tile registers are asked for by code that has them alone.
+    let tiles = |schedule: &str| {
+        let path = scratch(&format!("tiles-{schedule}.art")).to_str().expect("UTF-8").to_owned();
+        let args = ["--schedule", schedule, "--target-cpu", "sapphirerapids", "--emit", "artifact", "-o", &path];
+        succeeds(&[&["compile", "examples/projection_bf16.cora"], &args[..]].concat());
+        let bytes = std::fs::read(&path).expect("written");
+        let named = bytes.windows(8).any(|w| w == b"amx-tile");
+        assert_eq!(named, schedule == "cpu_amx", "{schedule}");
+        let out = run(&[&[path.as_str()], &batch[..]].concat());
+        let why = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success() || why.starts_with("error[E0334]: "), "{schedule}: {out:?}");
+    };
+    tiles("cpu");
+    tiles("cpu_amx");
     // The host's own code has every extension that it names.
     let path = scratch("bytes-host.art").to_str().expect("UTF-8").to_owned();
     succeeds(&["compile", &program, "--emit", "artifact", "-o", &path]);

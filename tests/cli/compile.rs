@@ -172,6 +172,15 @@ fn tensor_instructions_are_emitted() {
     let path = "examples/projection_bf16.cora";
     let assembly = |cpu: &str| succeeds(&["compile", path, "--target-cpu", cpu, "--emit", "asm"]);
     assert!(assembly("znver4").contains("vdpbf16ps"));
+    let tiles = |cpu: &str| succeeds(&["compile", path, "--schedule", "cpu_amx", "--target-cpu", cpu, "--emit", "asm"]);
+    let on_tiles = tiles("sapphirerapids");
+    // Sums stay in tile registers while the loop runs, and nothing is called between.
+    let inner = on_tiles.split("tdpbf16ps").skip(1).take(3).collect::<String>();
+    assert!(!inner.contains("tilestored") && inner.contains("tileloadd") && !on_tiles.contains("memset"), "{inner}");
+    for (cpu, instruction) in [("znver4", "vdpbf16ps"), ("haswell", "vfmadd")] {
+        let elsewhere = tiles(cpu);
+        assert!(elsewhere.contains(instruction) && !elsewhere.contains("tileload"), "{cpu}");
+    }
     let without = assembly("skylake-avx512");
     assert!(!without.contains("vdpbf16ps") && without.contains("vfmadd"), "products of converted pairs");
     let ptx = |arch: &str| succeeds(&["compile", path, "--target", &format!("cuda:{arch}"), "--emit", "ptx"]);

@@ -17,8 +17,10 @@ const SETS: &[&[(&str, i64)]] = &[
 /// Schedules that fit some constants only, and the code of their refusal.
 const REFUSED: &[(&str, &str, &str)] = &[
     ("encoder_layer_bf16", "cpu", "E0426"),
+    ("encoder_layer_bf16", "cpu_amx", "E0426"),
     ("encoder_layer_bf16", "cuda_tma", "E0406"),
     ("projection_bf16", "cpu", "E0426"),
+    ("projection_bf16", "cpu_amx", "E0426"),
     ("projection_bf16", "cuda_tma", "E0406"),
     ("projection_f16", "cuda_split_k", "E0480"),
 ];

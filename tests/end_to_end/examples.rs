@@ -1,11 +1,12 @@
 //! Every example on every edge batch, under its own schedule, the compiler's, and fully padded.
 
+use crate::boxes::SIZES;
 use crate::harness::{Case, Compiled, program, report};
 pub use crate::support::small;
 use crate::support::{batches, files, in_parallel, stem};
 use cora::driver::Source;
 use cora::ir::Graph;
-use cora::ir::schedule::StepKind;
+use cora::ir::schedule::{Schedule, StepKind};
 
 /// Schedules whose boxes need other sizes than [`small`] gives (`boxes.rs`).
 pub const BOXES: &[(&str, &str)] = &[("encoder_layer_bf16", "cuda_tma"), ("projection_bf16", "cuda_tma")];
@@ -58,14 +59,40 @@ fn examples_on_edge_lengths() {
             forms.extend(own.map(|_| ("default schedule", None, false)));
         }
         forms.push(("padded", own.filter(|_| !UNPADDED.contains(&name.as_str())), true));
-        let mut complaints = Vec::new();
-        for (form, schedule, padded) in forms {
-            match Compiled::new(&source, schedule, padded) {
-                Ok(c) => complaints.extend(c.check(&source, form, &cases)),
-                Err(e) => complaints.push(format!("{name} ({form}): {e}")),
-            }
-        }
-        complaints
+        forms
+            .into_iter()
+            .flat_map(|(form, schedule, padded)| checked(&source, form, schedule, padded, &cases))
+            .collect()
+    }));
+}
+
+/// What is wrong with a form of a program on some batches.
+fn checked(source: &Source, form: &str, schedule: Option<&Schedule>, padded: bool, cases: &[Case]) -> Vec<String> {
+    match Compiled::new(source, schedule, padded) {
+        Ok(c) => c.check(source, form, cases),
+        Err(e) => vec![format!("{} ({form}): {e}", source.graph.name)],
+    }
+}
+
+/// A program's other schedules for processors, each on the batches around its own tiles. Tiles of instructions that this
+/// processor lacks are computed by others.
+#[test]
+fn other_schedules_on_edge_lengths() {
+    report(&in_parallel(&files("examples", "cora"), |path| {
+        let name = stem(path);
+        // Tiles of 32 columns and 32 terms are whole with the sizes that boxes need.
+        let sizes = SIZES.iter().find(|s| s.0 == name).map_or_else(|| small(&name), |s| s.1);
+        let source = match load(path, sizes) {
+            Ok(s) => s,
+            Err(e) => return vec![e],
+        };
+        let others = source.graph.schedules.iter().filter(|s| s.name.starts_with("cpu_"));
+        let check = |schedule: &Schedule| {
+            let plans = edges_of(&source.graph, &schedule.name);
+            Case::all(&source, &plans, |_, _| None)
+                .map_or_else(|e| vec![e], |cases| checked(&source, &schedule.name, Some(schedule), false, &cases))
+        };
+        others.flat_map(check).collect()
     }));
 }
 

@@ -314,7 +314,12 @@ impl Emitter<'_> {
         if given.lanes > 1 && given.lanes != lanes {
             return Err(EmitFault::Lanes("a vector is stored to an index of another number of lanes"));
         }
-        let v = self.emit(value)?;
+        // The store rounds by itself what would be rounded to its type just before.
+        let wide = match *self.pool.get(value) {
+            Expr::Cast(_, x) if !same_in_memory(elements) && self.pool.ty(x).scalar == ScalarType::F32 => x,
+            _ => value,
+        };
+        let v = self.emit(wide)?;
         let v = to_memory(&mut self.b, elements, v);
         Ok(self.b.broadcast(v, lanes))
     }

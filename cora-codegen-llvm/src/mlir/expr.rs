@@ -7,6 +7,7 @@ use cora_ir::expr::ExprPool;
 use cora_ir::storage::StorageModule;
 use cora_ir::{BinOp, Expr, ExprId, ParamId, ScalarType, TensorId, Type, UfDef, UnOp, VarId};
 
+use super::amx::TileRegisters;
 use super::arith::{self, Facts};
 use super::builder::{Builder, Elem, Ty, Val};
 use super::bulk::{Ring, TensorMap};
@@ -49,6 +50,8 @@ pub(super) struct Emitter<'m> {
     pub(super) formals: BTreeMap<Formal, (Val, TensorOrParam)>,
     /// Register buffers, in order of first use: the address and the text that makes it.
     pub(super) registers: Vec<(TensorId, Val, String)>,
+    /// Tiles in registers of their own.
+    pub(super) tile_registers: TileRegisters,
     /// Tensors that the kernel writes, ascending.
     pub(super) stored: Vec<TensorId>,
     /// On a grid: the threads of a block.
@@ -97,6 +100,7 @@ impl<'m> Emitter<'m> {
             pool: module.env.pool.clone(),
             formals: BTreeMap::new(),
             registers: Vec::new(),
+            tile_registers: TileRegisters::default(),
             stored,
             threads: None,
             in_shared: Vec::new(),

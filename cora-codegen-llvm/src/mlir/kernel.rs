@@ -52,13 +52,18 @@ pub(super) fn stored(body: &[Stmt]) -> Vec<TensorId> {
 impl Emitter<'_> {
     pub(super) fn stmts(&mut self, body: &[Stmt]) -> Result<(), EmitFault> {
         let mut follows = false;
+        self.forget_factors();
         for s in body {
             match s {
                 Stmt::Tile(t) => self.tile(t, follows)?,
-                s => self.stmt(s)?,
+                s => {
+                    self.stmt(s)?;
+                    self.forget_factors();
+                }
             }
             follows = s.goes_on();
         }
+        self.forget_factors();
         Ok(())
     }
 
@@ -146,6 +151,7 @@ impl Emitter<'_> {
     /// `for var in start..end`; nothing where `end <= start`.
     fn repeat(&mut self, var: VarId, (start, end): (Val, Val), body: &[Stmt]) -> Result<(), EmitFault> {
         let step = self.b.i64(1);
+        let carried = self.carry_tiles(body)?;
         // What the body writes is not what it was before, from the second iteration on and after the loop.
         self.forget(&stored(body));
         let i = self.b.value(Ty::scalar(Elem::I64), self.b.depth() + 1);
@@ -160,7 +166,7 @@ impl Emitter<'_> {
             if whole { "} {loop_annotation = #llvm.loop_annotation<unroll = <disable = true>>}" } else { "}" };
         let head = format!("scf.for {i} = {start} to {end} step {step} : i64 {{  // {name}");
         self.b.splice(&head, &[(&text, end_of_loop)]);
-        Ok(())
+        self.store_carried(carried)
     }
 }
 
@@ -180,7 +186,7 @@ pub(super) fn comment(name: &str) -> String {
 
 /// The private function around the text, and the public one that calls it.
 fn functions(s: Emitter<'_>, kernel: &Kernel, symbol: &str, (lo, hi): (Val, Val)) -> String {
-    let Emitter { module, b, formals, registers, stored, .. } = s;
+    let Emitter { module, b, formals, registers, tile_registers, stored, .. } = s;
     let mut signature = Vec::new();
     let mut reads = String::new();
     let (mut actuals, mut types) = (Vec::new(), Vec::new());
@@ -215,12 +221,15 @@ fn functions(s: Emitter<'_>, kernel: &Kernel, symbol: &str, (lo, hi): (Val, Val)
     actuals.extend(["%lo".to_owned(), "%hi".to_owned()]);
     types.extend(["i64", "i64"]);
     let mut entry = String::new();
-    if !registers.is_empty() {
+    if !registers.is_empty() || !tile_registers.slots.is_empty() {
         entry.push_str("  %one = arith.constant 1 : i64\n");
         registers.iter().for_each(|(_, _, text)| entry.push_str(text));
+        tile_registers.slots.iter().for_each(|text| entry.push_str(text));
     }
+    // A call loses the configuration of tile registers.
+    let calls = if tile_registers.slots.is_empty() { "" } else { ", passthrough = [\"no-builtin-memset\"]" };
     format!(
-        "// kernel {}\nllvm.func internal @{symbol}.body({}) attributes {{no_inline, no_unwind}} {{\n{entry}{}  \
+        "// kernel {}\nllvm.func internal @{symbol}.body({}) attributes {{no_inline, no_unwind{calls}}} {{\n{entry}{}  \
          llvm.return\n}}\nllvm.func @{symbol}(%bufs: !llvm.ptr {{llvm.readonly}}, %tables: !llvm.ptr {{llvm.readonly}}, \
          %scalars: !llvm.ptr {{llvm.readonly}}, %lo: i64, %hi: i64, %worker: i64) attributes {{no_unwind}} {{\n{reads}  \
          llvm.call @{symbol}.body({}) : ({}) -> ()\n  llvm.return\n}}\n",

@@ -14,6 +14,7 @@ use super::math;
 pub(crate) struct Library {
     fma: bool,
     dot_bf16: bool,
+    amx_bf16: bool,
     /// Whether code is for a GPU: no libm, no calls.
     grid: bool,
     functions: BTreeMap<String, String>,
@@ -21,12 +22,13 @@ pub(crate) struct Library {
 
 impl Library {
     pub(crate) fn new(options: &EmitOptions) -> Self {
-        Self { fma: options.fma, dot_bf16: options.dot_bf16, grid: false, functions: BTreeMap::new() }
+        let EmitOptions { fma, dot_bf16, amx_bf16 } = *options;
+        Self { fma, dot_bf16, amx_bf16, grid: false, functions: BTreeMap::new() }
     }
 
     /// For a GPU.
     pub(crate) fn grid() -> Self {
-        Self { fma: true, dot_bf16: false, grid: true, functions: BTreeMap::new() }
+        Self { fma: true, dot_bf16: false, amx_bf16: false, grid: true, functions: BTreeMap::new() }
     }
 
     /// Whether `a * b + c` is one rounding.
@@ -37,6 +39,11 @@ impl Library {
     /// Whether there is `vdpbf16ps`.
     pub(crate) fn dot_bf16(&self) -> bool {
         self.dot_bf16
+    }
+
+    /// Whether there is `tdpbf16ps`.
+    pub(crate) fn amx_bf16(&self) -> bool {
+        self.amx_bf16
     }
 
     /// The functions' text, in order of their names.

@@ -6,6 +6,8 @@
 //!
 //! `vdpbf16ps`: a pair of the left factor in all lanes, 16 pairs of the right one; without the instruction the same products,
 //! each added by itself. The instruction flushes denormals to zero.
+//!
+//! `tdpbf16ps`: see `amx.rs`.
 
 use cora_ir::intrinsic::{Digit, Emission, Fragment, Of};
 use cora_ir::storage::{Matrix, Tile};
@@ -34,6 +36,8 @@ impl Emitter<'_> {
             Emission::MmaSync(key) => self.mma(t, key)?,
             Emission::Wgmma(key) => self.wgmma(t, key, follows)?,
             Emission::DotBf16 => self.dot(t)?,
+            Emission::AmxBf16 if self.library.amx_bf16() => self.amx(t)?,
+            Emission::AmxBf16 => self.rows_of_dots(t)?,
         }
         self.forget(&[t.c.tensor]);
         Ok(())
@@ -70,7 +74,7 @@ impl Emitter<'_> {
     }
 
     /// A value of a type that is no vector: its name, which is the text's own.
-    fn aggregate(&mut self, rhs: &str) -> String {
+    pub(super) fn aggregate(&mut self, rhs: &str) -> String {
         let name = format!("%tile{}", self.b.calls());
         self.b.stmt(&format!("{name} = {rhs}"));
         name
@@ -266,8 +270,15 @@ impl Emitter<'_> {
         let b = self.right_pairs(&t.b, columns)?;
         let at = self.in_lanes(t.c.offset, t.c.column, columns);
         let c = self.load_all(t.c.tensor, at, columns)?;
-        let (a, wide) = (self.b.broadcast(a, columns), self.b.ty(c));
-        let v = if self.library.dot_bf16() {
+        let v = self.dot_of_pairs(a, b, c);
+        self.write(t.c.tensor, at, v, None)
+    }
+
+    /// `c` and the products of a pair of the left factor with pairs of the right one, in a word each.
+    pub(super) fn dot_of_pairs(&mut self, a: Val, b: Val, c: Val) -> Val {
+        let (wide, columns) = (self.b.ty(c), self.b.ty(c).lanes);
+        let a = self.b.broadcast(a, columns);
+        if self.library.dot_bf16() {
             let halves = format!("vector<{}xbf16>", 2 * columns);
             let [a, b] =
                 [a, b].map(|v| self.aggregate(&format!("llvm.bitcast {v} : vector<{columns}xi32> to {halves}")));
@@ -286,8 +297,7 @@ impl Emitter<'_> {
                 let sixteen = s.b.int(s.b.ty(v), 16);
                 s.b.bin("arith.shli", v, sixteen)
             })
-        };
-        self.write(t.c.tensor, at, v, None)
+        }
     }
 
     /// `c + a * b` of one half of each word.

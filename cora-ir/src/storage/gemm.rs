@@ -69,7 +69,7 @@ impl Matrix {
     }
 
     /// The same of a matrix in blocks of so many rows and columns, if it is one.
-    pub(crate) fn at_in_blocks(&self, env: &mut Env, sizes: Option<[i64; 2]>, i: ExprId, j: ExprId) -> ExprId {
+    pub fn at_in_blocks(&self, env: &mut Env, sizes: Option<[i64; 2]>, i: ExprId, j: ExprId) -> ExprId {
         let sizes = self.block_sizes(env, sizes);
         let (Some(steps), Some(sizes)) = (self.blocks, sizes) else { return self.at(env, i, j) };
         let mut sum = self.offset;

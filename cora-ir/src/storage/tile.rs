@@ -59,7 +59,7 @@ impl Tile {
         let vars = ["i", "j", "p"].map(|n| env.new_var(n));
         let [i, j, p] = vars.map(|v| env.pool.var(v));
         let f = self.intrinsic.get();
-        let c = self.c.at(env, i, j);
+        let c = self.c.at_in_blocks(env, f.c.blocks, i, j);
         let (a, b) = (self.a.at_in_blocks(env, f.a.blocks, i, p), self.b.at_in_blocks(env, f.b.blocks, p, j));
         let (x, y) = (self.read(env, self.a.tensor, a), self.read(env, self.b.tensor, b));
         let product = env.pool.mul(x, y);

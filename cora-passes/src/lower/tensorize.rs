@@ -72,10 +72,15 @@ fn side_of(sizes: [i64; 2]) -> i64 {
 }
 
 fn not_in_blocks(env: &Env, l: &For, i: &Intrinsic, [rows, columns]: [i64; 2], fact: &str) -> Diagnostic {
-    Diagnostic::new("E0427", format!("loop `{}` is no tile of `{}`: {fact}", name(env, l), i.name)).hint(format!(
-        "the instruction reads blocks of {rows} rows and {columns} columns, each in one piece: store the copy so before, as in \
-         `split_dim T.k {columns} -> ko, ki` and `reorder_dims T: ko i ki`"
-    ))
+    let how = if rows == 1 {
+        "keep columns side by side, and rows at multiples of that, as in `pad_dim T.k`".to_owned()
+    } else if rows < columns {
+        format!("store the copy so before, as in `split_dim T.k {rows} -> ko, ki` and `reorder_dims T: ko j ki`")
+    } else {
+        format!("store the copy so before, as in `split_dim T.k {columns} -> ko, ki` and `reorder_dims T: ko i ki`")
+    };
+    Diagnostic::new("E0427", format!("loop `{}` is no tile of `{}`: {fact}", name(env, l), i.name))
+        .hint(format!("the instruction takes blocks of {rows} rows and {columns} columns, each in one piece: {how}"))
 }
 
 fn wrong_place(env: &Env, l: &For, i: &Intrinsic, fact: &str) -> Diagnostic {
@@ -424,7 +429,8 @@ impl Lowering<'_> {
         }
         let int = |e: ExprId| self.env.pool.as_int(e);
         let [rows, row, columns, column] = [0, 1, 2, 3].map(|n| steps[n]);
-        let lines = [int(row), int(column)];
+        // Of a single row the distance to the next is of no account.
+        let lines = [int(row).filter(|_| sizes[0] > 1).or(Some(sizes[1])), int(column)];
         let along = if swizzled { sizes[0] < sizes[1] } else { lines[1] == Some(1) };
         if lines != if along { [Some(sizes[1]), Some(1)] } else { [Some(1), Some(sizes[0])] } {
             let [row, column] = lines.map(|n| n.map_or("a variable number of".to_owned(), |n| n.to_string()));
@@ -432,7 +438,8 @@ impl Lowering<'_> {
         }
         let whole = if swizzled { sizes[0] * sizes[1] } else { side_of(sizes) };
         let apart = |(e, n): (ExprId, bool)| n && !int(e).is_some_and(|n| n > 0 && n % whole == 0);
-        let several = [0, 1].map(|d| !swizzled || extents[d] > sizes[d]);
+        // Rows that are blocks by themselves may be any distance apart.
+        let several = [0, 1].map(|d| extents[d] > sizes[d] && sizes[d] > 1);
         if [(rows, several[0]), (columns, several[1])].into_iter().any(apart) {
             return refuse(self, "has blocks that are not whole lines apart");
         }
@@ -484,7 +491,12 @@ impl Lowering<'_> {
         map: &FxHashMap<VarId, ExprId>,
         vars: [Option<VarId>; 2],
     ) -> Result<Matrix, Diagnostic> {
-        let Some(&spread) = self.spreads.get(&tensor) else { return self.matrix(l, id, (tensor, index), map, vars) };
+        let Some(&spread) = self.spreads.get(&tensor) else {
+            return match id.get().c.blocks {
+                Some(sizes) => self.blocks(l, id, (tensor, index), map, (vars, sizes)),
+                None => self.matrix(l, id, (tensor, index), map, vars),
+            };
+        };
         let index = self.bound(index, map);
         let (sizes, at) = self.inside_box(tensor, &index);
         let all: Vec<VarId> = vars.into_iter().flatten().collect();
@@ -569,9 +581,7 @@ impl Lowering<'_> {
         let store = |index| Stmt::Store { tensor, index, value, mask: None, rest: vec![] };
         let around = |env: &mut Env, var, n, kind, body| Stmt::For { var, extent: env.pool.int(n), kind, body };
         let element = |env: &mut Env, row: ExprId, column: ExprId| {
-            let (x, y) = (env.pool.mul(row, c.row), env.pool.mul(column, c.column));
-            let at = env.pool.add(c.offset, x);
-            let at = env.pool.add(at, y);
+            let at = c.at_in_blocks(env, i.c.blocks, row, column);
             normalize(&mut env.pool, at)
         };
         if i.lanes > 1 {
@@ -597,6 +607,9 @@ impl Lowering<'_> {
         let (x, y) = (env.pool.var(row), env.pool.var(column));
         let (x, rows) = if m == 1 { (env.pool.int(0), false) } else { (x, true) };
         let at = element(env, x, y);
+        let mut loops = self.loops.clone();
+        loops.extend([(row, m), (column, n)].map(|(v, n)| (v, env.pool.int(n))));
+        let at = self.simplifier.simplify(env, &loops, at);
         let kind = if env.pool.as_int(c.column) == Some(1) { LoopKind::Vector } else { LoopKind::Serial };
         let one = around(env, column, n, kind, vec![store(at)]);
         out.push(if rows { around(env, row, m, LoopKind::Serial, vec![one]) } else { one });

@@ -251,7 +251,7 @@ fn room(
             }
             let binding = binding?;
             let slope = poly(&mut env.pool, binding).terms.get(&vec![v]).copied().filter(|&c| c > 0)?;
-            if steers || out.iter().any(|(k, _)| *k == d) {
+            if steers {
                 return None;
             }
             let more = if never_empty {
@@ -259,7 +259,13 @@ fn room(
             } else {
                 surplus_of_empty(env, b, (d, binding), slope.checked_mul(tile)?, &loops)?
             };
-            out.push((d, env.pool.add(storage, more)));
+            // A sum's first value and its terms need the same.
+            let extent = env.pool.add(storage, more);
+            match out.iter().find(|(k, _)| *k == d) {
+                Some((_, other)) if *other != extent => return None,
+                Some(_) => {}
+                None => out.push((d, extent)),
+            }
         }
     }
     Some(out)
