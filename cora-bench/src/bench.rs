@@ -324,6 +324,8 @@ impl Bench<'_> {
         }
         if let Some(other) = name.strip_prefix("workload=") {
             let found = workload::find(other)?;
+            // `--schedule` names one of the workload's that is measured.
+            form.schedule = None;
             return Ready::new(&workload::source(other, found.text)?, values, &form, self.pool.clone());
         }
         match (name.strip_prefix("schedule="), FORMS.iter().find(|f| f.0 == name)) {

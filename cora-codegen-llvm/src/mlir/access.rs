@@ -314,6 +314,9 @@ impl Emitter<'_> {
         if given.lanes > 1 && given.lanes != lanes {
             return Err(EmitFault::Lanes("a vector is stored to an index of another number of lanes"));
         }
+        if let Some(v) = self.copied(elements, value)? {
+            return Ok(self.b.broadcast(v, lanes));
+        }
         // The store rounds by itself what would be rounded to its type just before.
         let wide = match *self.pool.get(value) {
             Expr::Cast(_, x) if !same_in_memory(elements) && self.pool.ty(x).scalar == ScalarType::F32 => x,
@@ -322,6 +325,28 @@ impl Emitter<'_> {
         let v = self.emit(wide)?;
         let v = to_memory(&mut self.b, elements, v);
         Ok(self.b.broadcast(v, lanes))
+    }
+
+    /// A copied element as it is in memory, where that is not what registers hold; 0 in lanes whose condition fails.
+    fn copied(&mut self, elements: ScalarType, value: ExprId) -> Result<Option<Val>, EmitFault> {
+        let Expr::Load { tensor, index, guard, .. } = self.pool.get(value).clone() else { return Ok(None) };
+        let (ty, lanes) = (self.module.env.tensors[tensor].ty, self.pool.ty(value).lanes);
+        let [index] = index[..] else { return Ok(None) };
+        if ty != elements || ty != ScalarType::BF16 || self.threads.is_some() {
+            return Ok(None);
+        }
+        let Some((cond, other)) = guard else { return self.load_all(tensor, index, lanes).map(Some) };
+        let other = match *self.pool.get(other) {
+            Expr::Splat(x, _) => x,
+            _ => other,
+        };
+        let is_zero = matches!(self.pool.get(other), Expr::Lit(l) if l.is_zero_bits());
+        if self.pool.ty(cond).lanes == 1 || !is_zero {
+            return Ok(None);
+        }
+        let mask = self.emit(cond)?;
+        let pass = self.b.int(Ty { elem: memory_elem(ty), lanes }, 0);
+        self.load_masked(tensor, index, mask, pass).map(Some)
     }
 
     pub(super) fn write(
