@@ -81,7 +81,9 @@ pub(super) fn tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         }
         s.bind_threads(if s.near { "ty" } else { "yt" }, "xt")?;
     }
-    a.split("ki", VECTOR, "kq", "kv", Tail::Exact)?;
+    // Rows of a thread that end elsewhere all end in one iteration then.
+    let at_once = if a.near { HIGH } else { VECTOR };
+    a.split("ki", at_once, "kq", "kv", Tail::Exact)?;
     a.spread(Tail::Exact)?;
     a.threads_between(&["kq"], &["kv", "rr", "cc", "cv"])?;
     a.bind_threads("ty", "tx")?;

@@ -153,8 +153,7 @@ impl Cut<'_> {
                 }
             }
         }
-        let one_partial =
-            ends.len() == 1 && found.iter().all(|(c, own)| own == &ends && self.fails_after_one(*c, &ends[0]));
+        let one_partial = self.fail_together(&found, &ends);
         let (full, first) = self.full(extent, ends);
         let main = Stmt::For { var, extent: full, kind: LoopKind::Serial, body: without(self.env, body, &hold) };
         let rest = skipping(self.env, body, &fails);
@@ -167,6 +166,26 @@ impl Cut<'_> {
             single => vec![single],
         };
         Some([vec![main], tail].concat())
+    }
+
+    /// Whether an iteration after the first of `ends` no condition provably holds, in any lane.
+    fn fail_together(&mut self, found: &[(ExprId, Vec<End>)], ends: &[End]) -> bool {
+        let first: Vec<ExprId> = ends.iter().map(|e| self.count(e)).collect();
+        let one = self.env.pool.int(1);
+        let mut known = FxHashMap::default();
+        found.iter().all(|(c, own)| {
+            if self.env.pool.ty(*c).lanes > 1 {
+                return own.as_slice() == ends && ends.len() == 1 && self.fails_after_one(*c, &ends[0]);
+            }
+            let own: Vec<ExprId> = own.iter().map(|e| self.count(e)).collect();
+            first.iter().all(|&f| {
+                let last = self.env.pool.add(f, one);
+                own.iter().any(|&e| {
+                    let goal = self.env.pool.le(e, last);
+                    *known.entry(goal).or_insert_with(|| self.proved(goal))
+                })
+            })
+        })
     }
 
     /// Whether a condition on lanes that does not hold in all of them holds in none an iteration later.
