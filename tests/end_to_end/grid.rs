@@ -1,4 +1,5 @@
-//! Every example on a grid: races between threads, and results on every edge batch, on the interpreter.
+//! Every example on a grid: races between threads, and results on edge batches, on the interpreter. With
+//! `CORA_GRID_EVERY=1` on every one of them.
 
 use crate::examples::{BOXES, LARGE, load, small};
 use crate::harness::{Case, message, program, report};
@@ -15,7 +16,11 @@ fn examples_on_a_grid() {
         };
         let large = LARGE.contains(&name.as_str());
         // Full tiles of instructions take the interpreter long, however few rows there are.
-        let each = if large || name == "encoder_layer_bf16" { 12 } else { 3 };
+        let each = match std::env::var_os("CORA_GRID_EVERY") {
+            Some(_) => 1,
+            None if large || name == "encoder_layer_bf16" => 12,
+            None => 3,
+        };
         let plans: Vec<_> = batches::edges(&source.graph.env).into_iter().step_by(each).collect();
         let cases = match Case::all(&source, &plans, |_, _| None) {
             Ok(c) => c,

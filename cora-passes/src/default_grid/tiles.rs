@@ -2,7 +2,8 @@
 //! reduction at a time pass through shared memory.
 //!
 //! Where rows of a tile end elsewhere, as those of a triangle do, all go on to the end of the tile's last step, terms after a
-//! row's own end left out by conditions. A thread's rows are neighbours then, so that few of its steps have conditions.
+//! row's own end left out by conditions. A thread's rows are among 16 neighbours then, and 16 steps are unrolled: only the
+//! last of these have conditions.
 
 use super::ends;
 use crate::default_schedule::contraction::{Contraction, Read, names};
@@ -69,7 +70,8 @@ pub(super) fn tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     let second = if c.a.0 == c.b.0 { None } else { c.nest.access(a.m, &c.b) };
     let first = c.nest.access(a.m, &c.a);
     let copies = [copy(&mut a, &c, &c.a, first, &ks)?, copy(&mut a, &c, &c.b, second, &ks)?];
-    for l in ["ki", "ri", "ci"] {
+    a.warps(Tail::Exact)?;
+    for l in ["ki", if a.near { "rs" } else { "ri" }, "ci"] {
         step(a.m, StepKind::Relax { target: a.named(l), zero: false })?;
     }
     for Copy { stage, high, wide } in copies {
@@ -81,12 +83,15 @@ pub(super) fn tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         }
         s.bind_threads(if s.near { "ty" } else { "yt" }, "xt")?;
     }
-    a.split("ki", VECTOR, "kq", "kv", Tail::Exact)?;
+    // Rows of a thread that end elsewhere end in the same iteration.
+    let at_once = if a.near { HIGH } else { VECTOR };
+    a.split("ki", at_once, "kq", "kv", Tail::Exact)?;
     a.spread(Tail::Exact)?;
     a.threads_between(&["kq"], &["kv", "rr", "cc", "cv"])?;
     a.bind_threads("ty", "tx")?;
     a.unroll(&["kv", "rr", "cc", "cv"])?;
     let mut s = Steps { m: a.m, stage: c.nest.stage.clone(), near: a.near };
+    s.warps(Tail::Mask)?;
     s.spread(Tail::Mask)?;
     s.threads_between(&[], &["rr", "cc", "cv"])?;
     s.bind_threads("ty", "tx")?;
@@ -226,11 +231,15 @@ impl Steps<'_> {
         loops.iter().try_for_each(|l| step(self.m, StepKind::Unroll { target: self.named(l) }))
     }
 
-    /// A tile's rows and columns over the threads: every sixteenth row, or every fourth of sixteen neighbours, and of each
-    /// 32 columns four neighbours.
+    /// Where a thread's rows are neighbours, a tile's rows over warps: one without rows does nothing.
+    fn warps(&mut self, tail: Tail) -> Option<()> {
+        if self.near { self.split("ri", HIGH, "tz", "rs", tail) } else { Some(()) }
+    }
+
+    /// A tile's rows and columns over the threads: every sixteenth row, or every fourth of a warp's sixteen neighbours, and
+    /// of each 32 columns four neighbours.
     fn spread(&mut self, tail: Tail) -> Option<()> {
         if self.near {
-            self.split("ri", HIGH, "tz", "rs", tail)?;
             self.split("rs", NEAR, "rr", "ty", tail)?;
         } else {
             self.split("ri", HIGH, "rr", "ty", tail)?;

@@ -7,12 +7,12 @@
 //!       if n // 16 < (n + 15) // 16 { @S[ramp(n // 16 * 16, 1, 16)] = v mask .. }
 //! ```
 //!
-//! Where lanes are filled up beyond the tail, the iterations after the partial one are a loop of their own, without
-//! conditions too: they hold in no lane.
+//! Where an iteration after the first failure no condition holds any more, there is one partial iteration, a branch. What
+//! lanes filled up beyond the tail still do after it is a loop of their own, without conditions too.
 //!
 //! A condition counts if it is of the form `x < b - a * %o` with positive `a` (or a conjunction, minimum or maximum of
 //! such) and reads nothing but tables, so that the iterations where it holds come first. The others stay as they are, in
-//! both parts.
+//! both parts. Branches that are decided where a partial iteration is known are gone.
 //!
 //! In kernels of a grid only loops with several conditions are cut, which a thread's unrolled tile has: threads that
 //! go different ways run one after the other, and a second loop takes its time.
@@ -23,11 +23,12 @@
 mod conditions;
 
 use super::Simplifier;
+use super::decide::decide_branches;
 use conditions::{conjuncts, copy, failing, guards, skipping, without};
-use cora_ir::affine::{Poly, build, poly};
+use cora_ir::affine::{Poly, build, least_operands, poly};
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule, Table};
-use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType, TensorId, UfDef, VarId};
+use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType, TensorId, Type, UfDef, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Conditions that end at unrelated iterations: a loop with more of them is not cut.
@@ -45,9 +46,11 @@ pub fn cut_tails(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
         let grid = k.is_grid();
         let (lets, inner) = Default::default();
         let (tables, all_tables) = (&tables, &all_tables);
-        let mut cx = Cut { env: &mut m.env, simplifier, grid, tables, all_tables, loops: Vec::new(), lets, inner };
+        let (loops, facts) = Default::default();
+        let mut cx = Cut { env: &mut m.env, simplifier, grid, tables, all_tables, loops, facts, lets, inner };
         let body = std::mem::take(&mut k.body);
-        k.body = cx.body(body);
+        let body = cx.body(body);
+        k.body = decide_branches(&mut m.env, body);
     }
 }
 
@@ -71,6 +74,8 @@ struct Cut<'a> {
     all_tables: &'a FxHashSet<TensorId>,
     /// The loops around, extents without the names of `lets`.
     loops: Vec<(VarId, ExprId)>,
+    /// Comparisons of indices that hold there by the branches around, without the names of `lets`.
+    facts: Vec<ExprId>,
     /// What names outside the loop stand for, which proofs may need.
     lets: FxHashMap<VarId, ExprId>,
     /// What names inside the loop stand for.
@@ -103,8 +108,11 @@ impl Cut<'_> {
                     out.push(Stmt::For { var, extent, kind, body });
                 }
                 Stmt::If { cond, then, other } => {
-                    let (then, other) = (self.body(then), self.body(other));
-                    out.push(Stmt::If { cond, then, other });
+                    let known = self.facts.len();
+                    self.assume(cond);
+                    let then = self.body(then);
+                    self.facts.truncate(known);
+                    out.push(Stmt::If { cond, then, other: self.body(other) });
                 }
                 Stmt::Let { var, value } => {
                     let known = self.expanded(value);
@@ -115,6 +123,22 @@ impl Cut<'_> {
             }
         }
         out
+    }
+
+    /// A condition holds in what follows.
+    fn assume(&mut self, cond: ExprId) {
+        let cond = self.expanded(cond);
+        let mut all = Vec::new();
+        conjuncts(self.env, cond, &mut all);
+        for c in all {
+            let indices = match *self.env.pool.get(c) {
+                Expr::Bin(BinOp::Lt | BinOp::Le, a, _) => self.env.pool.ty(a) == Type::scalar(ScalarType::Index),
+                _ => false,
+            };
+            if indices && !self.reads_elements(c) {
+                self.facts.push(c);
+            }
+        }
     }
 
     fn expanded(&mut self, e: ExprId) -> ExprId {
@@ -136,7 +160,7 @@ impl Cut<'_> {
         if self.grid && (found.len() < FEWEST_ON_GRID || body.iter().any(|s| s.any(&mut |s| !plain(s)))) {
             return None;
         }
-        if ends.len() > MOST_ENDS && ends.len() <= MOST_COMPARED {
+        if ends.len() > 1 && ends.len() <= MOST_COMPARED {
             ends = self.earliest(ends);
         }
         if ends.is_empty() || ends.len() > MOST_ENDS {
@@ -153,9 +177,8 @@ impl Cut<'_> {
                 }
             }
         }
-        let one_partial =
-            ends.len() == 1 && found.iter().all(|(c, own)| own == &ends && self.fails_after_one(*c, &ends[0]));
-        let (full, first) = self.full(extent, ends);
+        let one_partial = self.fail_together(&found, &ends);
+        let (common, full, first) = self.full(extent, ends);
         let main = Stmt::For { var, extent: full, kind: LoopKind::Serial, body: without(self.env, body, &hold) };
         let rest = skipping(self.env, body, &fails);
         if rest.is_empty() {
@@ -163,10 +186,30 @@ impl Cut<'_> {
         }
         let tail = self.tail((var, extent), first, &rest);
         let tail = match tail {
-            Stmt::For { .. } if one_partial => self.partial((var, extent), first, &rest, &hold),
+            Stmt::For { .. } if one_partial => self.partial((var, extent), (common, first), &rest, &hold),
             single => vec![single],
         };
         Some([vec![main], tail].concat())
+    }
+
+    /// Whether provably no condition holds in any lane an iteration after the first of them fails.
+    fn fail_together(&mut self, found: &[(ExprId, Vec<End>)], ends: &[End]) -> bool {
+        let first: Vec<ExprId> = ends.iter().map(|e| self.count(e)).collect();
+        let one = self.env.pool.int(1);
+        let mut known = FxHashMap::default();
+        found.iter().all(|(c, own)| {
+            if self.env.pool.ty(*c).lanes > 1 {
+                return own.as_slice() == ends && ends.len() == 1 && self.fails_after_one(*c, &ends[0]);
+            }
+            let own: Vec<ExprId> = own.iter().map(|e| self.count(e)).collect();
+            first.iter().all(|&f| {
+                let last = self.env.pool.add(f, one);
+                own.iter().any(|&e| {
+                    let goal = self.env.pool.le(e, last);
+                    *known.entry(goal).or_insert_with(|| self.proved(goal))
+                })
+            })
+        })
     }
 
     /// Whether a condition on lanes that does not hold in all of them holds in none an iteration later.
@@ -178,24 +221,35 @@ impl Cut<'_> {
         *stride > 0 && stride.checked_mul(i64::from(*lanes) - 1).is_some_and(|span| span <= end.step)
     }
 
-    /// The iteration at `first`, where conditions hold in some lanes, and those after it, where `none` hold in any.
+    /// The iteration at `first`, where some conditions hold or hold in some lanes, and those after it, where `none` do in
+    /// any. `common` is where the first condition ends.
     fn partial(
         &mut self,
         (var, extent): (VarId, ExprId),
-        first: ExprId,
+        (common, first): (ExprId, ExprId),
         body: &[Stmt],
         none: &FxHashSet<ExprId>,
     ) -> Vec<Stmt> {
-        let map = [(var, first)].into_iter().collect();
-        let exists = self.env.pool.lt(first, extent);
-        let once = Stmt::If { cond: exists, then: copy(self.env, body, &map), other: Vec::new() };
-        let body = failing(self.env, body, none);
-        if body.is_empty() {
+        let after = failing(self.env, body, none);
+        let (mut at, mut cond) = (first, self.env.pool.lt(first, extent));
+        if after.is_empty() {
+            // Nothing is done but in the iteration at which the first condition ends, if that is one.
+            let zero = self.env.pool.int(0);
+            let begun = self.env.pool.le(zero, common);
+            at = common;
+            cond = self.env.pool.lt(common, extent);
+            if !self.proved(begun) {
+                cond = self.env.pool.and(begun, cond);
+            }
+        }
+        let map = [(var, at)].into_iter().collect();
+        let once = Stmt::If { cond, then: copy(self.env, body, &map), other: Vec::new() };
+        if after.is_empty() {
             return vec![once];
         }
         let one = self.env.pool.int(1);
-        let after = self.env.pool.add(first, one);
-        vec![once, self.tail((var, extent), after, &body)]
+        let next = self.env.pool.add(first, one);
+        vec![once, self.tail((var, extent), next, &after)]
     }
 
     /// Without those that provably never come before another one.
@@ -214,7 +268,11 @@ impl Cut<'_> {
     fn comes_first(&mut self, a: &End, b: &End) -> bool {
         let (x, y) = (build(&mut self.env.pool, &a.rest), build(&mut self.env.pool, &b.rest));
         let goal = self.env.pool.le(x, y);
-        a.step == b.step && self.proved(goal)
+        if a.step == b.step && self.proved(goal) {
+            return true;
+        }
+        let last = self.count(b);
+        self.ends_by(a, last)
     }
 
     /// Whether a condition provably holds in no more than `last` iterations.
@@ -234,14 +292,16 @@ impl Cut<'_> {
         self.simplifier.simplify(self.env, &self.loops, count)
     }
 
-    /// The number of iterations in which all conditions hold, perhaps negative, and the first one after them.
-    fn full(&mut self, extent: ExprId, ends: Vec<End>) -> (ExprId, ExprId) {
+    /// How many iterations all conditions hold in: by their ends alone, perhaps negative or more than there are; as an
+    /// extent; and the first iteration after them.
+    fn full(&mut self, extent: ExprId, ends: Vec<End>) -> (ExprId, ExprId, ExprId) {
         let mut full = None;
         for end in &ends {
             let count = self.count(end);
             full = Some(full.map_or(count, |f| self.env.pool.min(f, count)));
         }
         let mut full = full.unwrap_or(extent);
+        let common = full;
         let within = self.env.pool.le(full, extent);
         if !self.proved(within) {
             full = self.env.pool.min(full, extent);
@@ -249,7 +309,7 @@ impl Cut<'_> {
         let zero = self.env.pool.int(0);
         let exists = self.env.pool.le(zero, full);
         let first = if self.proved(exists) { full } else { self.env.pool.max(full, zero) };
-        (full, first)
+        (common, full, first)
     }
 
     /// The iterations from `first` on: a loop, or a branch where there is at most one.
@@ -275,9 +335,9 @@ impl Cut<'_> {
         /// More than any entry that an extent or an offset can be.
         const MOST: i64 = 1 << 40;
         let goal = self.expanded(goal);
-        let mut loops = self.loops.clone();
+        let (mut loops, mut facts) = (self.loops.clone(), self.facts.clone());
         let mut reads = Vec::new();
-        for e in loops.iter().map(|l| l.1).chain([goal]) {
+        for e in loops.iter().map(|l| l.1).chain(facts.iter().copied()).chain([goal]) {
             let tables = self.tables;
             self.env.pool.walk(e, &mut |id, n| {
                 if let Expr::Cast(ScalarType::Index, x) = n
@@ -302,8 +362,11 @@ impl Cut<'_> {
         for (_, extent) in &mut loops {
             *extent = named(self.env, *extent);
         }
+        for fact in &mut facts {
+            *fact = named(self.env, *fact);
+        }
         ranges.extend(loops);
-        self.simplifier.prove(self.env, &ranges, &[], goal)
+        self.simplifier.prove(self.env, &ranges, &facts, goal)
     }
 
     /// The conjuncts of all conditions; names defined inside become known.
@@ -351,11 +414,13 @@ impl Cut<'_> {
             if self.reads_elements(d) {
                 return None;
             }
-            let mut rest = poly(&mut self.env.pool, d);
-            match rest.terms.remove(&vec![v]) {
-                Some(a) if a < 0 && !uses(self.env, &rest, var) => out.push(End { rest, step: -a }),
-                None if rest.as_constant().is_some_and(|c| c > 0) => {}
-                _ => return None,
+            for d in least_operands(&mut self.env.pool, d) {
+                let mut rest = poly(&mut self.env.pool, d);
+                match rest.terms.remove(&vec![v]) {
+                    Some(a) if a < 0 && !uses(self.env, &rest, var) => out.push(End { rest, step: -a }),
+                    None if rest.as_constant().is_some_and(|c| c > 0) => {}
+                    _ => return None,
+                }
             }
         }
         (!out.is_empty()).then_some(out)

@@ -161,11 +161,8 @@ impl Linear<'_, '_> {
         others.dedup();
         for other in others {
             let Expr::Bin(BinOp::FloorDiv, y, d) = *self.cx.env.pool.get(other) else { continue };
-            if c != d {
-                out.extend(self.multiple_quotients((x, c), (y, d), other, upper));
-                continue;
-            }
-            if !self.cx.bounds(c).at_least(1) {
+            out.extend(self.multiple_quotients((x, c), (y, d), other, upper));
+            if c != d || !self.cx.bounds(c).at_least(1) {
                 continue;
             }
             let (px, py) = (self.cx.poly(x), self.cx.poly(y));

@@ -127,6 +127,23 @@ fn multiples_split_evenly() {
     fails(&mut w, &[(b, m), (xo, outer), (xi, inner)], &[], goal);
 }
 
+/// A tile before the last one is full: `t < ceil(n / 16)` says `t <= n // 16`, and no more.
+#[test]
+fn tiles_before_the_last_are_full() {
+    let mut w = World::new();
+    let (b, be) = w.var("b");
+    let (t, te) = w.var("t");
+    let loops = [(b, w.m), (t, w.int(100))];
+    let len = w.call(w.lens, be);
+    let (tiles, sixteen) = (w.env.pool.ceil_div(len, 16), w.int(16));
+    let full = w.env.pool.floor_div(len, sixteen);
+    let exists = w.env.pool.lt(te, tiles);
+    let goal = w.env.pool.le(te, full);
+    holds(&mut w, &loops, &[exists], goal);
+    let wrong = w.env.pool.lt(te, full);
+    fails(&mut w, &loops, &[exists], wrong);
+}
+
 #[test]
 fn square_offsets_stay_inside() {
     // p2(b) + q*lens(b) + k < p2(M)

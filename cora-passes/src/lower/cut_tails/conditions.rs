@@ -114,7 +114,9 @@ pub(super) fn failing(env: &mut Env, body: &[Stmt], fails: &FxHashSet<ExprId>) -
             Stmt::If { cond, other, .. } if stopped(env, *cond) => out.extend(failing(env, other, fails)),
             Stmt::If { cond, then, other } => {
                 let (then, other) = (failing(env, then, fails), failing(env, other, fails));
-                out.push(Stmt::If { cond: *cond, then, other });
+                if !then.is_empty() || !other.is_empty() {
+                    out.push(Stmt::If { cond: *cond, then, other });
+                }
             }
             Stmt::Store { mask: Some(m), .. } if stopped(env, *m) => {}
             Stmt::Store { tensor, index, value: v, mask, rest } => out.push(Stmt::Store {
