@@ -319,7 +319,7 @@ impl Emitter<'_> {
         }
         // The store rounds by itself what would be rounded to its type just before.
         let wide = match *self.pool.get(value) {
-            Expr::Cast(_, x) if !same_in_memory(elements) && self.pool.ty(x).scalar == ScalarType::F32 => x,
+            Expr::Cast(ScalarType::F16 | ScalarType::BF16, x) if self.pool.ty(x).scalar == ScalarType::F32 => x,
             _ => value,
         };
         let v = self.emit(wide)?;
