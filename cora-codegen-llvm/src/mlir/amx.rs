@@ -5,20 +5,16 @@
 
 use cora_ir::intrinsic::Emission;
 use cora_ir::storage::{Matrix, Stmt, Tile};
-use cora_ir::{Expr, ExprId, TensorId, VarId};
+use cora_ir::{Expr, ExprId, TensorId};
 
 use super::EmitFault;
 use super::builder::{Elem, Ty, Val};
 use super::expr::Emitter;
 
 /// A tile of a result that is in a slot.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Carried {
-    tensor: TensorId,
-    /// Of its first element.
-    offset: ExprId,
-    /// Elements from one row to the next.
-    row: ExprId,
+#[derive(Clone, Debug)]
+struct Carried {
+    result: Matrix,
     slot: Val,
 }
 
@@ -49,9 +45,7 @@ impl Emitter<'_> {
         let a = self.tile_of(&t.a)?;
         let b = self.tile_of(&t.b)?;
         let [rows, bytes] = self.shape();
-        let (offset, row) = (t.c.offset, distance(&t.c)?);
-        let is_this = |c: &&Carried| c.tensor == t.c.tensor && c.offset == offset && c.row == row;
-        let slot = self.tile_registers.carried.iter().find(is_this).map(|c| c.slot);
+        let slot = self.tile_registers.carried.iter().find(|c| c.result == t.c).map(|c| c.slot);
         let old = match slot {
             Some(slot) => self.load_slot(slot),
             None => self.load_tile(&t.c)?,
@@ -164,17 +158,17 @@ impl Emitter<'_> {
             return Ok(0);
         }
         let found = self.added_to(body);
-        for c in &found {
+        let count = found.len();
+        for result in found {
             let slot = self.b.value(Ty::scalar(Elem::Ptr), 0);
             self.tile_registers
                 .slots
                 .push(format!("  {slot} = llvm.alloca %one x {SLOT} {{alignment = 64 : i64}} : (i64) -> !llvm.ptr\n"));
-            let v = self.load_tile(c)?;
+            let v = self.load_tile(&result)?;
             self.store_slot(&v, slot);
-            let (tensor, offset, row) = (c.tensor, c.offset, distance(c)?);
-            self.tile_registers.carried.push(Carried { tensor, offset, row, slot });
+            self.tile_registers.carried.push(Carried { result, slot });
         }
-        Ok(found.len())
+        Ok(count)
     }
 
     /// Stores the last `count` of the tiles that are carried.
@@ -182,16 +176,14 @@ impl Emitter<'_> {
         let first = self.tile_registers.carried.len() - count;
         for c in self.tile_registers.carried.split_off(first) {
             let v = self.load_slot(c.slot);
-            let blocks = Some([c.row, c.row]);
-            let m = Matrix { tensor: c.tensor, offset: c.offset, row: c.row, column: c.row, blocks };
-            self.store_tile(&v, &m)?;
+            self.store_tile(&v, &c.result)?;
         }
         Ok(())
     }
 
     /// The tiles of results that `body` adds to in each iteration, where nothing else in it touches their buffers.
     fn added_to(&self, body: &[Stmt]) -> Vec<Matrix> {
-        let (mut tiles, mut bound, mut touched): (Vec<&Tile>, Vec<VarId>, Vec<TensorId>) = Default::default();
+        let (mut tiles, mut touched): (Vec<&Tile>, Vec<TensorId>) = Default::default();
         for s in body {
             s.walk(&mut |s| match s {
                 Stmt::Tile(t) if t.intrinsic.get().emission == Emission::AmxBf16 => {
@@ -199,9 +191,6 @@ impl Emitter<'_> {
                     touched.extend([t.a.tensor, t.b.tensor]);
                 }
                 s => {
-                    if let Stmt::For { var, .. } | Stmt::Let { var, .. } = s {
-                        bound.push(*var);
-                    }
                     touched.extend(s.writes());
                     touched.extend(s.named_reads());
                     for e in s.exprs() {
@@ -218,7 +207,7 @@ impl Emitter<'_> {
         let mut left: Vec<TensorId> = Vec::new();
         for t in tiles {
             let c = &t.c;
-            let around = self.tile_registers.carried.iter().any(|x| x.tensor == c.tensor);
+            let around = self.tile_registers.carried.iter().any(|x| x.result.tensor == c.tensor);
             if around || touched.contains(&c.tensor) || !self.in_a_grid(c) {
                 left.push(c.tensor);
             } else if !out.contains(c) {

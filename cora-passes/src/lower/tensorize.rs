@@ -430,7 +430,7 @@ impl Lowering<'_> {
         let int = |e: ExprId| self.env.pool.as_int(e);
         let [rows, row, columns, column] = [0, 1, 2, 3].map(|n| steps[n]);
         // Of a single row the distance to the next is of no account.
-        let lines = [int(row).filter(|_| sizes[0] > 1).or(Some(sizes[1])), int(column)];
+        let lines = [if sizes[0] == 1 { Some(sizes[1]) } else { int(row) }, int(column)];
         let along = if swizzled { sizes[0] < sizes[1] } else { lines[1] == Some(1) };
         if lines != if along { [Some(sizes[1]), Some(1)] } else { [Some(1), Some(sizes[0])] } {
             let [row, column] = lines.map(|n| n.map_or("a variable number of".to_owned(), |n| n.to_string()));
