@@ -204,12 +204,7 @@ impl Lowering<'_> {
         let (bulk, around) = lowered?;
         let (tensor, slot) = (bulk.to, bulk.slot);
         let stmts = vec![Stmt::Bulk(Box::new(bulk)), Stmt::Await { tensor, slot }];
-        if around.is_empty() {
-            out.extend(stmts);
-        } else {
-            let cond = self.env.pool.all(around);
-            out.push(Stmt::If { cond, then: stmts, other: Vec::new() });
-        }
+        out.extend(super::under(&mut self.env, around, stmts));
         Ok(())
     }
 

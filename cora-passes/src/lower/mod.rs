@@ -35,6 +35,7 @@ pub mod virtual_threads;
 mod warp;
 
 use cora_ir::affine::normalize;
+use cora_ir::storage::Stmt;
 use cora_ir::{BinOp, Env, Expr, ExprId, VarId};
 
 /// What simplifies an index expression; `loops` are the enclosing loops, outermost first, each
@@ -74,4 +75,18 @@ impl Simplifier for AffineSimplifier {
             _ => false,
         }
     }
+}
+
+/// Statements that run where all conditions hold. Both sides of a conjunction are evaluated, so one with reads is a
+/// branch of its own within the others: what it reads may exist only where those hold.
+fn under(env: &mut Env, conditions: Vec<ExprId>, mut stmts: Vec<Stmt>) -> Vec<Stmt> {
+    let reading = |c: &ExprId| env.pool.any(*c, &mut |n| matches!(n, Expr::Load { .. }));
+    let (with_reads, plain): (Vec<ExprId>, Vec<ExprId>) = conditions.into_iter().partition(reading);
+    for cond in with_reads.into_iter().rev() {
+        stmts = vec![Stmt::If { cond, then: stmts, other: Vec::new() }];
+    }
+    if !plain.is_empty() {
+        stmts = vec![Stmt::If { cond: env.pool.all(plain), then: stmts, other: Vec::new() }];
+    }
+    stmts
 }

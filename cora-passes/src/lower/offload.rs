@@ -120,12 +120,7 @@ impl Lowering<'_> {
         let g = Gemm { sizes, c, a, b, accumulate: !tile.init };
         self.check_apart(l, &g)?;
         let stmt = Stmt::Gemm(Box::new(g));
-        if around.is_empty() {
-            out.push(stmt);
-        } else {
-            let cond = self.env.pool.all(around);
-            out.push(Stmt::If { cond, then: vec![stmt], other: Vec::new() });
-        }
+        out.extend(super::under(&mut self.env, around, vec![stmt]));
         Ok(())
     }
 

@@ -14,14 +14,16 @@
 //! ```
 //!
 //! Where a loop around is counted, its last iteration is asked for once more, so that no condition is left inside. Loops
-//! between that the index does not use ask for a share of the lines each.
+//! between that the index does not use ask for a share of the lines each. What a later iteration itself will write is not
+//! there yet: no condition that reads it is asked, and no address is found through it.
 
 use super::to_storage::Lowering;
 use crate::schedule::prefetch::{Read, readers, reads};
+use crate::schedule::tree::writes_below;
 use cora_ir::affine::{normalize, poly};
-use cora_ir::loops::{Block, For, LoopKind, Prefetch};
+use cora_ir::loops::{Block, For, LoopKind, LoopModule, Prefetch, Stmt as LoopStmt};
 use cora_ir::storage::Stmt;
-use cora_ir::{Expr, ExprId, VarId};
+use cora_ir::{Expr, ExprId, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Bytes of a cache line on every processor that there is code for.
@@ -29,6 +31,27 @@ const LINE: i64 = 64;
 
 /// Loops of at most so many iterations are unrolled.
 const UNROLL: i64 = 8;
+
+/// What is written in each loop whose iterations some prefetch counts.
+pub(super) fn written(m: &LoopModule) -> FxHashMap<VarId, Vec<TensorId>> {
+    let (mut counted, mut out) = (Vec::new(), FxHashMap::default());
+    let loops = |f: &mut dyn FnMut(&For)| {
+        for s in &m.body {
+            s.walk(&mut |s| {
+                if let LoopStmt::For(l) = s {
+                    f(l);
+                }
+            });
+        }
+    };
+    loops(&mut |l| counted.extend(l.prefetch.iter().map(|p| p.of.unwrap_or(l.var))));
+    loops(&mut |l| {
+        if counted.contains(&l.var) {
+            out.insert(l.var, writes_below(&l.body));
+        }
+    });
+    out
+}
 
 impl Lowering<'_> {
     /// The prefetches at the beginning of an iteration of `l`, which is the innermost of the loops around.
@@ -40,7 +63,7 @@ impl Lowering<'_> {
                     let Some(&tensor) = self.components.of(p.tensor).get(read.0 as usize) else { continue };
                     let own = Prefetch { tensor, ..p.clone() };
                     let stmts = self.ahead((l, extent), &own, (block, &loops), &read, &mut seen);
-                    out.extend(stmts);
+                    out.extend(stmts.into_iter().flatten());
                 }
             }
         }
@@ -53,7 +76,7 @@ impl Lowering<'_> {
         (block, loops): (&Block, &[&For]),
         (_, index, guard): &Read,
         seen: &mut Vec<(Prefetch, Vec<ExprId>)>,
-    ) -> Option<Stmt> {
+    ) -> Option<Vec<Stmt>> {
         let bound: FxHashMap<VarId, ExprId> = block.iters.iter().map(|i| (i.var, i.binding)).collect();
         let index: Vec<ExprId> = index.iter().map(|&e| self.env.pool.substitute(e, &bound)).collect();
         let key = (p.clone(), index.clone());
@@ -67,6 +90,10 @@ impl Lowering<'_> {
         let place = self.loops.iter().position(|&(v, _)| v == counted)?;
         let extent = if p.of.is_some() { self.loops[place].1 } else { extent };
         let between: Vec<(VarId, ExprId)> = self.loops[place + 1..].to_vec();
+        let around = between.iter().map(|l| l.1).chain(loops.iter().filter(|l| used.contains(&l.var)).map(|l| l.extent));
+        if index.iter().copied().chain(around).any(|e| self.comes_later(counted, e)) {
+            return None;
+        }
         // A name for the iteration that is asked for, whose range is that of the loop.
         let then = self.env.new_var(self.env.vars[counted].name.clone());
         let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
@@ -83,12 +110,16 @@ impl Lowering<'_> {
             inner.push((var, e));
             self.loops.push((var, e));
         }
-        let mut conds = self.conditions(block, *guard, (&bound, &map), loops, &used);
+        let (mut conds, known) = self.conditions(block, *guard, (&bound, &map), loops, &used, counted);
         let idle: Vec<(VarId, ExprId)> =
             between.iter().copied().filter(|&(v, _)| !index.iter().any(|&e| self.env.pool.uses_var(e, v))).collect();
         let index: Vec<ExprId> = index.iter().map(|&e| self.env.pool.substitute(e, &map)).collect();
         let index: Vec<ExprId> = index.into_iter().map(|e| self.value(e, &mut FxHashMap::default())).collect();
         let at = self.flat(p.tensor, &index);
+        if !known && self.looks_up(at) {
+            self.loops.truncate(outer);
+            return None;
+        }
         // Iterations of the loops between that the later iteration does not have: there nothing need have a value.
         let mut there = Vec::new();
         for &(v, e) in between.iter().filter(|x| !idle.contains(x)) {
@@ -112,30 +143,19 @@ impl Lowering<'_> {
         if conds.is_empty() && !self.looks_up(at) && !inner.iter().any(|&(_, e)| self.looks_up(e)) {
             there.clear();
         }
-        let mut stmt = Stmt::Prefetch { tensor: p.tensor, index: at, locality: p.locality };
-        // One inside the other: what a condition reads may exist only where those before it hold.
-        let reading = |c: &ExprId| self.env.pool.any(*c, &mut |n| matches!(n, Expr::Load { .. }));
-        let (with_reads, plain): (Vec<ExprId>, Vec<ExprId>) = conds.into_iter().partition(reading);
-        for cond in with_reads.into_iter().rev() {
-            stmt = Stmt::If { cond, then: vec![stmt], other: Vec::new() };
-        }
-        if !plain.is_empty() {
-            stmt = Stmt::If { cond: self.env.pool.all(plain), then: vec![stmt], other: Vec::new() };
-        }
+        let stmt = Stmt::Prefetch { tensor: p.tensor, index: at, locality: p.locality };
+        let mut stmts = super::under(&mut self.env, conds, vec![stmt]);
         for (var, extent) in inner.into_iter().rev() {
             let few = self.env.pool.constant_bound(extent).is_some_and(|n| n <= UNROLL);
             let kind = if few { LoopKind::Unroll } else { LoopKind::Serial };
-            stmt = Stmt::For { var, extent, kind, body: vec![stmt] };
+            stmts = vec![Stmt::For { var, extent, kind, body: stmts }];
         }
-        for cond in there.into_iter().rev() {
-            stmt = Stmt::If { cond, then: vec![stmt], other: Vec::new() };
-        }
-        if let Some(first) = shared {
-            stmt = Stmt::If { cond: first, then: vec![stmt], other: Vec::new() };
+        for cond in there.into_iter().rev().chain(shared) {
+            stmts = vec![Stmt::If { cond, then: stmts, other: Vec::new() }];
         }
         Some(match p.of {
-            Some(_) => self.clamped(stmt, (counted, then), p.distance, extent),
-            None => self.moved(stmt, (counted, then), p.distance, extent),
+            Some(_) => self.clamped(&stmts, (counted, then), p.distance, extent),
+            None => self.moved(&stmts, (counted, then), p.distance, extent),
         })
     }
 
@@ -209,13 +229,19 @@ impl Lowering<'_> {
     }
 
     /// The statement for the iteration `distance` later, or for the last one.
-    fn clamped(&mut self, stmt: Stmt, (here, then): (VarId, VarId), distance: i64, extent: ExprId) -> Stmt {
+    fn clamped(
+        &mut self,
+        stmts: &[Stmt],
+        (here, then): (VarId, VarId),
+        distance: i64,
+        extent: ExprId,
+    ) -> Vec<Stmt> {
         let pool = &mut self.env.pool;
         let (v, d, one) = (pool.var(here), pool.int(distance), pool.int(1));
         let (later, last) = (pool.add(v, d), pool.sub(extent, one));
         let later = pool.min(later, last);
         let map: FxHashMap<VarId, ExprId> = [(then, later)].into_iter().collect();
-        super::vectorize::substitute(&mut self.env, &stmt, &map)
+        stmts.iter().map(|s| super::vectorize::substitute(&mut self.env, s, &map)).collect()
     }
 
     /// The loops that the index depends on, outermost first.
@@ -230,7 +256,14 @@ impl Lowering<'_> {
         used
     }
 
-    /// The conditions of block and read that are about loops which are run again.
+    /// Whether an expression reads what the later iteration itself will write.
+    fn comes_later(&self, counted: VarId, e: ExprId) -> bool {
+        let written = self.written.get(&counted).map_or(&[][..], Vec::as_slice);
+        self.env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if written.contains(tensor)))
+    }
+
+    /// The conditions of block and read that are about loops which are run again, and whether they are all that there
+    /// are: what the later iteration itself will write decides nothing yet.
     fn conditions(
         &mut self,
         block: &Block,
@@ -238,11 +271,16 @@ impl Lowering<'_> {
         (bound, map): (&FxHashMap<VarId, ExprId>, &FxHashMap<VarId, ExprId>),
         loops: &[&For],
         used: &[VarId],
-    ) -> Vec<ExprId> {
+        counted: VarId,
+    ) -> (Vec<ExprId>, bool) {
         let guard = guard.map(|g| self.env.pool.substitute(g, bound));
-        let mut conds = Vec::new();
+        let (mut conds, mut known) = (Vec::new(), true);
         for c in block.predicate.iter().copied().chain(guard) {
             if loops.iter().any(|l| !used.contains(&l.var) && self.env.pool.uses_var(c, l.var)) {
+                continue;
+            }
+            if self.comes_later(counted, c) {
+                known = false;
                 continue;
             }
             let c = self.env.pool.substitute(c, map);
@@ -252,7 +290,7 @@ impl Lowering<'_> {
                 conds.push(c);
             }
         }
-        conds
+        (conds, known)
     }
 
     /// The loop of the smallest stride below a cache line takes a line an iteration.
@@ -282,13 +320,19 @@ impl Lowering<'_> {
     }
 
     /// The statement for the iteration `distance` later, if there is one.
-    fn moved(&mut self, stmt: Stmt, (here, then): (VarId, VarId), distance: i64, extent: ExprId) -> Stmt {
+    fn moved(
+        &mut self,
+        stmts: &[Stmt],
+        (here, then): (VarId, VarId),
+        distance: i64,
+        extent: ExprId,
+    ) -> Vec<Stmt> {
         let pool = &mut self.env.pool;
         let (v, d) = (pool.var(here), pool.int(distance));
         let later = pool.add(v, d);
         let cond = pool.lt(later, extent);
         let map: FxHashMap<VarId, ExprId> = [(then, later)].into_iter().collect();
-        let then = vec![super::vectorize::substitute(&mut self.env, &stmt, &map)];
-        Stmt::If { cond, then, other: Vec::new() }
+        let then = stmts.iter().map(|s| super::vectorize::substitute(&mut self.env, s, &map)).collect();
+        vec![Stmt::If { cond, then, other: Vec::new() }]
     }
 }

@@ -306,12 +306,7 @@ impl Lowering<'_> {
             self.zeros(id, &tile.c, &mut stmts);
         }
         stmts.push(Stmt::Tile(Box::new(tile)));
-        if conditions.is_empty() {
-            out.extend(stmts);
-        } else {
-            let cond = self.env.pool.all(conditions);
-            out.push(Stmt::If { cond, then: stmts, other: Vec::new() });
-        }
+        out.extend(super::under(&mut self.env, conditions, stmts));
         Ok(())
     }
 
@@ -562,12 +557,7 @@ impl Lowering<'_> {
         self.loops.truncate(outer);
         let mut stmts = Vec::new();
         self.zeros(id, &c?, &mut stmts);
-        if conditions.is_empty() {
-            out.extend(stmts);
-        } else {
-            let cond = self.env.pool.all(conditions);
-            out.push(Stmt::If { cond, then: stmts, other: Vec::new() });
-        }
+        out.extend(super::under(&mut self.env, conditions, stmts));
         Ok(())
     }
 

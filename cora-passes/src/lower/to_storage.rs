@@ -21,6 +21,7 @@ use super::csf::Positions;
 use super::grid;
 use super::layout::{Layout, sizes};
 use super::offload;
+use super::prefetch;
 use super::sign::as_size;
 use super::spread::Spread;
 use super::stored::Stored;
@@ -70,6 +71,7 @@ fn lower(m: &LoopModule, simplifier: &mut dyn Simplifier, csf: bool) -> Result<S
         arrays: FxHashMap::default(),
         boxes: FxHashMap::default(),
         spreads,
+        written: prefetch::written(m),
         loops: Vec::new(),
         threads: Vec::new(),
         in_grid: false,
@@ -201,6 +203,8 @@ pub(super) struct Lowering<'a> {
     boxes: FxHashMap<TensorId, DenseBox>,
     /// The buffers in the registers of warps' lanes.
     pub(super) spreads: FxHashMap<TensorId, Spread>,
+    /// What is written in the loops whose iterations prefetches count.
+    pub(super) written: FxHashMap<VarId, Vec<TensorId>>,
     /// The loops around, with their extents.
     pub(super) loops: Vec<(VarId, ExprId)>,
     /// The thread loops around.
@@ -393,8 +397,7 @@ impl Lowering<'_> {
         } else {
             warp::finish(&mut self.env, (b.tensor, at), own, combiner)
         };
-        let finish = self.guarded(&warp::conditions(&self.env, l, b), finish);
-        out.push(finish);
+        out.extend(self.guarded(&warp::conditions(&self.env, l, b), finish));
     }
 
     fn loop_stmt(&mut self, l: &For, out: &mut Vec<Stmt>) {
@@ -473,8 +476,7 @@ impl Lowering<'_> {
             && let Some(combiner) = r.op()
         {
             let update = Stmt::Atomic { tensor: target, index: at, combiner, value };
-            let update = self.guarded(&b.predicate, update);
-            out.push(update);
+            out.extend(self.guarded(&b.predicate, update));
             return;
         }
         let value = match b.role {
@@ -488,12 +490,11 @@ impl Lowering<'_> {
         let values = self.env.pool.components(value);
         let rest = targets.iter().copied().zip(values.iter().copied()).skip(1).collect();
         let store = Stmt::Store { tensor: target, index: at, value: values[0], mask: None, rest };
-        let store = self.guarded(&b.predicate, store);
-        out.push(store);
+        out.extend(self.guarded(&b.predicate, store));
     }
 
     /// A statement that runs where all conditions hold.
-    fn guarded(&mut self, conditions: &[ExprId], s: Stmt) -> Stmt {
+    fn guarded(&mut self, conditions: &[ExprId], s: Stmt) -> Vec<Stmt> {
         let mut left = Vec::new();
         for &p in conditions {
             let p = self.value(p, &mut FxHashMap::default());
@@ -502,11 +503,7 @@ impl Lowering<'_> {
                 left.push(p);
             }
         }
-        if left.is_empty() {
-            return s;
-        }
-        let cond = self.env.pool.all(left);
-        Stmt::If { cond, then: vec![s], other: Vec::new() }
+        super::under(&mut self.env, left, vec![s])
     }
 
     /// Flattens the loads of a value, innermost first (an index may itself be loaded).

@@ -98,7 +98,8 @@ impl Lowering<'_> {
             _ => Private::Thread,
         };
         let mut threads: Vec<(Axis, VarId)> = Vec::new();
-        for u in all.iter().filter(|u| u.block.tensor == tensor && u.block.role != BlockRole::Init) {
+        let writers = || all.iter().filter(|u| u.block.tensor == tensor && u.block.role != BlockRole::Init);
+        for u in writers() {
             let (loops, common) = grid::loops_of(&mut self.env, &u.loops, common, private, &mut threads);
             let map = self.bindings(u, common, private, &threads);
             let mut index = Vec::new();
@@ -117,7 +118,8 @@ impl Lowering<'_> {
                     let extent = self.env.pool.instantiate(storage, &index);
                     (self.env.pool.int(0), self.env.pool.sub(extent, one))
                 });
-                let l = self.not_before_the_first(l, &loops);
+                // Where a writer has no iteration, the region is that of the others.
+                let l = self.not_before_the_first(l, if writers().count() > 1 { &loops[..common] } else { &loops });
                 index.push(if l == h {
                     l
                 } else {
