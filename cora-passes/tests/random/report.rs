@@ -12,7 +12,10 @@ use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Cases that take longer are named.
+const SLOW: Duration = Duration::from_secs(10);
 
 thread_local! {
     /// The message and place of the last panic that was caught here; nothing where none is expected.
@@ -83,7 +86,12 @@ fn one(seed: u64) -> (Counts, Option<String>) {
         Ok(Some(c)) => c,
     };
     let steps = rng.random_range(5..=40);
+    let start = Instant::now();
     let outcome = guarded(|| run(&made, Source::Random(&mut rng, steps), &mut log));
+    if start.elapsed() > SLOW {
+        let path = reproducer(seed, &made.made.graph, &log.applied);
+        println!("seed {seed} took {:.0} s: {path}", start.elapsed().as_secs_f64());
+    }
     log.counts.cases += 1;
     log.counts.triples += made.batches.len() as u64;
     let failure = outcome.err().map(|f| minimised(seed, &made, &log.applied, f));
