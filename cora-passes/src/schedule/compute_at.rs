@@ -17,7 +17,7 @@
 
 use super::defined::is_defined;
 use super::padded_reads::guard_padded_reads;
-use super::readers::{Access, Reader, collect_readers, mark_conditional, reads_attached, shared_mask};
+use super::readers::{Access, Reader, collect_readers, mark_conditional, shared_mask};
 use super::region::{bound_above, range_over, without_greater};
 use super::tree::{
     Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below, steered_by,
@@ -199,7 +199,7 @@ fn known_range(
     held: &[ExprId],
 ) -> Option<Range> {
     let (lo, hi) = range_over(env, access.index[d], &r.loops, r.outer)?;
-    if reads_attached(env, lo) || reads_attached(env, hi) {
+    if r.reads_attached(env, lo) || r.reads_attached(env, hi) {
         return None;
     }
     if !r.certain || access.guard.is_some() || mask.len() != held.len() {
@@ -423,7 +423,7 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader
     let indexed: Vec<VarId> = access.iter().flat_map(|&e| env.pool.vars_of(e)).collect();
     let relevant = |p: &ExprId| env.pool.vars_of(*p).iter().any(|v| indexed.contains(v));
     let mut masks: Vec<ExprId> = masks.chain(r.accesses[0].guard).filter(relevant).collect();
-    if masks.iter().any(|&c| reads_attached(env, c)) {
+    if masks.iter().any(|&c| r.reads_attached(env, c)) {
         return None;
     }
     let used = used_loops(env, r, access.iter().chain(&masks));
@@ -437,7 +437,7 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader
             }
         }
     }
-    if masks.iter().any(|&c| reads_attached(env, c)) {
+    if masks.iter().any(|&c| r.reads_attached(env, c)) {
         return None;
     }
     let used = used_loops(env, r, access.iter().chain(&masks));

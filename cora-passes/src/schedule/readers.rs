@@ -1,7 +1,7 @@
 //! The blocks that read a tensor inside a loop, and what keeps their reads in bounds.
 
 use super::defined::is_defined;
-use super::tree::{Path, enclosing, loop_at, stmt_at};
+use super::tree::{Path, enclosing, loop_at, stmt_at, writes_below};
 use crate::lower::sign::{inside, never_negative};
 use crate::simplify::{Facts, Prover};
 use cora_ir::loops::{Block, LoopModule, Stmt};
@@ -20,6 +20,8 @@ pub(super) struct Reader {
     pub predicate: Vec<ExprId>,
     /// Whether it reads something wherever the mask of the attached nest holds.
     pub certain: bool,
+    /// What is written in the nest that it is in.
+    pub beside: Vec<TensorId>,
 }
 
 /// A distinct read of the tensor in a block.
@@ -68,6 +70,8 @@ pub(super) fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path)
     }
     let mut blocks = Vec::new();
     go(&loop_at(&m.body, path).body, &mut path.clone(), &mut blocks);
+    let beside = path.first().and_then(|&n| m.body.get(n)).map(|s| writes_below(std::slice::from_ref(s)));
+    let beside = beside.unwrap_or_default();
     let mut readers = Vec::new();
     for p in blocks {
         let Some(Stmt::Block(b)) = stmt_at(&m.body, &p) else { continue };
@@ -85,7 +89,8 @@ pub(super) fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path)
             Access { raw, conditional: vec![false; index.len()], index, guard }
         });
         let accesses = accesses.collect();
-        readers.push(Reader { block: p, loops, outer: path.len(), accesses, predicate, certain: false });
+        let beside = beside.clone();
+        readers.push(Reader { block: p, loops, outer: path.len(), accesses, predicate, certain: false, beside });
     }
     readers
 }
@@ -107,16 +112,19 @@ pub(super) fn shared_mask(m: &mut LoopModule, path: &Path, readers: &[Reader]) -
             }
         }
     }
-    mask.retain(|&c| m.env.pool.vars_of(c).iter().all(|v| outer.contains(v)) && !reads_attached(&m.env, c));
+    mask.retain(|&c| m.env.pool.vars_of(c).iter().all(|v| outer.contains(v)) && !first.reads_attached(&m.env, c));
     mask
 }
 
-/// Whether `e` reads a tensor that is attached in a loop: its values may not be there yet.
-pub(super) fn reads_attached(env: &Env, e: ExprId) -> bool {
-    env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if env.tensors[*tensor].scope != Scope::Global))
-}
-
 impl Reader {
+    /// Whether `e` reads a tensor that is attached in a loop: its values may not be there yet.
+    pub(super) fn reads_attached(&self, env: &Env, e: ExprId) -> bool {
+        env.pool.any(e, &mut |n| {
+            matches!(n, Expr::Load { tensor, .. }
+                if env.tensors[*tensor].scope != Scope::Global || self.beside.contains(tensor))
+        })
+    }
+
     /// Whether loop `n` around it is plainly not empty.
     pub(super) fn runs(&self, env: &mut Env, n: usize) -> bool {
         let ranges: Vec<(ExprId, ExprId)> = self.loops[..n].iter().map(|&(v, e)| (env.pool.var(v), e)).collect();

@@ -141,7 +141,7 @@ pub fn least(env: &mut Env, x: ExprId, y: ExprId) -> ExprId {
         _ => return env.pool.min(x, y),
     };
     let most = interval::bounds(env, &Facts::new(), other).hi;
-    env.pool.int(most.map_or(constant, |n| n.clamp(0, constant)))
+    env.pool.int(most.map_or(constant, |n| n.min(constant)).max(0))
 }
 
 /// A minimum of more than two as the least of those that matter: where a tile is one of tiles, bounds of both are in its
@@ -282,5 +282,19 @@ fn bound_of_form(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Option<
             let (_, hi) = range_over(env, e, loops, 0)?;
             is_known(env, hi).then_some(hi)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cora_ir::Param;
+
+    #[test]
+    fn a_part_that_ends_before_the_first_iteration_has_no_size() {
+        let mut env = Env::default();
+        let p = env.params.push(Param { name: "N".into(), lo: 1, hi: 4 });
+        let (n, below) = (env.pool.param(p), env.pool.int(-1));
+        assert_eq!(least(&mut env, n, below), env.pool.int(0));
     }
 }

@@ -236,6 +236,10 @@ fn room(
                 && let Some(greatest) = bound_above(env, at, &loops)
                 && let Some(greatest) = env.pool.as_int(greatest)
             {
+                // A loop that was turned round has its surplus before the first element.
+                if !begins_inside(env, at, &loops) {
+                    return None;
+                }
                 if greatest < n {
                     continue;
                 }
@@ -269,6 +273,16 @@ fn room(
         }
     }
     Some(out)
+}
+
+/// Whether an index is proved to be no less than 0.
+fn begins_inside(env: &mut Env, index: ExprId, loops: &[(VarId, ExprId)]) -> bool {
+    let ranges: Vec<(ExprId, ExprId)> = loops.iter().map(|&(v, e)| (env.pool.var(v), e)).collect();
+    never_negative(env, &ranges, index) || {
+        let zero = env.pool.int(0);
+        let goal = env.pool.le(zero, index);
+        Prover::new().prove(env, &Facts::in_loops(loops.iter().copied()), goal).is_proved()
+    }
 }
 
 /// The constant operand of `min(c, r..)`, and the minimum of the others.

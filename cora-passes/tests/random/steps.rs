@@ -60,6 +60,8 @@ pub struct Proposer<'r> {
     pub rng: &'r mut SmallRng,
     fresh: usize,
     unrolled: usize,
+    /// How many iterations, surplus ones included, masked tails may make of one, at most.
+    surplus: i64,
     /// Whether loops are bound to a grid.
     pub grid: bool,
     /// Steps that belong together, the next one first.
@@ -70,7 +72,7 @@ type Path = Vec<usize>;
 
 impl<'r> Proposer<'r> {
     pub fn new(rng: &'r mut SmallRng) -> Self {
-        Self { rng, fresh: 0, unrolled: 0, grid: false, queue: VecDeque::new() }
+        Self { rng, fresh: 0, unrolled: 0, surplus: 1, grid: false, queue: VecDeque::new() }
     }
 
     /// One that binds loops to a grid.
@@ -235,10 +237,23 @@ impl<'r> Proposer<'r> {
         *[1, 2, 2, 3, 4, 4, 8].choose(self.rng).unwrap_or(&2)
     }
 
+    /// A tail that is masked only while tails of tails leave a nest that is interpreted in seconds.
+    fn affordable(&mut self, tail: Tail, factor: i64) -> Tail {
+        if !matches!(tail, Tail::Mask) {
+            return tail;
+        }
+        if self.surplus * factor > 256 {
+            return Tail::Exact;
+        }
+        self.surplus *= factor;
+        tail
+    }
+
     fn split(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
         let target = self.any_loop(m, stages)?;
         let factor = *[1, 2, 2, 3, 4, 4, 5, 8, 16, 40].choose(self.rng)?;
         let tail = *[Tail::Exact, Tail::Exact, Tail::Exact, Tail::Mask, Tail::Mask, Tail::Peel].choose(self.rng)?;
+        let tail = self.affordable(tail, factor);
         let n = self.fresh("s");
         let inner = if self.rng.random_bool(0.1) { target.name.clone() } else { format!("{n}i") };
         Some(StepKind::Split { target, factor, outer: format!("{n}o"), inner, tail })
@@ -284,6 +299,7 @@ impl<'r> Proposer<'r> {
         }
         let factor = if axis == Axis::ThreadX { 32 } else { self.multiple() };
         let tail = *[Tail::Exact, Tail::Mask].choose(self.rng)?;
+        let tail = self.affordable(tail, factor);
         let at = |name: &str| LoopRef { stage: stage.clone(), name: name.to_owned() };
         if lanes && self.rng.random_bool(0.7) {
             self.queue.push_back(StepKind::Reorder { stage: stage.clone(), order: vec![inner.clone(), outer.clone()] });
