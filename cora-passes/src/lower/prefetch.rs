@@ -90,7 +90,8 @@ impl Lowering<'_> {
         let place = self.loops.iter().position(|&(v, _)| v == counted)?;
         let extent = if p.of.is_some() { self.loops[place].1 } else { extent };
         let between: Vec<(VarId, ExprId)> = self.loops[place + 1..].to_vec();
-        let around = between.iter().map(|l| l.1).chain(loops.iter().filter(|l| used.contains(&l.var)).map(|l| l.extent));
+        let around =
+            between.iter().map(|l| l.1).chain(loops.iter().filter(|l| used.contains(&l.var)).map(|l| l.extent));
         if index.iter().copied().chain(around).any(|e| self.comes_later(counted, e)) {
             return None;
         }
@@ -229,13 +230,7 @@ impl Lowering<'_> {
     }
 
     /// The statement for the iteration `distance` later, or for the last one.
-    fn clamped(
-        &mut self,
-        stmts: &[Stmt],
-        (here, then): (VarId, VarId),
-        distance: i64,
-        extent: ExprId,
-    ) -> Vec<Stmt> {
+    fn clamped(&mut self, stmts: &[Stmt], (here, then): (VarId, VarId), distance: i64, extent: ExprId) -> Vec<Stmt> {
         let pool = &mut self.env.pool;
         let (v, d, one) = (pool.var(here), pool.int(distance), pool.int(1));
         let (later, last) = (pool.add(v, d), pool.sub(extent, one));
@@ -320,13 +315,7 @@ impl Lowering<'_> {
     }
 
     /// The statement for the iteration `distance` later, if there is one.
-    fn moved(
-        &mut self,
-        stmts: &[Stmt],
-        (here, then): (VarId, VarId),
-        distance: i64,
-        extent: ExprId,
-    ) -> Vec<Stmt> {
+    fn moved(&mut self, stmts: &[Stmt], (here, then): (VarId, VarId), distance: i64, extent: ExprId) -> Vec<Stmt> {
         let pool = &mut self.env.pool;
         let (v, d) = (pool.var(here), pool.int(distance));
         let later = pool.add(v, d);
