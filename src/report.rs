@@ -170,7 +170,9 @@ impl RunReport {
         let mut t = String::new();
         let form = if self.padded { "padded" } else { "ragged" };
         let batch: String = self.batch.iter().map(|(n, v)| format!("{n} = {v}, ")).collect();
-        let _ = writeln!(t, "{} ({batch}{form}, {}, {} threads)", self.program, self.target, self.threads);
+        // Workers are those of a processor.
+        let threads = if self.threads > 0 { format!(", {} threads", self.threads) } else { String::new() };
+        let _ = writeln!(t, "{} ({batch}{form}, {}{threads})", self.program, self.target);
         if !self.kernels.is_empty() {
             let _ = writeln!(t, "  {:<24} {:>10} {:>16} {:>9}", "kernel", "ms", "useful GFLOP/s", "padding");
             for k in &self.kernels {

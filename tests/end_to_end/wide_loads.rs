@@ -18,6 +18,9 @@ use std::sync::Mutex;
 const NARROW: &[(&str, &str, &str, &str)] = &[
     ("embedding_pool", "cuda", "Y", "a sequence's ids begin where the lengths before it end"),
     ("embedding_pool", "cuda_atomic", "Y_sum", "a sequence's ids begin where the lengths before it end"),
+    ("row_statistics", "cuda", "piece", "a row's terms begin where the lengths before it end"),
+    ("row_statistics", "cuda", "first", "a row's terms begin where the lengths before it end"),
+    ("row_statistics", "cuda", "low", "a row's partial results begin where those of the rows before it end"),
 ];
 
 /// Bytes of the widest load.
