@@ -1,5 +1,5 @@
 //! Every example on a grid: races between threads, and results on edge batches, on the interpreter. With
-//! `CORA_GRID_EVERY=1` on every one of them.
+//! `CORA_GRID_EVERY=1` every schedule on every one of them.
 
 use crate::boxes::SIZES;
 use crate::examples::{BOXES, LARGE, load, small};

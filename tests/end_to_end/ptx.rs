@@ -60,8 +60,10 @@ fn examples_assemble() {
                 match compiled {
                     Ok(p) => match tool.as_deref().map(|t| run_ptxas(t, &p.ptx, arch, &format!("{name}-{form}"))) {
                         Some(Ok((kernels, _))) => {
-                            for k in kernels {
+                            for mut k in kernels {
                                 let launch = p.grid.launch(&k.kernel).expect("each kernel is launched");
+                                // The assembler knows of no memory that a launch asks for.
+                                k.shared += u64::from(launch.shared);
                                 let (threads, busy) = (launch.threads.map(u64::from), k.occupancy(launch, arch));
                                 let threads: u64 = threads.iter().product();
                                 let row = format!("{name:<16} {form:<23} {arch:<7} {k} {threads:>4} {busy:>3}");
@@ -196,7 +198,7 @@ impl Resources {
         };
         let warps = launch.threads.iter().map(|&t| u64::from(t)).product::<u64>().div_ceil(32);
         let by_registers = 65536 / (self.registers.max(1) * 32).next_multiple_of(256) / 4 * 4 / warps;
-        let shared = (self.shared.max(u64::from(launch.shared)) + cost).next_multiple_of(grain);
+        let shared = (self.shared + cost).next_multiple_of(grain);
         let blocks = by_registers.min(memory / shared.max(1)).min(64 / warps).min(32);
         blocks * warps * 100 / 64
     }

@@ -355,6 +355,10 @@ fn kernels() {
     kernel("for %i in 0..4 { @R[%i] = 0.0:f32 }", "legal");
     kernel("@B[0] = @R[M]", "legal");
     kernel("@R[ramp(0, 1, 4)] = splat(0.0:f32, 4)", "");
+    kernel("for %b in 0..M block.x { if %b < 1 { barrier } for %t in 0..4 thread.x { } }", "");
+    kernel("for %t in 0..4 thread.x { barrier }", "barrier");
+    kernel("for %t in 0..4 thread.x { if %t < 2 { barrier } }", "barrier");
+    kernel("for %t in 0..4 thread.x { commit wait 0 }", "barrier");
 }
 
 #[test]

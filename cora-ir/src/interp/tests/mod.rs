@@ -6,6 +6,7 @@ mod boxes;
 mod contractions;
 mod copies;
 mod graph;
+mod grids;
 mod loops;
 mod oracle;
 mod partial;
