@@ -70,14 +70,8 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
     // Where the tile may be empty there is no valid position to clamp to.
     let one = m.env.pool.int(1);
     let last = m.env.pool.sub(rest, one);
-    let ranges: Vec<(ExprId, ExprId)> =
-        enclosing(&m.body, &path).iter().map(|l| (l.var, l.extent)).map(|(v, e)| (m.env.pool.var(v), e)).collect();
     let mut loops: Vec<(VarId, ExprId)> = enclosing(&m.body, &path).iter().map(|l| (l.var, l.extent)).collect();
-    let never_empty = never_negative(&mut m.env, &ranges, last) || {
-        let zero = m.env.pool.int(0);
-        let goal = m.env.pool.le(zero, last);
-        Prover::new().prove(&mut m.env, &Facts::in_loops(loops.iter().copied()), goal).is_proved()
-    };
+    let never_empty = is_position(&mut m.env, last, &loops);
     loops.push((var, full));
     let mask = zero || kind == LoopKind::Vector || !never_empty;
     if !never_empty && extents_below_use(&m.env, &loop_at(&m.body, &path).body, var) {
@@ -87,9 +81,7 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
         let d = refuse("it may be empty, and loops inside depend on it");
         return Err(with_example(d, &m.env, &Facts::in_loops(around), runs));
     }
-    let Some(storage) = room(&mut m.env, &loop_at(&m.body, &path).body, (var, full), &loops, never_empty) else {
-        return Err(refuse("its buffer has no room for the full tile"));
-    };
+    let storage = room(&mut m.env, &loop_at(&m.body, &path).body, (var, full), &loops, never_empty).map_err(refuse)?;
     for (d, extent) in storage {
         m.env.tensors[tensor].dims[d].storage = extent;
     }
@@ -170,6 +162,9 @@ pub(super) fn extents_below_use(env: &Env, body: &[Stmt], var: VarId) -> bool {
     found
 }
 
+/// Why most loops are refused that are.
+const NO_ROOM: &str = "its buffer has no room for the full tile";
+
 /// How many tiles beyond a dimension's storage a tile may begin that holds nothing.
 const EMPTY_TILES: i64 = 4;
 
@@ -207,7 +202,7 @@ fn room(
     (var, full): (VarId, ExprId),
     outer: &[(VarId, ExprId)],
     never_empty: bool,
-) -> Option<Vec<(usize, ExprId)>> {
+) -> Result<Vec<(usize, ExprId)>, &'static str> {
     let (mut blocks, mut loops) = (Vec::new(), outer.to_vec());
     for s in body {
         s.walk(&mut |s| match s {
@@ -215,7 +210,7 @@ fn room(
             Stmt::For(l) => loops.push((l.var, l.extent)),
         });
     }
-    let tile = env.pool.as_int(full)?;
+    let tile = env.pool.as_int(full).ok_or(NO_ROOM)?;
     let v = env.pool.var(var);
     let mut out = Vec::new();
     for b in blocks {
@@ -225,7 +220,7 @@ fn room(
             let storage = env.tensors[b.tensor].dims[d].storage;
             // Beyond the tile functions and tensors have no value.
             if uses && b.iters.iter().any(|i| env.pool.uses_var(e, i.var) && looks_up_at(&env.pool, i.binding, var)) {
-                return None;
+                return Err(NO_ROOM);
             }
             if !uses || (binding == Some(v) && env.pool.as_int(storage).is_some_and(|n| n >= tile)) {
                 continue;
@@ -237,14 +232,14 @@ fn room(
                 && let Some(greatest) = env.pool.as_int(greatest)
             {
                 // A loop that was turned round has its surplus before the first element.
-                if !begins_inside(env, at, &loops) {
-                    return None;
+                if !is_position(env, at, &loops) {
+                    return Err("surplus positions may lie before the buffer's first");
                 }
                 if greatest < n {
                     continue;
                 }
                 if !steers && out.iter().all(|(k, _)| *k != d) {
-                    out.push((d, env.pool.int(greatest.checked_add(1)?)));
+                    out.push((d, env.pool.int(greatest.checked_add(1).ok_or(NO_ROOM)?)));
                     continue;
                 }
             }
@@ -253,34 +248,35 @@ fn room(
                 out.push((d, full));
                 continue;
             }
-            let binding = binding?;
-            let slope = poly(&mut env.pool, binding).terms.get(&vec![v]).copied().filter(|&c| c > 0)?;
+            let binding = binding.ok_or(NO_ROOM)?;
+            let slope = poly(&mut env.pool, binding).terms.get(&vec![v]).copied().filter(|&c| c > 0).ok_or(NO_ROOM)?;
             if steers {
-                return None;
+                return Err(NO_ROOM);
             }
             let more = if never_empty {
-                env.pool.int(slope.checked_mul(tile - 1)?)
+                env.pool.int(slope.checked_mul(tile - 1).ok_or(NO_ROOM)?)
             } else {
-                surplus_of_empty(env, b, (d, binding), slope.checked_mul(tile)?, &loops)?
+                surplus_of_empty(env, b, (d, binding), slope.checked_mul(tile).ok_or(NO_ROOM)?, &loops)
+                    .ok_or(NO_ROOM)?
             };
             // A sum's first value and its terms need the same.
             let extent = env.pool.add(storage, more);
             match out.iter().find(|(k, _)| *k == d) {
-                Some((_, other)) if *other != extent => return None,
+                Some((_, other)) if *other != extent => return Err(NO_ROOM),
                 Some(_) => {}
                 None => out.push((d, extent)),
             }
         }
     }
-    Some(out)
+    Ok(out)
 }
 
-/// Whether an index is proved to be no less than 0.
-fn begins_inside(env: &mut Env, index: ExprId, loops: &[(VarId, ExprId)]) -> bool {
-    let ranges: Vec<(ExprId, ExprId)> = loops.iter().map(|&(v, e)| (env.pool.var(v), e)).collect();
-    never_negative(env, &ranges, index) || {
+/// Whether `e` is proved to be no less than 0 inside `loops`.
+fn is_position(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> bool {
+    let ranges: Vec<(ExprId, ExprId)> = loops.iter().map(|&(v, extent)| (env.pool.var(v), extent)).collect();
+    never_negative(env, &ranges, e) || {
         let zero = env.pool.int(0);
-        let goal = env.pool.le(zero, index);
+        let goal = env.pool.le(zero, e);
         Prover::new().prove(env, &Facts::in_loops(loops.iter().copied()), goal).is_proved()
     }
 }
