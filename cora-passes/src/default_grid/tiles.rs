@@ -74,10 +74,12 @@ pub(super) fn tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     for l in ["ki", if a.near { "rs" } else { "ri" }, "ci"] {
         step(a.m, StepKind::Relax { target: a.named(l), zero: false })?;
     }
-    for Copy { stage, high, wide } in copies {
+    for Copy { stage, high, wide, along } in copies {
         let mut s = Steps { m: a.m, stage, near: a.near };
-        s.split(&high, HIGH, "ys", "yt", Tail::Exact)?;
-        s.split(&wide, WIDE, "xs", "xt", Tail::Exact)?;
+        // Steps beyond the last are zeros.
+        let zero = |l: &String| *l == along;
+        s.full(&high, HIGH, "ys", "yt", zero(&high))?;
+        s.full(&wide, WIDE, "xs", "xt", zero(&wide))?;
         if s.near {
             s.split("yt", NEAR, "tz", "ty", Tail::Exact)?;
         }
@@ -85,7 +87,7 @@ pub(super) fn tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     }
     // Rows of a thread that end elsewhere end in the same iteration.
     let at_once = if a.near { HIGH } else { VECTOR };
-    a.split("ki", at_once, "kq", "kv", Tail::Exact)?;
+    a.full("ki", at_once, "kq", "kv", false)?;
     a.spread(Tail::Exact)?;
     a.threads_between(&["kq"], &["kv", "rr", "cc", "cv"])?;
     a.bind_threads("ty", "tx")?;
@@ -110,6 +112,8 @@ struct Copy {
     stage: String,
     high: String,
     wide: String,
+    /// The one of both that runs over the steps of the reduction.
+    along: String,
 }
 
 /// Copies what a tile reads of a factor in the steps at hand to shared memory, zeros beyond the last step.
@@ -148,8 +152,8 @@ fn copy(a: &mut Steps<'_>, c: &Contraction, read: &Read, access: Option<usize>, 
         let (outer, inner) = ("pitch".to_owned(), "kp".to_owned());
         step(s.m, StepKind::SplitDim { tensor, dim, factor, outer, inner })?;
     }
-    let (high, wide) = if last_is_step { (across, along) } else { (along, across) };
-    Some(Copy { stage: s.stage, high, wide })
+    let (high, wide) = if last_is_step { (across, along.clone()) } else { (along.clone(), across) };
+    Some(Copy { stage: s.stage, high, wide, along })
 }
 
 /// Each loop of a copy, the dimensions of the copied tensor that it runs over, and whether it has one iteration at most.
@@ -193,6 +197,20 @@ impl Steps<'_> {
         step(self.m, StepKind::Split { target: self.named(l), factor, outer, inner, tail })
     }
 
+    /// Splits a loop into full parts: of a constant size that no part divides the surplus is computed, and not read.
+    fn full(&mut self, l: &str, factor: i64, outer: &str, inner: &str, zero: bool) -> Option<()> {
+        self.split(l, factor, outer, inner, Tail::Exact)?;
+        step(self.m, StepKind::Relax { target: self.named(inner), zero })
+    }
+
+    /// Full parts of a tile in registers; of what leaves it only elements that there are.
+    fn part(&mut self, l: &str, factor: i64, outer: &str, inner: &str, tail: Tail) -> Option<()> {
+        match tail {
+            Tail::Exact => self.full(l, factor, outer, inner, false),
+            _ => self.split(l, factor, outer, inner, tail),
+        }
+    }
+
     fn fuse(&mut self, loops: &[String], name: &str) -> Option<()> {
         let loops = loops.iter().map(|l| self.named(l)).collect();
         step(self.m, StepKind::Fuse { loops, name: name.to_owned(), pad: 1 })
@@ -233,18 +251,18 @@ impl Steps<'_> {
 
     /// Where a thread's rows are neighbours, a tile's rows over warps: one without rows does nothing.
     fn warps(&mut self, tail: Tail) -> Option<()> {
-        if self.near { self.split("ri", HIGH, "tz", "rs", tail) } else { Some(()) }
+        if self.near { self.part("ri", HIGH, "tz", "rs", tail) } else { Some(()) }
     }
 
     /// A tile's rows and columns over the threads: every sixteenth row, or every fourth of a warp's sixteen neighbours, and
     /// of each 32 columns four neighbours.
     fn spread(&mut self, tail: Tail) -> Option<()> {
         if self.near {
-            self.split("rs", NEAR, "rr", "ty", tail)?;
+            self.part("rs", NEAR, "rr", "ty", tail)?;
         } else {
-            self.split("ri", HIGH, "rr", "ty", tail)?;
+            self.part("ri", HIGH, "rr", "ty", tail)?;
         }
-        self.split("ci", WIDE * VECTOR, "cc", "cr", tail)?;
+        self.part("ci", WIDE * VECTOR, "cc", "cr", tail)?;
         self.split("cr", VECTOR, "tx", "cv", Tail::Exact)
     }
 

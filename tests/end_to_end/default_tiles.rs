@@ -1,5 +1,5 @@
-//! Sums as long as the row or the column says: the compiler's own schedule for a grid puts them in tiles too, with results as
-//! the reference interpreter has them, on every edge batch.
+//! Sums as long as the row or the column says, and constant sizes that no tile has: the compiler's own schedule for a grid puts
+//! them in tiles too, with results as the reference interpreter has them, on every edge batch.
 
 use crate::harness::{Case, message, program, report};
 use crate::support::batches::edges;
@@ -8,7 +8,7 @@ use cora::driver::lower_for;
 use cora::ir::{Role, Scope};
 
 /// Programs by the extent of the reduced loop.
-const PROGRAMS: &[(&str, &str)] = &[
+const TRIANGLES: &[(&str, &str)] = &[
     (
         "below the diagonal",
         "dim i = N, k = i, n = N, j = N\ninput L[i, k] : f32, X[n, j] : f32\nC[i, j] = sum(k) L[i, k] * X[k, j]",
@@ -48,9 +48,47 @@ const PROGRAMS: &[(&str, &str)] = &[
     ),
 ];
 
+/// Programs with sizes of rows, columns and steps that do not divide a tile.
+const SIZES: &[(&str, &str)] = &[
+    (
+        "48 columns, 50 steps",
+        "extent lens(b) in 0..=100\ndim b = N, q = lens(b), k = 50, n = 48
+        input X[b, q, k] : f32, W[k, n] : f32\nC[b, q, n] = sum(k) X[b, q, k] * W[k, n]",
+    ),
+    (
+        "33 columns, 31 steps",
+        "extent lens(b) in 0..=100\ndim b = N, q = lens(b), k = 31, n = 33
+        input X[b, q, k] : f32, W[k, n] : f32\nC[b, q, n] = sum(k) X[b, q, k] * W[k, n]",
+    ),
+    (
+        "63 columns of another's rows, 3 steps",
+        "extent lens(b) in 0..=100\ndim b = N, q = lens(b), k = 3, n = 63
+        input X[b, q, k] : f32, W[n, k] : f32\nC[b, q, n] = sum(k) X[b, q, k] * W[n, k]",
+    ),
+    (
+        "40 rows, 37 columns",
+        "extent lens(b) in 0..=100\ndim b = N, r = 40, k = lens(b), n = 37
+        input X[b, r, k] : f32, W[b, k, n] : f32\nC[b, r, n] = sum(k) X[b, r, k] * W[b, k, n]",
+    ),
+    (
+        "17 rows of a triangle, 48 columns",
+        "dim b = N, r = 17, k = r + 1, n = 48
+        input X[b, r, k] : f32, W[b, r, n] : f32\nC[b, r, n] = sum(k) X[b, r, k] * W[b, k, n]",
+    ),
+];
+
 #[test]
 fn triangles_on_a_grid() {
-    report(&in_parallel(PROGRAMS, |(name, text)| {
+    in_tiles(TRIANGLES);
+}
+
+#[test]
+fn other_sizes_on_a_grid() {
+    in_tiles(SIZES);
+}
+
+fn in_tiles(programs: &[(&str, &str)]) {
+    report(&in_parallel(programs, |(name, text)| {
         let text = format!("param N in 0..=256\n{text}\noutput C\n");
         let source = match program(name, &text, &[]) {
             Ok(s) => s,
