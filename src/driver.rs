@@ -106,13 +106,18 @@ impl Source {
         Failure::User(render_all(errors, &self.path, &self.text))
     }
 
-    /// The schedule called `name`, or the target's own; nothing if the target has none.
+    /// The schedule called `name`, or that of the target and of the features that it `has`; nothing if there is none.
     ///
     /// # Errors
     /// `E0603` there is no schedule of that name.
-    pub fn schedule(&self, name: Option<&str>, target: &str) -> Result<Option<&Schedule>, Failure> {
+    pub fn schedule(
+        &self,
+        name: Option<&str>,
+        target: &str,
+        has: impl Fn(&str) -> bool,
+    ) -> Result<Option<&Schedule>, Failure> {
         match name {
-            None => Ok(self.graph.schedule(target)),
+            None => Ok(self.graph.default_schedule(target, has)),
             Some("default") => Ok(None),
             Some(n) => match self.graph.schedule(n) {
                 Some(s) => Ok(Some(s)),

@@ -106,6 +106,8 @@ pub struct RunReport {
     pub program: String,
     /// Where it ran.
     pub target: String,
+    /// The program's schedule; none where that was the compiler's own, or the reference interpreter ran.
+    pub schedule: Option<String>,
     /// Whether in the fully padded form.
     pub padded: bool,
     /// Parameters of the batch.
@@ -146,6 +148,7 @@ impl RunReport {
         Self {
             program: program.to_owned(),
             target: target.to_owned(),
+            schedule: None,
             padded,
             batch: Vec::new(),
             ok: true,
@@ -172,7 +175,10 @@ impl RunReport {
         let batch: String = self.batch.iter().map(|(n, v)| format!("{n} = {v}, ")).collect();
         // Workers are those of a processor.
         let threads = if self.threads > 0 { format!(", {} threads", self.threads) } else { String::new() };
-        let _ = writeln!(t, "{} ({batch}{form}, {}{threads})", self.program, self.target);
+        // That of the target's name goes without saying.
+        let other = self.schedule.as_ref().filter(|s| *s != self.target.split(':').next().unwrap_or_default());
+        let schedule = other.map_or(String::new(), |s| format!(", schedule {s}"));
+        let _ = writeln!(t, "{} ({batch}{form}, {}{schedule}{threads})", self.program, self.target);
         if !self.kernels.is_empty() {
             let _ = writeln!(t, "  {:<24} {:>10} {:>16} {:>9}", "kernel", "ms", "useful GFLOP/s", "padding");
             for k in &self.kernels {

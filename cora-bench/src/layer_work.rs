@@ -21,7 +21,7 @@ impl LayerWork {
     /// The program's mistakes, rendered.
     pub fn new() -> Result<Self, Failure> {
         let source = crate::workload::source("encoder_layer", ENCODER_LAYER)?;
-        let lowered = driver::lower(&source, source.schedule(None, "cpu")?, false, &mut |_| {})?;
+        let lowered = driver::lower(&source, source.schedule(None, "cpu", |_| false)?, false, &mut |_| {})?;
         let lens = source.graph.env.ufs.iter().find(|(_, f)| matches!(f.def, UfDef::Extent { .. }));
         let lens = lens.map(|(f, _)| f).ok_or_else(|| Failure::Bug("the layer has no lengths".to_owned()))?;
         Ok(Self { lens, source, lowered })

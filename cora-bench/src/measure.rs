@@ -85,7 +85,7 @@ impl Compiled {
     /// The program's mistakes, `E0610` a schedule for another kind of machine; a failure of code generation is a bug.
     pub fn new(source: &Source, form: &Form) -> Result<Self, Failure> {
         let start = Instant::now();
-        let schedule = source.schedule(form.schedule.as_deref(), form.target.schedule())?;
+        let schedule = source.schedule(form.schedule.as_deref(), form.target.schedule(), |f| form.target.has(f))?;
         let options = driver::Form { grid: form.target.is_gpu(), ..form.options };
         if options.device_prelude && !options.grid {
             return Err(no_device_prelude("cpu"));

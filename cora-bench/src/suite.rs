@@ -271,7 +271,7 @@ fn part_jobs(part: &str, args: &Args) -> Vec<Job> {
             .map(|(d, b)| Job::Prelude(d.to_owned(), b))
             .into(),
         "bf16" => {
-            let peers = ["schedule=cpu_amx", "workload=encoder", "torch-bf16", "torch-packed"];
+            let peers = ["schedule=cpu", "workload=encoder", "torch-bf16", "torch-packed"];
             grid(&["race"], &|d, b| sequences("encoder-bf16", d, b, &peers))
         }
         _ => Vec::new(),

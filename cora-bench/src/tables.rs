@@ -60,7 +60,7 @@ impl ProgramTables {
     }
 
     fn of_form(source: &Source, form: Form) -> Result<Self, Failure> {
-        let lowered = driver::lower_form(source, source.schedule(None, "cpu")?, form, &mut |_| {})?;
+        let lowered = driver::lower_form(source, source.schedule(None, "cpu", |_| false)?, form, &mut |_| {})?;
         let desc = program_desc(&lowered.storage).map_err(|e| Failure::Bug(e.to_string()))?;
         let storage = storage_tables(&desc);
         Ok(Self { prelude: Prelude::new(Arc::new(desc))?, storage })

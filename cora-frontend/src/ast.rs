@@ -68,8 +68,8 @@ pub enum ItemKind {
     Op(Def),
     /// `output O, P`
     Output(Vec<Ident>),
-    /// `schedule cpu { ... }`
-    Schedule(Ident, Steps),
+    /// `schedule cpu { ... }`, `schedule tiles for amx_bf16 { ... }`
+    Schedule(Ident, Vec<Ident>, Steps),
     /// `schedule fn tiles(stage) { ... }`
     ScheduleFn(Ident, Vec<Ident>, Vec<Token>),
 }

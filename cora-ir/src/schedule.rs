@@ -17,6 +17,8 @@ pub struct Span {
 pub struct Schedule {
     /// Its name; `cpu` and `cuda` are the defaults of those targets.
     pub name: String,
+    /// Features of a machine for which it is the default, `-` and `.` written as `_`; nothing if its name says that.
+    pub features: Vec<String>,
     /// What to do, in order.
     pub steps: Vec<Step>,
 }

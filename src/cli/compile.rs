@@ -149,6 +149,14 @@ impl Target {
         }
     }
 
+    /// Whether it has a feature: of a processor those of LLVM, of a GPU its architecture.
+    pub fn has(&self, feature: &str) -> bool {
+        match self {
+            Self::Cpu(spec) => spec.enabled_features().any(|f| f.replace(['-', '.'], "_") == feature),
+            Self::Gpu(gpu) => gpu.name() == feature,
+        }
+    }
+
     /// Whether kernels run on a grid.
     pub fn is_gpu(&self) -> bool {
         matches!(self, Self::Gpu(_))
@@ -179,7 +187,6 @@ pub fn for_gpu(storage: &StorageModule, target: &GpuTarget) -> Result<GridProgra
     cora_codegen_cuda::compile(storage, target).map_err(|e| grid_failure(storage, &e))
 }
 
-/// Whether a schedule is for GPUs.
 /// Tables are built on the host where that computes the rest too.
 pub fn no_device_prelude(target: &str) -> Failure {
     Diagnostic::new("E0613", format!("--device-prelude means nothing for target `{target}`"))
@@ -349,7 +356,7 @@ fn form(args: &Args, console: &mut dyn Console) -> Result<Vec<u8>, Failure> {
     check_emit(args.emit, &target)?;
     check_passes(args)?;
     let source = Source::load(&args.program, &args.consts)?;
-    let schedule = source.schedule(args.schedule.as_deref(), target.schedule())?;
+    let schedule = source.schedule(args.schedule.as_deref(), target.schedule(), |f| target.has(f))?;
     match args.emit {
         Emit::Graph => return Ok(text::print_graph(&source.graph).into_bytes()),
         Emit::Dot => return Ok(cora_ir::dimgraph::DimGraph::of_graph(&source.graph).to_dot().into_bytes()),

@@ -27,8 +27,9 @@ pub struct Args {
 /// Prints the nests after each step.
 pub fn explain(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
     let source = Source::load(&args.program, &args.consts)?;
-    let target = Target::new(&args.target, "host")?.schedule();
-    let schedule = source.schedule(args.schedule.as_deref(), target)?;
+    let machine = Target::new(&args.target, "host")?;
+    let target = machine.schedule();
+    let schedule = source.schedule(args.schedule.as_deref(), target, |f| machine.has(f))?;
     let mut text = String::new();
     lower_for(&source, schedule, false, target == "cuda", &mut |r| {
         if let Program::Loops(m) = r.program {

@@ -261,6 +261,7 @@ struct Compiled {
     instance: Option<Instance>,
     /// Where a GPU runs it.
     device: Option<Device>,
+    schedule: Option<String>,
     padded: bool,
     threads: usize,
     compile_ms: f64,
@@ -275,7 +276,9 @@ impl Compiled {
             check_host(target)?;
         }
         let start = Instant::now();
-        let schedule = source.schedule(args.schedule.as_deref(), target.as_ref().map_or("cpu", Target::schedule))?;
+        let own = target.as_ref().map_or("cpu", Target::schedule);
+        let has = |f: &str| target.as_ref().is_some_and(|t| t.has(f));
+        let schedule = source.schedule(args.schedule.as_deref(), own, has)?;
         if args.device_prelude && !grid {
             return Err(no_device_prelude(&args.target));
         }
@@ -321,7 +324,8 @@ impl Compiled {
             // SAFETY: the kernels were compiled from the module that `desc` describes.
             instance = Some(unsafe { Instance::new(desc.clone(), kernels, pool, options) }?);
         }
-        Ok(Self { lowered, desc, own, instance, device, padded, threads, compile_ms })
+        let schedule = schedule.filter(|_| !interpreted).map(|s| s.name.clone());
+        Ok(Self { lowered, desc, own, instance, device, schedule, padded, threads, compile_ms })
     }
 
     fn native(&self) -> bool {
@@ -358,6 +362,7 @@ impl Compiled {
         times: Times,
     ) -> Result<(RunReport, Outputs), Failure> {
         let mut report = RunReport::new(&source.graph.name, &args.target, self.padded);
+        report.schedule.clone_from(&self.schedule);
         report.batch = p.params(&source.graph);
         report.compile_ms = self.compile_ms;
         if let Some(device) = &mut self.device {

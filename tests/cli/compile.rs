@@ -47,6 +47,39 @@ fn printed_programs_compile_to_the_same() {
     }
 }
 
+/// The schedule of a machine: that for most of its features, or the target's, or that which is asked for.
+#[test]
+fn machines_have_schedules_of_their_own() {
+    let text = "param N in 0..=64
+        dim i = N
+        input X[i] : f32
+        Y[i] = exp(X[i])
+        output Y
+        schedule wide for avx512f { split Y.i 5 -> io, ii }
+        schedule cpu { split Y.i 2 -> io, ii }
+        schedule wider for avx512f, avx512bf16 { split Y.i 7 -> io, ii }
+        schedule hopper for sm_90a { split Y.i 3 -> io, ii;  bind Y.io block.x }
+        schedule cuda { split Y.i 4 -> io, ii;  bind Y.io block.x }\n";
+    let program = file("machines.cora", text);
+    let parts = |args: &[&str], size: i64| {
+        let loops = succeeds(&[&["compile", &program, "--emit", "loop"], args].concat());
+        assert!(loops.contains(&format!("min({size}, ")), "{args:?}: {loops}");
+    };
+    for (cpu, size) in [("haswell", 2), ("skylake-avx512", 5), ("znver4", 7), ("neoverse-n1", 2)] {
+        parts(&["--target-cpu", cpu], size);
+        parts(&["--target-cpu", cpu, "--schedule", "wide"], 5);
+    }
+    for (target, size) in [("cuda:sm_80", 4), ("cuda:sm_90", 4), ("cuda:sm_90a", 3)] {
+        parts(&["--target", target], size);
+    }
+    let printed = succeeds(&["compile", &program, "--emit", "cora"]);
+    assert!(printed.contains("schedule wider for avx512f, avx512bf16 {"), "{printed}");
+    let built = succeeds(&["compile", &program, "--emit", "rust"]);
+    assert!(built.contains("b.schedule_for(\"wider\", &[\"avx512f\", \"avx512bf16\"], |s| {"), "{built}");
+    let without = file("no-feature.cora", text.replace("for avx512f {", "for {"));
+    refuses(&["compile", &without], "E0103", &["a feature of a machine"]);
+}
+
 #[test]
 fn passes_are_dumped_and_timed() {
     let dir = scratch("dumps");
@@ -172,6 +205,7 @@ fn tensor_instructions_are_emitted() {
     let path = "examples/projection_bf16.cora";
     let assembly = |cpu: &str| succeeds(&["compile", path, "--target-cpu", cpu, "--emit", "asm"]);
     assert!(assembly("znver4").contains("vdpbf16ps"));
+    assert!(assembly("sapphirerapids").contains("tdpbf16ps"), "the schedule for machines with AMX");
     let tiles = |cpu: &str| succeeds(&["compile", path, "--schedule", "cpu_amx", "--target-cpu", cpu, "--emit", "asm"]);
     let on_tiles = tiles("sapphirerapids");
     // Sums stay in tile registers while the loop runs, and nothing is called between.

@@ -29,7 +29,11 @@ impl TargetSpec {
         // user.
         let (cpu, features) =
             unsafe { (ffi::take_message(ffi::LLVMGetHostCPUName()), ffi::take_message(ffi::LLVMGetHostCPUFeatures())) };
-        let enabled = enabled_features(features.split(','));
+        let mut enabled = enabled_features(features.split(','));
+        // LLVM does not ask whether the system gives this process tile registers.
+        if enabled.contains("amx-tile") && !cora_runtime::cpu::has("amx-tile") {
+            enabled.retain(|f| !f.starts_with("amx-"));
+        }
         let triple = if cfg!(target_arch = "aarch64") { AARCH64_TRIPLE } else { X86_64_TRIPLE };
         Self { triple: triple.to_owned(), cpu, features, enabled }
     }
@@ -85,6 +89,11 @@ impl TargetSpec {
     /// Whether the target has a feature, by LLVM's name: `avx2`, `avx512f`, `avx512bf16`, `neon`, `sve`.
     pub fn has_feature(&self, feature: &str) -> bool {
         self.enabled.contains(feature)
+    }
+
+    /// The names of all of its features.
+    pub fn enabled_features(&self) -> impl Iterator<Item = &str> {
+        self.enabled.iter().map(String::as_str)
     }
 
     /// The first part of the triple, such as `x86_64`.

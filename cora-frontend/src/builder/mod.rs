@@ -310,12 +310,20 @@ impl ProgramBuilder {
     /// Adds a named schedule.
     #[track_caller]
     pub fn schedule(&mut self, name: &str, f: impl FnOnce(&mut ScheduleBuilder)) {
+        self.schedule_for(name, &[], f);
+    }
+
+    /// Adds a schedule that is the default of machines with all of these features, `-` and `.` in their names written as `_`:
+    /// `amx_bf16`, `sm_90a`.
+    #[track_caller]
+    pub fn schedule_for(&mut self, name: &str, features: &[&str], f: impl FnOnce(&mut ScheduleBuilder)) {
         let at = Location::caller();
         let mut s = ScheduleBuilder::new(&self.program.handles);
         f(&mut s);
         let (steps, mut diags) = s.into_parts();
         self.diags.append(&mut diags);
-        self.push(ItemKind::Schedule(Ident::new(name), Steps::Parsed(steps)), at);
+        let features = features.iter().map(|f| Ident::new(*f)).collect();
+        self.push(ItemKind::Schedule(Ident::new(name), features, Steps::Parsed(steps)), at);
     }
 
     /// The syntax tree built so far.

@@ -304,6 +304,13 @@ impl Parser {
         } else {
             Vec::new()
         };
+        let mut features = Vec::new();
+        if !function && self.eat("for") {
+            features.push(self.name("a feature of a machine")?);
+            while self.eat(",") {
+                features.push(self.name("a feature of a machine")?);
+            }
+        }
         let open = self.expect("{")?;
         let mut depth = 1;
         let mut body = Vec::new();
@@ -329,7 +336,7 @@ impl Parser {
         let kind = if function {
             ItemKind::ScheduleFn(name, params, body)
         } else {
-            ItemKind::Schedule(name, Steps::Tokens(body))
+            ItemKind::Schedule(name, features, Steps::Tokens(body))
         };
         self.push(out, start, kind);
         Ok(())

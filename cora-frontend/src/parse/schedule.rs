@@ -35,7 +35,7 @@ pub(crate) fn schedules(program: &Program, env: &Env, diags: &mut Vec<Diagnostic
     }
     let mut out: Vec<Schedule> = Vec::new();
     for item in &program.items {
-        let ItemKind::Schedule(name, steps) = &item.kind else { continue };
+        let ItemKind::Schedule(name, features, steps) = &item.kind else { continue };
         if out.iter().any(|s| s.name == name.name) {
             diags.push(
                 Diagnostic::new("E0119", format!("there are two schedules called `{}`", name.name))
@@ -53,7 +53,8 @@ pub(crate) fn schedules(program: &Program, env: &Env, diags: &mut Vec<Diagnostic
                 steps
             }
         };
-        out.push(Schedule { name: name.name.clone(), steps });
+        let features = features.iter().map(|f| f.name.clone()).collect();
+        out.push(Schedule { name: name.name.clone(), features, steps });
     }
     out
 }

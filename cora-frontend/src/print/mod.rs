@@ -60,7 +60,8 @@ pub fn print_program(graph: &Graph) -> String {
         let _ = writeln!(out, "output {}", outputs.join(", "));
     }
     for s in &graph.schedules {
-        let _ = writeln!(out, "schedule {} {{", s.name);
+        let features = if s.features.is_empty() { String::new() } else { format!(" for {}", s.features.join(", ")) };
+        let _ = writeln!(out, "schedule {}{features} {{", s.name);
         for step in &s.steps {
             let _ = writeln!(out, "  {}", print_step(&step.kind));
         }

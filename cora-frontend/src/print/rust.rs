@@ -97,7 +97,10 @@ pub fn to_builder_code(graph: &Graph) -> String {
         let _ = writeln!(out, "    b.output({});", ids.other[&graph.env.tensors[t].name]);
     }
     for s in &graph.schedules {
-        let _ = writeln!(out, "    b.schedule({:?}, |s| {{", s.name);
+        let _ = match s.features.as_slice() {
+            [] => writeln!(out, "    b.schedule({:?}, |s| {{", s.name),
+            features => writeln!(out, "    b.schedule_for({:?}, &{features:?}, |s| {{", s.name),
+        };
         for step in &s.steps {
             let _ = writeln!(out, "        s.{};", step_call(&step.kind));
         }

@@ -89,6 +89,13 @@ impl Parser {
 
     fn schedule(&mut self) -> Parse<Schedule> {
         let name = display(&self.bare_name("the schedule's name")?.0);
+        let mut features = Vec::new();
+        if self.eat_word("for") {
+            features.push(display(&self.bare_name("a feature")?.0));
+            while self.eat_punct(",") {
+                features.push(display(&self.bare_name("a feature")?.0));
+            }
+        }
         self.punct("{")?;
         let mut steps = Vec::new();
         while !self.eat_punct("}") {
@@ -96,6 +103,6 @@ impl Parser {
             let kind = self.step()?;
             steps.push(Step { kind, span: self.since(start) });
         }
-        Ok(Schedule { name, steps })
+        Ok(Schedule { name, features, steps })
     }
 }

@@ -35,7 +35,9 @@ pub fn print_graph(g: &Graph) -> String {
     }
     for s in &g.schedules {
         p.gap();
-        p.line().text("schedule ").text(&quote(&s.name)).open();
+        let features: Vec<String> = s.features.iter().map(|f| quote(f)).collect();
+        let features = if features.is_empty() { String::new() } else { format!(" for {}", features.join(", ")) };
+        p.line().text("schedule ").text(&quote(&s.name)).text(&features).open();
         for step in &s.steps {
             p.line().text(&print_step(&step.kind)).end_line();
         }

@@ -130,7 +130,8 @@ pub type Replay<'a> = &'a dyn Fn(&[StepKind]) -> (Vec<StepKind>, Option<Failure>
 /// The program with its schedule in the language of users, in a file to be run by itself.
 fn reproducer(seed: u64, graph: &Graph, steps: &[StepKind]) -> String {
     let steps = steps.iter().map(|s| Step { kind: s.clone(), span: Default::default() }).collect();
-    let graph = Graph { schedules: vec![Schedule { name: "cpu".to_owned(), steps }], ..graph.clone() };
+    let graph =
+        Graph { schedules: vec![Schedule { name: "cpu".to_owned(), features: Vec::new(), steps }], ..graph.clone() };
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("random-{seed}.cora"));
     match std::fs::write(&path, print_program(&graph)) {
         Ok(()) => path.display().to_string(),

@@ -408,7 +408,8 @@ impl Gen {
             let name = self.name();
             let kinds: Vec<StepKind> = (0..31).map(|i| self.step(i)).collect();
             let steps = kinds.into_iter().map(|kind| Step { kind, span: Span::default() }).collect();
-            g.schedules.push(Schedule { name, steps });
+            let features = (0..self.rng.below(3)).map(|_| self.name()).collect();
+            g.schedules.push(Schedule { name, features, steps });
         }
         g.env = self.env;
         g
