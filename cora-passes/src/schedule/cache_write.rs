@@ -132,21 +132,31 @@ fn part_numbers(m: &mut LoopModule, block: &Block, outside: &[For]) -> Option<Ve
 
 /// Why an iteration may have no partial result.
 enum Missing {
-    /// A mask is about the reduced loops.
+    /// A mask about the reduced loops may leave nothing.
     Masked,
     /// A reduced loop inside may not run: the facts, from which it does not follow that it does.
     Empty(Facts, ExprId),
 }
 
-/// Why an iteration of the loops outside may have no partial result. It has one if the reduced loops inside run, and no
-/// mask is about the reduced ones outside.
+/// Why an iteration of the loops outside may have no partial result. It has one if the reduced loops inside run, and their
+/// first iterations are not masked away.
 fn without_a_part(m: &mut LoopModule, block: &Block, all: &[For], outside: usize) -> Option<Missing> {
     let reduced = |m: &LoopModule, l: &For| is_reduction_var(&m.env.pool, block, l.var);
-    let masked = block.predicate.iter().any(|&p| all.iter().any(|l| reduced(m, l) && m.env.pool.uses_var(p, l.var)));
-    if masked {
-        return Some(Missing::Masked);
-    }
     let mut prover = Prover::new();
+    // Where the conditions hold in the first iteration of the loops inside, that one has a part.
+    let zero = m.env.pool.int(0);
+    let first: FxHashMap<VarId, ExprId> =
+        all[outside..].iter().filter(|l| reduced(m, l)).map(|l| (l.var, zero)).collect();
+    let others = all.iter().filter(|l| !first.contains_key(&l.var));
+    let loops: Vec<(VarId, ExprId)> = others.map(|l| (l.var, m.env.pool.substitute(l.extent, &first))).collect();
+    let facts = Facts::in_loops(loops);
+    for &p in &block.predicate {
+        let concerns = all.iter().any(|l| reduced(m, l) && m.env.pool.uses_var(p, l.var));
+        let p = m.env.pool.substitute(p, &first);
+        if concerns && !prover.prove(&mut m.env, &facts, p).is_proved() {
+            return Some(Missing::Masked);
+        }
+    }
     (outside..all.len()).find_map(|n| {
         let facts = Facts::in_loops(all[..n].iter().map(|l| (l.var, l.extent)));
         let zero = m.env.pool.int(0);
