@@ -10,6 +10,7 @@ use cora_ir::{Diagnostic, Graph};
 use cora_passes::execution::Observer;
 use cora_passes::manager::Report;
 use cora_passes::pipeline;
+pub use cora_passes::pipeline::Form;
 use cora_passes::program::Program;
 use cora_passes::standard::StandardSimplifier;
 use std::io::Write;
@@ -96,9 +97,11 @@ impl Source {
         }
     }
 
-    /// Tells what is suspicious about the program; once it is known to compile, since an error matters more.
-    pub fn warn(&self, console: &mut dyn Console) {
-        console.note(&render_all(&self.warnings, &self.path, &self.text));
+    /// Tells what is suspicious about the program and about what it was lowered to; once it is known to compile, since
+    /// an error matters more.
+    pub fn warn(&self, lowered: &Lowered, console: &mut dyn Console) {
+        let warnings: Vec<Diagnostic> = self.warnings.iter().cloned().chain(lowered.warnings()).collect();
+        console.note(&render_all(&warnings, &self.path, &self.text));
     }
 
     /// Diagnostics as text, with lines of this source.
@@ -152,21 +155,18 @@ pub struct Lowered {
     pub loops: LoopModule,
     /// Each pass with its time.
     pub times: Vec<(String, Duration)>,
+    /// Whether it is for a GPU.
+    grid: bool,
 }
 
-/// The form in which a program is compiled.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Form {
-    /// Fully padded: every extent at its batch maximum.
-    pub padded: bool,
-    /// A program without a schedule gets one for a GPU.
-    pub grid: bool,
-    /// Loads stay inside loops that do not ask for hoisting (paper section 5.3 turned off).
-    pub keep_loads: bool,
-    /// Tensors are addressed through the position arrays of sparse compilers.
-    pub csf: bool,
-    /// Kernels build the prelude's tables.
-    pub device_prelude: bool,
+impl Lowered {
+    /// `W0401`: kernels that one thread of a GPU runs.
+    fn warnings(&self) -> impl Iterator<Item = Diagnostic> {
+        self.storage.kernels.iter().filter(|k| self.grid && !k.is_grid()).map(|k| {
+            Diagnostic::new("W0401", format!("one thread of the GPU runs all of `{}`", k.name))
+                .hint("`bind` its loops to block.x and thread.x, or attach it to a stage whose loops are bound")
+        })
+    }
 }
 
 /// Runs every pass up to code generation for a processor; `observe` sees the program after each.
@@ -206,26 +206,20 @@ pub fn lower_form(
     form: Form,
     observe: &mut dyn FnMut(&Report),
 ) -> Result<Lowered, Failure> {
-    let Form { padded, grid, keep_loads, csf, device_prelude } = form;
     let mut simplifier = StandardSimplifier::new();
     let (mut times, mut loops, mut checked) = (Vec::new(), LoopModule::default(), Graph::default());
-    let storage = pipeline::compile(
-        &source.graph,
-        &pipeline::Options { schedule, padded, grid, keep_loads, csf, device_prelude },
-        &mut simplifier,
-        &mut |r: &Report| {
-            times.push((r.invocation.to_string(), r.time));
-            match r.program {
-                Program::Graph(g) if r.invocation.pass == "check-accesses" => checked = g.clone(),
-                Program::Loops(m) => loops = m.clone(),
-                _ => {}
-            }
-            observe(r);
-        },
-    )
+    let storage = pipeline::compile(&source.graph, schedule, form, &mut simplifier, &mut |r: &Report| {
+        times.push((r.invocation.to_string(), r.time));
+        match r.program {
+            Program::Graph(g) if r.invocation.pass == "check-accesses" => checked = g.clone(),
+            Program::Loops(m) => loops = m.clone(),
+            _ => {}
+        }
+        observe(r);
+    })
     .map_err(|errors| source.fail(&errors))?;
     verified(&storage)?;
-    Ok(Lowered { checked, storage, loops, times })
+    Ok(Lowered { checked, storage, loops, times, grid: form.grid })
 }
 
 /// As [`lower`], but the program is interpreted before and after each pass on random lengths. Gives

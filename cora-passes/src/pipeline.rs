@@ -11,20 +11,18 @@ use cora_ir::text::print_step;
 use cora_ir::{Diagnostic, Graph};
 use std::time::Instant;
 
-/// What to compile.
-#[derive(Clone, Copy, Default)]
-pub struct Options<'a> {
-    /// The schedule to apply; nothing = the default one.
-    pub schedule: Option<&'a Schedule>,
-    /// Compile the fully padded form of the program.
+/// The form in which a program is compiled.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Form {
+    /// Fully padded: every extent at its batch maximum.
     pub padded: bool,
-    /// Whether a program without a schedule gets one for a grid.
+    /// A program without a schedule gets one for a GPU.
     pub grid: bool,
-    /// Loads stay inside loops that do not ask for hoisting.
+    /// Loads stay inside loops that do not ask for hoisting (paper section 5.3 turned off).
     pub keep_loads: bool,
     /// Tensors are addressed through the position arrays of sparse compilers.
     pub csf: bool,
-    /// Whether kernels build the prelude's tables.
+    /// Kernels build the prelude's tables.
     pub device_prelude: bool,
 }
 
@@ -32,25 +30,26 @@ fn invoke(pass: &str) -> Invocation {
     Invocation { pass: pass.to_owned(), args: String::new() }
 }
 
-/// Compiles `graph` down to the storage dialect; `observe` sees every step.
+/// Compiles `graph` down to the storage dialect by `schedule`, or by the default one; `observe` sees every step.
 ///
 /// # Errors
 /// The user's mistakes: accesses out of bounds, illegal schedule steps, buffers without a bound.
 pub fn compile(
     graph: &Graph,
-    options: &Options,
+    schedule: Option<&Schedule>,
+    form: Form,
     simplifier: &mut dyn Simplifier,
     observe: &mut dyn FnMut(&Report),
 ) -> Result<StorageModule, Vec<Diagnostic>> {
     let _solver = SharedSolver::enter();
     let mut front = vec![invoke("check-accesses")];
-    if options.padded {
+    if form.padded {
         front.push(invoke("raise-extents"));
     }
     front.push(invoke("lower-to-loops"));
     let mut cx = PassContext { simplifier };
     let mut program = run_pipeline(Program::Graph(graph.clone()), &front, &mut cx, observe)?;
-    match options.schedule {
+    match schedule {
         Some(schedule) => {
             for step in &schedule.steps {
                 let start = Instant::now();
@@ -62,26 +61,26 @@ pub fn compile(
             }
         }
         None => {
-            let pass = if options.grid { "default-grid" } else { "default-schedule" };
+            let pass = if form.grid { "default-grid" } else { "default-schedule" };
             program = run_pipeline(program, &[invoke(pass)], &mut cx, observe)?;
         }
     }
     let with_options = |pass: &&'static str| {
         let args = match *pass {
-            "hoist-loads" if options.keep_loads => "off",
-            "to-storage" | "lower-functions" if options.csf => "csf",
+            "hoist-loads" if form.keep_loads => "off",
+            "to-storage" | "lower-functions" if form.csf => "csf",
             _ => "",
         };
         Invocation { pass: (*pass).to_owned(), args: args.to_owned() }
     };
     let mut back: Vec<Invocation> = BACK_END.iter().map(with_options).collect();
-    if options.device_prelude {
+    if form.device_prelude {
         for (pass, before) in [("capacities", "lower-functions"), ("device-prelude", "threads-outward")] {
             let at = back.iter().position(|p| p.pass == before).unwrap_or(back.len());
             back.insert(at, invoke(pass));
         }
     }
-    let steps = options.schedule.map_or(&[][..], |s| &s.steps);
+    let steps = schedule.map_or(&[][..], |s| &s.steps);
     let place = |ds: Vec<Diagnostic>| ds.into_iter().map(|d| at_step(d, steps)).collect::<Vec<_>>();
     match run_pipeline(program, &back, &mut cx, observe).map_err(place)? {
         Program::Storage(m) => Ok(m),

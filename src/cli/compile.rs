@@ -466,7 +466,7 @@ fn lower(
     if let Some(batches) = verified {
         console.note(&format!("every pass keeps the results on {batches} batches"));
     }
-    source.warn(console);
+    source.warn(&lowered, console);
     if let Some(d) = failed {
         return Err(d.into());
     }

@@ -121,7 +121,7 @@ pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
         return Err(d.hint("give one value for each --param").into());
     }
     let mut ragged = Compiled::new(args, &source, args.padded, console)?;
-    source.warn(console);
+    source.warn(&ragged.lowered, console);
     let mut padded =
         if args.compare_padded && ragged.native() { Some(Compiled::new(args, &source, true, console)?) } else { None };
     let mut failed = Vec::new();
@@ -272,8 +272,14 @@ impl Compiled {
         let interpreted = args.target == "interp";
         let target = if interpreted { None } else { Some(Target::new(&args.target, &args.target_cpu)?) };
         let grid = target.as_ref().is_some_and(Target::is_gpu);
+        let threads = match args.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        };
+        let mut pool = None;
         if let Some(Target::Cpu(target)) = &target {
             check_host(target)?;
+            pool = Some(Arc::new(Pool::new(threads)?));
         }
         let start = Instant::now();
         let own = target.as_ref().map_or("cpu", Target::schedule);
@@ -302,10 +308,6 @@ impl Compiled {
             }
             false => None,
         };
-        let threads = match args.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            n => n,
-        };
         let (mut instance, mut compile_ms) = (None, 0.0);
         let mut device = None;
         if let Some(Target::Gpu(target)) = &target {
@@ -315,11 +317,10 @@ impl Compiled {
                 // SAFETY: description, launches and code come from one compilation.
                 device = Some(unsafe { Device::new(Arc::new(program.desc), program.grid, &program.ptx) }?);
             }
-        } else if let Some(Target::Cpu(target)) = target {
+        } else if let (Some(Target::Cpu(target)), Some(pool)) = (target, pool) {
             let program = native(&lowered.storage, &target)?;
             compile_ms = start.elapsed().as_secs_f64() * 1e3;
             let kernels = Arc::new(program.jit().map_err(not_loaded)?);
-            let pool = Arc::new(Pool::new(threads)?);
             let options = ExecOptions { poison: args.poison, ..ExecOptions::default() };
             // SAFETY: the kernels were compiled from the module that `desc` describes.
             instance = Some(unsafe { Instance::new(desc.clone(), kernels, pool, options) }?);

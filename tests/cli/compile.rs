@@ -80,6 +80,31 @@ fn machines_have_schedules_of_their_own() {
     refuses(&["compile", &without], "E0103", &["a feature of a machine"]);
 }
 
+/// A stage that a schedule for a GPU forgets is slow, not wrong.
+#[test]
+fn kernels_of_one_thread_are_told() {
+    let text = "param N in 0..=64
+        dim i = N
+        input X[i] : f32
+        Y[i] = exp(X[i])
+        Z[i] = Y[i] + 1.0
+        output Z
+        schedule cuda { bind Y.i block.x }
+        schedule cpu { split Y.i 4 -> io, ii }\n";
+    let program = file("forgotten.cora", text);
+    let told = |args: &[&str]| {
+        let ran = cora(&[&["compile", &program, "-o", "-"], args].concat());
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        ran.stderr.lines().filter(|l| l.starts_with("warning[W0401]")).count()
+    };
+    assert_eq!(told(&["--target", "cuda:sm_80", "--emit", "ptx"]), 1);
+    assert_eq!(told(&["--target", "cuda:sm_80", "--emit", "ptx", "--schedule", "cpu"]), 2);
+    assert_eq!(told(&["--target", "cuda:sm_80", "--emit", "ptx", "--schedule", "default"]), 0);
+    assert_eq!(told(&["--emit", "llvm"]), 0);
+    let ran = cora(&["explain", &program, "--target", "cuda:sm_80"]);
+    assert!(ran.stderr.contains("one thread of the GPU runs all of `Z`"), "{}", ran.stderr);
+}
+
 #[test]
 fn passes_are_dumped_and_timed() {
     let dir = scratch("dumps");
