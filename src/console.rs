@@ -33,8 +33,13 @@ impl Console for Terminal {
 
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut out = io::stdout();
-        out.write_all(bytes)?;
-        out.flush()
+        let written = out.write_all(bytes).and_then(|()| out.flush());
+        if let Err(e) = &written
+            && e.kind() == io::ErrorKind::BrokenPipe
+        {
+            gone(e);
+        }
+        written
     }
 
     fn note(&mut self, text: &str) {

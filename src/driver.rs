@@ -5,7 +5,7 @@ use cora_frontend::{ConstValue, Elaborated, parse_with_warnings, render};
 use cora_ir::interp::InterpError;
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::Schedule;
-use cora_ir::storage::StorageModule;
+use cora_ir::storage::{Kernel, Stmt, StorageModule};
 use cora_ir::{Diagnostic, Graph};
 use cora_passes::execution::Observer;
 use cora_passes::manager::Report;
@@ -160,9 +160,14 @@ pub struct Lowered {
 }
 
 impl Lowered {
-    /// `W0401`: kernels that one thread of a GPU runs.
+    /// `W0401`: kernels that repeat something on one thread of a GPU.
     fn warnings(&self) -> impl Iterator<Item = Diagnostic> {
-        self.storage.kernels.iter().filter(|k| self.grid && !k.is_grid()).map(|k| {
+        let repeats = |s: &Stmt| match s {
+            Stmt::For { extent, .. } => !self.storage.env.pool.constant_bound(*extent).is_some_and(|n| n <= 1),
+            _ => false,
+        };
+        let serial = move |k: &&Kernel| !k.is_grid() && k.body.iter().any(|s| s.any(&mut |s| repeats(s)));
+        self.storage.kernels.iter().filter(|_| self.grid).filter(serial).map(|k| {
             Diagnostic::new("W0401", format!("one thread of the GPU runs all of `{}`", k.name))
                 .hint("`bind` its loops to block.x and thread.x, or attach it to a stage whose loops are bound")
         })

@@ -85,6 +85,9 @@ pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
         args.dataset.iter().map(String::as_str).collect()
     };
     let all = names.iter().map(|n| Dataset::load(&dir, n)).collect::<Result<Vec<_>, _>>()?;
+    if args.topic != Topic::Datasets {
+        all.iter().try_for_each(fits)?;
+    }
     let ours = match args.topic {
         Topic::PreludeMemory => Some(ProgramTables::compile("encoder6", ENCODER6)?),
         _ => None,
@@ -119,6 +122,19 @@ pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
         console.result(&render(args, &rows));
     }
     Ok(())
+}
+
+/// The longest sequence that the encoder's program takes.
+const LONGEST: i64 = 512;
+
+fn fits(d: &Dataset) -> Result<(), Failure> {
+    match d.lengths.iter().position(|&l| l > LONGEST) {
+        None => Ok(()),
+        Some(n) => Err(Failure::User(format!(
+            "error[E0306]: entry {n} of dataset `{}` is {}\n  help: the encoder's program takes lengths of at most {LONGEST}: cut the sequences",
+            d.name, d.lengths[n]
+        ))),
+    }
 }
 
 fn object(value: Value) -> Map<String, Value> {

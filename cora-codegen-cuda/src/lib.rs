@@ -111,8 +111,11 @@ fn has_boxes(module: &StorageModule) -> bool {
     module.kernels.iter().flat_map(|k| &k.body).any(|s| s.any(&mut |s| matches!(s, Stmt::Bulk(_))))
 }
 
-/// LLVM aborts on an instruction that the target does not have.
-fn check_intrinsics(module: &StorageModule, target: &GpuTarget) -> Result<(), CompileError> {
+/// Refuses instructions that the target does not have: LLVM aborts on them.
+///
+/// # Errors
+/// [`CompileError::Intrinsic`] or [`CompileError::Architecture`], for the first of them.
+pub fn check_intrinsics(module: &StorageModule, target: &GpuTarget) -> Result<(), CompileError> {
     let (mut missing, capability) = (None, target.capability());
     for k in &module.kernels {
         k.body.iter().for_each(|s| {

@@ -30,4 +30,4 @@ pub use graph::{Graph, Op};
 pub use ids::{Arena, CombinerId, DimId, EntityId, ExprId, ParamId, TensorId, UfId, VarId};
 pub use intrinsic::{Intrinsic, IntrinsicId};
 pub use tuple::{Reduction, TupleCombiner};
-pub use types::{BinOp, Combiner, Literal, ScalarType, Type, UnOp};
+pub use types::{BinOp, Combiner, Literal, MAX_LANES, ScalarType, Type, UnOp};

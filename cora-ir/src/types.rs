@@ -114,6 +114,9 @@ impl fmt::Display for ScalarType {
     }
 }
 
+/// The most lanes of a vector; many times what any machine's registers hold.
+pub const MAX_LANES: u32 = 256;
+
 /// The type of an expression: a scalar type and a number of lanes (1 = scalar).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Type {

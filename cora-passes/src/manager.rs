@@ -112,7 +112,7 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "double-buffer",
-        summary: "buffers of two slots are filled an iteration ahead",
+        summary: "buffers of several slots are filled iterations ahead",
         input: Stage::Storage,
         run: |p, _, _| match p {
             Program::Storage(mut m) => {
@@ -156,6 +156,18 @@ pub const PASSES: &[Pass] = &[
         run: |p, _, _| match p {
             Program::Storage(mut m) => {
                 shape_blocks::shape_blocks(&mut m).map_err(|d| vec![d])?;
+                Ok(Program::Storage(m))
+            }
+            p => Ok(p),
+        },
+    },
+    Pass {
+        name: "device-prelude",
+        summary: "kernels that build the tables of the prelude",
+        input: Stage::Storage,
+        run: |p, _, _| match p {
+            Program::Storage(mut m) => {
+                device_prelude::device_prelude(&mut m).map_err(|d| vec![d])?;
                 Ok(Program::Storage(m))
             }
             p => Ok(p),
@@ -220,18 +232,6 @@ pub const PASSES: &[Pass] = &[
         run: |p, _, _| match p {
             Program::Storage(mut m) => {
                 place_barriers::place_barriers(&mut m).map_err(|d| vec![d])?;
-                Ok(Program::Storage(m))
-            }
-            p => Ok(p),
-        },
-    },
-    Pass {
-        name: "device-prelude",
-        summary: "kernels that build the tables of the prelude",
-        input: Stage::Storage,
-        run: |p, _, _| match p {
-            Program::Storage(mut m) => {
-                device_prelude::device_prelude(&mut m).map_err(|d| vec![d])?;
                 Ok(Program::Storage(m))
             }
             p => Ok(p),
@@ -354,6 +354,11 @@ pub fn parse_pipeline(text: &str) -> Result<Vec<Invocation>, Diagnostic> {
             rest = &inner[close + 1..];
         }
         find_pass(&pass)?;
+        if !args.is_empty() && !WITH_OPTIONS.contains(&pass.as_str()) {
+            return Err(
+                Diagnostic::new("E0601", format!("pass `{pass}` has no option `{args}`")).hint("leave the braces away")
+            );
+        }
         rest = rest.trim_start();
         if !rest.is_empty() {
             let after = || Diagnostic::new("E0601", format!("after pass `{pass}` there is no comma but `{rest}`"));
@@ -363,6 +368,9 @@ pub fn parse_pipeline(text: &str) -> Result<Vec<Invocation>, Diagnostic> {
     }
     Ok(out)
 }
+
+/// The passes that read what stands in braces.
+const WITH_OPTIONS: &[&str] = &["step", "to-storage", "lower-functions", "hoist-loads"];
 
 fn find_pass(name: &str) -> Result<&'static Pass, Diagnostic> {
     PASSES.iter().find(|p| p.name == name).ok_or_else(|| {

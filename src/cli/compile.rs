@@ -194,6 +194,15 @@ pub fn no_device_prelude(target: &str) -> Failure {
         .into()
 }
 
+/// What [`for_gpu`] would refuse before it makes code, for those who make none.
+///
+/// # Errors
+/// `E0610` a schedule for processors, `E0611` instructions that the target lacks.
+pub fn check_for_gpu(storage: &StorageModule, target: &GpuTarget) -> Result<(), Failure> {
+    check_grid(storage)?;
+    cora_codegen_cuda::check_intrinsics(storage, target).map_err(|e| grid_failure(storage, &e))
+}
+
 fn check_grid(storage: &StorageModule) -> Result<(), Failure> {
     if storage.kernels.iter().any(|k| k.body.iter().any(is_parallel)) {
         return Err(Diagnostic::new("E0610", "the schedule makes a loop parallel over CPU workers")
@@ -404,6 +413,7 @@ fn check_passes(args: &Args) -> Result<(), Failure> {
         ("--padded", args.padded),
         ("--no-hoist-loads", args.no_hoist_loads),
         ("--csf", args.csf),
+        ("--device-prelude", args.device_prelude),
         ("--print-ir-after-all", args.print_ir_after_all),
         ("--dump-dir", args.dump_dir.is_some()),
         ("--verify-each", args.verify_each),

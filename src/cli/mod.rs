@@ -23,6 +23,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run a program on a batch.
+    #[command(allow_negative_numbers = true)]
     Run(run::Args),
     /// Compile a program and print one of its forms.
     Compile(compile::Args),
@@ -94,6 +95,20 @@ fn sibling(command: &str, rest: &[String], console: &mut dyn Console) -> ExitCod
             console.note(&d.hint("build it with `cargo build --release`").to_string());
             ExitCode::from(1)
         }
+    }
+}
+
+/// Refuses an option that is given twice for one name.
+///
+/// # Errors
+/// `E0613` one is.
+fn given_once<T>(option: &str, given: &[(String, T)]) -> Result<(), Failure> {
+    let twice = (1..given.len()).find(|&n| given[..n].iter().any(|g| g.0 == given[n].0));
+    match twice {
+        None => Ok(()),
+        Some(n) => Err(Diagnostic::new("E0613", format!("{option} is given twice for `{}`", given[n].0))
+            .hint("give each name once")
+            .into()),
     }
 }
 

@@ -1,6 +1,8 @@
 //! `cora run`: compile, run on a batch, check, time.
 
-use super::compile::{Target, cpu_artifact, describe, for_gpu, gpu_artifact, native, no_device_prelude, not_loaded};
+use super::compile::{
+    Target, check_for_gpu, cpu_artifact, describe, for_gpu, gpu_artifact, native, no_device_prelude, not_loaded,
+};
 use super::prepare::{Prepared, prepare};
 use crate::check::{Comparison, allowed_differences, compare, reconsider, tolerances};
 use crate::console::Console;
@@ -29,7 +31,8 @@ use std::time::{Duration, Instant};
 pub struct Args {
     /// The program.
     pub program: PathBuf,
-    /// Where to run: cpu, cuda or cuda:ARCH such as cuda:sm_80, or interp (the reference interpreter).
+    /// Where to run: cpu, cuda:ARCH such as cuda:sm_80 (cuda alone is cuda:sm_80), or interp (the reference
+    /// interpreter).
     #[arg(long, default_value = "cpu")]
     pub target: String,
     /// For a cuda target: run on the interpreter instead of a GPU; report races between threads, and bank conflicts.
@@ -112,6 +115,10 @@ type Outputs = Vec<(TensorId, RaggedArray)>;
 /// # Errors
 /// The user's mistakes; a mismatch, after all batches have been reported.
 pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
+    super::given_once("--const", &args.consts)?;
+    super::given_once("--param", &args.params)?;
+    super::given_once("--lengths", &args.lengths)?;
+    super::given_once("--input", &args.inputs)?;
     let source = Source::load(&args.program, &args.consts)?;
     let batches = batches(&args.params)?;
     applicable(args)?;
@@ -177,13 +184,19 @@ fn applicable(args: &Args) -> Result<(), Failure> {
         ("--compare-padded", args.compare_padded && args.target != "cpu", "it compares times: give --target cpu"),
         ("--poison", args.poison && args.target != "cpu", "it fills memory before kernels run: give --target cpu"),
         ("--threads", args.threads > 0 && args.target != "cpu", "they are workers on processors: give --target cpu"),
+        ("--skip", args.skip > 0 && args.lengths.is_empty(), "it is about files of lengths: give --lengths NAME=FILE"),
         ("--repeat", args.repeat > 1 && (interpreted || args.emulate), "nothing is timed: leave it away"),
         ("--artifact", args.artifact.is_some() && interpreted, "it holds code: give --target cpu or cuda"),
     ];
     match wrong.into_iter().find(|w| w.1) {
         None => Ok(()),
         Some((option, _, hint)) => {
-            let what = format!("{option} means nothing for target `{}`", args.target);
+            let place = match option {
+                "--skip" => "without --lengths".to_owned(),
+                "--repeat" if args.emulate => format!("for target `{}` with --emulate", args.target),
+                _ => format!("for target `{}`", args.target),
+            };
+            let what = format!("{option} means nothing {place}");
             Err(Diagnostic::new("E0613", what).hint(hint).into())
         }
     }
@@ -311,7 +324,9 @@ impl Compiled {
         let (mut instance, mut compile_ms) = (None, 0.0);
         let mut device = None;
         if let Some(Target::Gpu(target)) = &target {
-            if !args.emulate {
+            if args.emulate {
+                check_for_gpu(&lowered.storage, target)?;
+            } else {
                 let program = for_gpu(&lowered.storage, target)?;
                 compile_ms = start.elapsed().as_secs_f64() * 1e3;
                 // SAFETY: description, launches and code come from one compilation.

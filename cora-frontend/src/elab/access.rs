@@ -62,7 +62,7 @@ impl Elab<'_> {
         if ty == ScalarType::Index {
             return Some(id);
         }
-        let mut d = Diagnostic::new("E0213", format!("a position or extent must be an integer, this is {ty}"));
+        let mut d = Diagnostic::new("E0213", format!("a position or extent must be of type index, this is {ty}"));
         d = d.hint(if ty.is_int() {
             "an integer expression can be converted: `index(x)`"
         } else {

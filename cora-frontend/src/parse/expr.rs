@@ -187,7 +187,7 @@ impl Parser {
         match kind {
             Some(kind) => self.make(kind, t.span),
             None if t.text.bytes().all(|b| b.is_ascii_digit() || b".eE+-".contains(&b)) => self.fail(
-                Diagnostic::new("E0110", format!("the number `{}` is too large", t.text))
+                Diagnostic::new("E0110", format!("the number `{}` is too large", if t.text.len() > 40 { format!("{}...", &t.text[..40]) } else { t.text.clone() }))
                     .at(t.span)
                     .hint("an integer is at most 18446744073709551615; floats are written with a point or an exponent, `1e40`"),
             ),

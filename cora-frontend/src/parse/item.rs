@@ -298,6 +298,13 @@ impl Parser {
     fn schedule(&mut self, out: &mut Vec<Item>, start: Span) -> Parsed<()> {
         let function = self.eat("fn");
         let name = self.plain_name("a schedule")?;
+        if !function && name.name == "default" {
+            return self.fail(
+                Diagnostic::new("E0105", "`default` is the compiler's own schedule")
+                    .at(name.span)
+                    .hint("choose another name; `cpu` and `cuda` are those of their targets"),
+            );
+        }
         let params = if function {
             self.expect("(")?;
             self.list(")", &mut |p| p.name("a parameter"))?

@@ -160,6 +160,7 @@ impl Parser {
         let (span, found) = (t.span, describe(t));
         let code = if t.kind == TokenKind::End { "E0107" } else { "E0103" };
         let hint = match t.kind {
+            TokenKind::End if !t.text.is_empty() => format!("{} ends too early: add {wanted}", t.text),
             TokenKind::End => format!("the text ends too early: add {wanted}"),
             _ if self.diags.is_empty() => {
                 format!("put {wanted} here, or take {found} away; docs/language.md has the grammar")
@@ -179,7 +180,7 @@ impl Parser {
             return self.fail(
                 Diagnostic::new("E0103", format!("expected {what}, found the keyword `{}`", t.text))
                     .at(t.span)
-                    .hint("keywords cannot be names: choose another name"),
+                    .hint(format!("put {what} before it; a keyword cannot be a name")),
             );
         }
         self.advance();
@@ -228,7 +229,9 @@ impl Parser {
 
 pub(crate) fn describe(t: &Token) -> String {
     match t.kind {
-        TokenKind::End => "the end of the text".to_owned(),
+        // A schedule's steps are parsed as a text of their own.
+        TokenKind::End if t.text.is_empty() => "the end of the text".to_owned(),
+        TokenKind::End => format!("the end of {}", t.text),
         _ => format!("`{}`", t.text),
     }
 }

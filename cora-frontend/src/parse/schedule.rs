@@ -109,7 +109,7 @@ struct Cx<'a> {
 impl Cx<'_> {
     fn body(&mut self, mut tokens: Vec<Token>, diags: &mut Vec<Diagnostic>) {
         let end = tokens.last().map_or(Span::default(), |t| Span { start: t.span.end, end: t.span.end });
-        tokens.push(Token { kind: TokenKind::End, text: String::new(), span: end, first: true });
+        tokens.push(Token { kind: TokenKind::End, text: "the schedule".to_owned(), span: end, first: true });
         let mut p = Parser::new(tokens);
         let endless = |p: &Parser| p.diags.iter().any(|d| d.code == "E0118");
         while !p.at_end() && p.diags.len() < super::MAX_ERRORS && !endless(&p) {

@@ -62,8 +62,9 @@ impl Idents {
 pub fn to_builder_code(graph: &Graph) -> String {
     let mut names = Names::new(&graph.env);
     let mut ids = Idents { taken: BTreeSet::new(), vars: BTreeMap::new(), other: BTreeMap::new() };
-    let function = ids.fresh(&graph.name.replace('-', "_"));
-    let mut out = format!("/// The program `{}`.\n", graph.name);
+    let plain: String = graph.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let function = ids.fresh(&plain);
+    let mut out = format!("/// The program `{}`.\n", graph.name.escape_debug());
     let _ = writeln!(out, "pub fn {function}() -> Result<Graph, Vec<Diagnostic>> {{");
     let _ = writeln!(out, "    let mut b = ProgramBuilder::new({:?});", graph.name);
     for (_, p) in graph.env.params.iter() {

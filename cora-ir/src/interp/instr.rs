@@ -4,10 +4,10 @@ use crate::ids::{TensorId, UfId, VarId};
 use crate::interp::contract::Factor;
 use crate::interp::grid::{SlotSync, Sync};
 use crate::loops::Axis;
-use crate::types::{BinOp, Combiner, ScalarType, UnOp};
+use crate::types::{BinOp, Combiner, MAX_LANES, ScalarType, UnOp};
 
 /// Lanes of a vector register: the longest strip.
-pub(crate) const LANES: usize = 256;
+pub(crate) const LANES: usize = MAX_LANES as usize;
 
 /// An operand; its file (floats or integers) follows from the instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -166,7 +166,7 @@ fn plain(env: &mut Env, body: &[Stmt]) -> Vec<Stmt> {
     out
 }
 
-/// The private tensors that statements outside one single outermost thread loop use.
+/// The private tensors that statements outside one single outermost thread loop use, and parts of tuples with them.
 fn spanning(env: &Env, private: &[&Buffer], body: &[Stmt]) -> (Vec<ExprId>, Vec<TensorId>) {
     let uses = |s: &Stmt, t: TensorId| {
         let loads = |e| env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if *tensor == t));
@@ -194,7 +194,20 @@ fn spanning(env: &Env, private: &[&Buffer], body: &[Stmt]) -> (Vec<ExprId>, Vec<
     };
     let several =
         |t: TensorId| parts.iter().filter(|s| uses(s, t)).count() > 1 || parts.iter().any(|s| exchanged(s, t));
-    private.iter().filter(|b| several(b.tensor)).map(|b| (b.elems, b.tensor)).unzip()
+    // Parts of tuples that are stored together have one index.
+    let together = |t: TensorId| {
+        let mut all = vec![t];
+        let mut join = |s: &Stmt| match s {
+            Stmt::Store { tensor, rest, .. } if *tensor == t || rest.iter().any(|r| r.0 == t) => {
+                all.push(*tensor);
+                all.extend(rest.iter().map(|r| r.0));
+            }
+            _ => {}
+        };
+        body.iter().for_each(|s| s.walk(&mut join));
+        all
+    };
+    private.iter().filter(|b| together(b.tensor).into_iter().any(several)).map(|b| (b.elems, b.tensor)).unzip()
 }
 
 fn has_threads(s: &Stmt) -> bool {

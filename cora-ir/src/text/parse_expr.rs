@@ -8,10 +8,7 @@ use crate::diag::Diagnostic;
 use crate::expr::Expr;
 use crate::ids::ExprId;
 use crate::schedule::Span;
-use crate::types::{BinOp, Literal, ScalarType, UnOp};
-
-/// The widest vector in text.
-const MAX_LANES: u32 = 1 << 16;
+use crate::types::{BinOp, Literal, MAX_LANES, ScalarType, UnOp};
 
 impl Parser {
     /// A whole expression.

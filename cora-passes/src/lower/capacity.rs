@@ -45,8 +45,11 @@ pub fn capacities(m: &mut StorageModule) -> Result<(), Diagnostic> {
 }
 
 fn refusal(what: String) -> Diagnostic {
-    Diagnostic::new("E0614", format!("the prelude cannot be built on the device: {what} may shrink as rows grow"))
-        .hint("build the prelude on the host, or give the size in a form that grows with every length")
+    Diagnostic::new(
+        "E0614",
+        format!("the prelude cannot be built on the device: {what} is not known to be enough for shorter rows"),
+    )
+    .hint("build the prelude on the host, or give the size in a form that grows with every length")
 }
 
 /// The least and the greatest value.

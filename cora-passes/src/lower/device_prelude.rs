@@ -28,12 +28,9 @@ const THREADS: i64 = 256;
 /// Adds the kernels that build the tables.
 ///
 /// # Errors
-/// `E0614` a kernel that runs on no grid, or boxes that end with zeros where a tensor
+/// `E0614` boxes that end with zeros where a tensor
 /// does whose size comes with the lengths.
 pub fn device_prelude(m: &mut StorageModule) -> Result<(), Diagnostic> {
-    if let Some(k) = m.kernels.iter().find(|k| !k.is_grid()) {
-        return Err(refusal(format!("kernel `{}` runs on no grid", k.name), "bind its loops to blocks and threads"));
-    }
     let tables: Vec<TensorId> = m.tables.iter().map(|t| t.tensor).collect();
     for k in &m.kernels {
         let mut copied = None;

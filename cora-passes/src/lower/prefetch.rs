@@ -102,7 +102,20 @@ impl Lowering<'_> {
         let outer = self.loops.len();
         self.loops.push((then, extent));
         let mut inner: Vec<(VarId, ExprId)> = Vec::new();
-        for l in used.iter().filter_map(|&v| loops.iter().find(|l| l.var == v)) {
+        // That loops over which nothing is asked run at all, without which nothing need have a value; and whether it is
+        // known of each of them.
+        let (mut run, mut all) = (Vec::new(), true);
+        for l in loops {
+            if !used.contains(&l.var) {
+                let runs = self.runs(l.extent, &map);
+                let apart = !runs.is_some_and(|c| inner.iter().any(|&(v, _)| self.env.pool.uses_var(c, v)));
+                let own = loops.iter().any(|o| !used.contains(&o.var) && self.env.pool.uses_var(l.extent, o.var));
+                match runs {
+                    Some(_) if own || !apart || self.comes_later(counted, l.extent) => all = false,
+                    runs => run.extend(runs),
+                }
+                continue;
+            }
             let e = self.env.pool.substitute(l.extent, &map);
             let e = self.value(e, &mut FxHashMap::default());
             let e = self.simplifier.simplify(&mut self.env, &self.loops, e);
@@ -117,11 +130,11 @@ impl Lowering<'_> {
         let index: Vec<ExprId> = index.iter().map(|&e| self.env.pool.substitute(e, &map)).collect();
         let index: Vec<ExprId> = index.into_iter().map(|e| self.value(e, &mut FxHashMap::default())).collect();
         let at = self.flat(p.tensor, &index);
-        if !known && self.looks_up(at) {
+        if !(known && all) && self.looks_up(at) || !all && inner.iter().any(|&(_, e)| self.looks_up(e)) {
             self.loops.truncate(outer);
             return None;
         }
-        // Iterations of the loops between that the later iteration does not have: there nothing need have a value.
+        // Iterations of the loops between that the later iteration does not have.
         let mut there = Vec::new();
         for &(v, e) in between.iter().filter(|x| !idle.contains(x)) {
             if self.env.pool.uses_var(e, counted) {
@@ -130,6 +143,7 @@ impl Lowering<'_> {
                 there.push(self.env.pool.lt(v, e));
             }
         }
+        there.extend(run);
         self.loops.truncate(outer);
         let mut at = self.by_lines(p, at, &mut inner);
         let shared = if p.of.is_some() && l.var != counted && !idle.is_empty() {
@@ -158,6 +172,16 @@ impl Lowering<'_> {
             Some(_) => self.clamped(&stmts, (counted, then), p.distance, extent),
             None => self.moved(&stmts, (counted, then), p.distance, extent),
         })
+    }
+
+    /// That a loop has an iteration, unless it always has.
+    fn runs(&mut self, extent: ExprId, map: &FxHashMap<VarId, ExprId>) -> Option<ExprId> {
+        let e = self.env.pool.substitute(extent, map);
+        let zero = self.env.pool.int(0);
+        let runs = self.env.pool.lt(zero, e);
+        let runs = self.value(runs, &mut FxHashMap::default());
+        let runs = self.simplifier.simplify(&mut self.env, &self.loops, runs);
+        (self.env.pool.as_bool(runs) != Some(true)).then_some(runs)
     }
 
     /// Whether a function or a tensor is read to find an address.

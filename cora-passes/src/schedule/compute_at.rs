@@ -42,7 +42,7 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
         return Err(Diagnostic::new("E0450", format!("`{name}` is an output; it cannot live inside a loop"))
             .hint("use cache_write to compute an output through a local buffer"));
     }
-    let (top, main) = naive_nest(m, stage).ok_or_else(|| {
+    let own = naive_nest(m, stage).ok_or_else(|| {
         Diagnostic::new("E0451", format!("stage `{name}` is already scheduled or attached"))
             .hint("compute_at comes before the steps that schedule the stage's own loops")
     })?;
@@ -61,17 +61,17 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
     let held: &[ExprId] = if masks { &mask } else { &[] };
     let mut nest = match region {
         Some(region) if !masks && correlated(m, &readers) => {
-            match pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &main, &r, &mask)) {
+            match pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &own, &r, &mask)) {
                 Some(nest) => nest,
-                None => build_box(m, stage, &main, (&region, &readers)),
+                None => build_box(m, stage, &own, (&region, &readers)),
             }
         }
-        Some(region) => build_box(m, stage, &main, (&region, &readers)),
-        None => match pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &main, &r, &mask)) {
+        Some(region) => build_box(m, stage, &own, (&region, &readers)),
+        None => match pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &own, &r, &mask)) {
             Some(nest) => nest,
             None => {
                 let full = full_region(m, tensor, &readers, &mask, held);
-                build_box(m, stage, &main, (&full, &readers))
+                build_box(m, stage, &own, (&full, &readers))
             }
         },
     };
@@ -81,7 +81,7 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
     let reads = |s: &Stmt, m: &LoopModule| reads_below(&m.env.pool, std::slice::from_ref(s)).contains(&tensor);
     let first = loop_at(&m.body, &path).body.iter().position(|s| reads(s, m)).unwrap_or(0);
     body_at_mut(&mut m.body, &path).insert(first, nest);
-    m.body.remove(top);
+    m.body.remove(own.top);
     place_init(m, stage);
     Ok(())
 }
@@ -97,14 +97,27 @@ pub fn reads_box(m: &LoopModule, tensor: TensorId, at: &LoopRef) -> bool {
     !readers.is_empty() && region_under(&mut m, tensor, &readers, &mask, unproved).0.is_some()
 }
 
-/// The top-level index and the main block of a stage whose nest is as first lowered.
-fn naive_nest(m: &LoopModule, stage: TensorId) -> Option<(usize, Block)> {
+/// The nest of a stage as first lowered.
+struct Naive {
+    /// Its top-level index.
+    top: usize,
+    /// Its main block.
+    main: Block,
+    /// The extent of each iterator's loop, by the iterators: one that has a value in surplus iterations too.
+    extents: Vec<ExprId>,
+}
+
+fn naive_nest(m: &mut LoopModule, stage: TensorId) -> Option<Naive> {
     let mut found = None;
+    let mut loops = FxHashMap::default();
     for (i, s) in m.body.iter().enumerate() {
         let mut main = None;
         let mut naive = true;
         s.walk(&mut |s| match s {
-            Stmt::For(l) => naive &= l.stage == stage && l.kind == LoopKind::Serial,
+            Stmt::For(l) => {
+                naive &= l.stage == stage && l.kind == LoopKind::Serial;
+                loops.insert(l.var, l.extent);
+            }
             Stmt::Block(b) => {
                 naive &= b.stage == stage && b.predicate.is_empty() && b.tensor == stage;
                 naive &= b.iters.iter().all(|i| m.env.pool.as_var(i.binding).is_some());
@@ -117,7 +130,12 @@ fn naive_nest(m: &LoopModule, stage: TensorId) -> Option<(usize, Block)> {
             found = Some((i, b));
         }
     }
-    found
+    let (top, main) = found?;
+    let pool = &mut m.env.pool;
+    let vars: Vec<(VarId, VarId)> = main.iters.iter().filter_map(|i| Some((pool.as_var(i.binding)?, i.var))).collect();
+    let iters: FxHashMap<VarId, ExprId> = vars.iter().map(|&(l, i)| (l, pool.var(i))).collect();
+    let extents = vars.iter().map(|(l, _)| pool.substitute(loops[l], &iters)).collect();
+    Some(Naive { top, main, extents })
 }
 
 fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: &LoopRef) -> Result<(), Diagnostic> {
@@ -259,18 +277,18 @@ fn full_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader], mask: &
     (0..rank).map(|d| range_of_dim(&mut m.env, readers, d, mask, held)).collect()
 }
 
-fn build_box(m: &mut LoopModule, stage: TensorId, main: &Block, (region, readers): (&Region, &[Reader])) -> Stmt {
+fn build_box(m: &mut LoopModule, stage: TensorId, own: &Naive, (region, readers): (&Region, &[Reader])) -> Stmt {
     let env = &mut m.env;
     let around = readers.first().map_or(&[][..], |r| &r.loops[..r.outer]);
     let around = Facts::in_loops(around.iter().copied());
-    let mut block = main.clone();
+    let mut block = own.main.clone();
     let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
     let mut loops: Vec<(VarId, ExprId)> = Vec::new();
     let mut spatial = region.iter();
     let mut dim = 0;
-    for it in &mut block.iters {
+    for (it, &extent) in block.iters.iter_mut().zip(&own.extents) {
         let name = env.vars[it.var].name.clone();
-        let extent = env.pool.substitute(it.extent, &map);
+        let extent = env.pool.substitute(extent, &map);
         let one = env.pool.int(1);
         let last = env.pool.sub(extent, one);
         let last = normalize(&mut env.pool, last);
@@ -415,7 +433,7 @@ fn used_loops<'a>(env: &Env, r: &Reader, exprs: impl Iterator<Item = &'a ExprId>
 }
 
 /// Nothing if no size for the buffer is known.
-fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader, mask: &[ExprId]) -> Option<Stmt> {
+fn build_pointwise(m: &mut LoopModule, stage: TensorId, own: &Naive, r: &Reader, mask: &[ExprId]) -> Option<Stmt> {
     let masks = r.predicate.iter().copied().filter(|c| !mask.contains(c));
     let env = &mut m.env;
     let access = &r.accesses[0].index;
@@ -458,16 +476,16 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, main: &Block, r: &Reader
         map.insert(v, e);
         loops.push((copy, extent));
     }
-    let mut block = main.clone();
+    let mut block = own.main.clone();
     block.predicate = masks.iter().map(|&p| env.pool.substitute(p, &map)).collect();
     let mut bound: FxHashMap<VarId, ExprId> = FxHashMap::default();
     let mut access = access.iter();
     let mut reduce_loops = Vec::new();
-    for it in &mut block.iters {
+    for (it, &extent) in block.iters.iter_mut().zip(&own.extents) {
         it.binding = match it.kind {
             IterKind::Spatial => env.pool.substitute(*access.next().expect("one index a dimension"), &map),
             IterKind::Reduce => {
-                let extent = env.pool.substitute(it.extent, &bound);
+                let extent = env.pool.substitute(extent, &bound);
                 // Where the reader is masked the position may lie outside, and functions have no value.
                 let here: Vec<ExprId> = masks.iter().map(|&c| env.pool.substitute(c, &map)).collect();
                 let extent = if env.pool.any(extent, &mut |n| matches!(n, Expr::Call(..))) {

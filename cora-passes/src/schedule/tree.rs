@@ -118,8 +118,10 @@ pub fn find_loop(m: &LoopModule, r: &LoopRef) -> Result<Path, Diagnostic> {
     let found = loops.iter().find(|p| name_of(p) == r.name).or_else(|| loops.iter().find(also));
     found.cloned().ok_or_else(|| {
         let names: Vec<String> = loops.iter().map(name_of).collect();
-        Diagnostic::new("E0402", format!("stage `{}` has no loop `{}`", r.stage, r.name))
-            .hint(format!("its loops are: {}", names.join(", ")))
+        Diagnostic::new("E0402", format!("stage `{}` has no loop `{}`", r.stage, r.name)).hint(match names.is_empty() {
+            true => "it has none".to_owned(),
+            false => format!("its loops are: {}", names.join(", ")),
+        })
     })
 }
 

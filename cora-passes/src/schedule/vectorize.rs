@@ -8,10 +8,11 @@ use super::relax_reduced::blocks_below;
 use super::serial_loop::serial_loop;
 use super::split::split;
 use super::tree::{check_fresh_loop, check_no_hoisting, find_loop, is_reduction_var, loop_at_mut, place_init};
-use super::unroll::MAX_COPIES;
 use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Tail};
-use cora_ir::{Diagnostic, Reduction};
+use cora_ir::{Diagnostic, MAX_LANES, Reduction};
+
+const MAX: i64 = MAX_LANES as i64;
 
 /// Makes the iterations of an innermost loop the lanes of vectors; with a width of at most that many, the loop being split
 /// into `<name>_o` and `<name>`.
@@ -40,9 +41,9 @@ pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Re
     let bound = m.env.pool.constant_bound(l.extent);
     let stage = l.stage;
     match (width, bound) {
-        (Some(w), _) if !(1..=MAX_COPIES).contains(&w) => {
+        (Some(w), _) if !(1..=MAX).contains(&w) => {
             Err(Diagnostic::new("E0441", format!("{w} is not a possible number of lanes"))
-                .hint(format!("use 1 to {MAX_COPIES}, best a power of two")))
+                .hint(format!("use 1 to {MAX}, best a power of two")))
         }
         (Some(w), b) if b.is_none_or(|b| b > w) => {
             let outer = format!("{}_o", target.name);
@@ -61,15 +62,18 @@ pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Re
             place_init(m, stage);
             Ok(())
         }
-        (_, Some(1..=MAX_COPIES)) => {
+        (_, Some(1..=MAX)) => {
             loop_at_mut(&mut m.body, &path).kind = LoopKind::Vector;
             place_init(m, stage);
             Ok(())
         }
-        _ => Err(Diagnostic::new(
-            "E0441",
-            format!("loop `{}.{}` has no constant extent to make lanes of", target.stage, target.name),
-        )
-        .hint("give a width, as in `vectorize S.i 16`")),
+        _ => {
+            let what = match bound {
+                Some(n) => format!("may have {n} iterations, and a vector has at most {MAX} lanes"),
+                None => "has no constant extent to make lanes of".to_owned(),
+            };
+            Err(Diagnostic::new("E0441", format!("loop `{}.{}` {what}", target.stage, target.name))
+                .hint("give a width, as in `vectorize S.i 16`"))
+        }
     }
 }

@@ -91,3 +91,13 @@ fn lanes_exchange_what_they_hold() {
     let half = exchanged("if %t < 4 { @R[0] = @A[%b * 8 + %t] }");
     assert!(matches!(&half, Err(InterpError::Undefined { index, .. }) if index == &[4]), "{half:?}");
 }
+
+#[test]
+fn parts_of_tuples_in_registers_have_one_place() {
+    // The first part is used in one loop over threads alone, the second in two.
+    let stored = run("for %t in 0..8 thread.x {
+             for %u in 0..1 thread.y { @O[0] = 0.0:f32 also @R = @A[%b * 8 + %t] }
+             @B[%b * 8 + %t] = @R[0]
+           }");
+    assert_eq!(stored.unwrap(), (0..16).map(f64::from).collect::<Vec<_>>());
+}
