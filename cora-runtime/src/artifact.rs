@@ -8,7 +8,9 @@
 //! All numbers are little-endian. There are a manifest, the program's description, for a GPU its launches, the code
 //! (a shared library, or PTX), and possibly samples: batches with inputs and expected outputs. Whatever a file holds,
 //! decoding it gives a typed error or something that passed every check, and takes memory in proportion to the file's
-//! size. The code itself is native and trusted: load only artifacts that you trust, as with any library.
+//! size. The code itself is native and trusted: load only artifacts that you trust, as with any library. That goes for a
+//! description too that was altered and given a right checksum: the code relies on the sizes it says. `cora-exec`
+//! checks before a run that each input and output fits its buffer; of tables and temporaries only the code knows.
 
 use crate::abi::{ABI_VERSION, GridDesc, ProgramDesc};
 use crate::error::{Error, Result};

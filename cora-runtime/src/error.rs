@@ -176,7 +176,7 @@ impl Error {
             }
             Error::Alloc { .. } => "use a smaller batch, or free memory",
             Error::Storage { .. } | Error::Offset { .. } => {
-                "the program's storage is too small for this batch; this is a fault of its compiler"
+                "the program's storage is too small for this batch: a fault of its compiler, or its artifact was altered"
             }
             Error::Elements { .. } => "give the elements in row-major ragged order, without padding",
             Error::DType { .. } => "convert the data first; nothing is converted silently",

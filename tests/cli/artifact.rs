@@ -3,6 +3,8 @@
 use crate::support::stand_in::exec;
 use crate::support::{files, in_parallel, report, root, small, stem};
 use crate::tool::{cora, file, refuses, scratch, succeeds};
+use cora::runtime::abi::{Ix, Role};
+use cora::runtime::artifact::Artifact;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -110,6 +112,17 @@ fn damaged_artifacts_are_refused() {
     assert_eq!(cora(&args).code, Some(0));
     let out = run(&[&other, "--param", "M=1"]);
     assert!(String::from_utf8_lossy(&out.stderr).starts_with("error[E0334]: "), "{out:?}");
+}
+
+/// A description that was altered under a right checksum: an output's buffer that does not hold it.
+#[test]
+fn buffers_hold_their_tensors() {
+    let path = softmax("forged.cora-artifact");
+    let mut artifact = Artifact::from_bytes(&std::fs::read(&path).expect("written")).expect("an artifact");
+    let output = artifact.desc.tensors.iter().find(|t| t.role == Role::Output).expect("an output").buffer;
+    artifact.desc.buffers[output as usize].elems = Ix::Const(0);
+    std::fs::write(&path, artifact.to_bytes().expect("encodes")).expect("writable");
+    assert!(refused(&[&path], "E0315").contains("outside its buffer of 0 elements"));
 }
 
 #[test]

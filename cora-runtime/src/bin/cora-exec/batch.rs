@@ -83,6 +83,7 @@ pub fn inputs(
 ) -> Result<Vec<(usize, RaggedArray)>> {
     let limits = Limits::default();
     let tables = Prelude::new(desc.clone())?.build(batch, &limits)?;
+    check_storage(desc, tables.env())?;
     let mut inputs = Vec::new();
     for (n, t) in desc.tensors.iter().enumerate().filter(|(_, t)| t.role != Role::Output) {
         let shape = TensorLayout::new(t).shape(tables.env(), &limits)?;
@@ -95,6 +96,20 @@ pub fn inputs(
         inputs.push((n, array));
     }
     Ok(inputs)
+}
+
+/// Whether every tensor's buffer holds it. Compilers see to that, so this tells of an altered description before the
+/// code writes outside a buffer that it made too small.
+fn check_storage(desc: &ProgramDesc, env: Env<'_>) -> Result<()> {
+    let limits = Limits::default();
+    for t in &desc.tensors {
+        let buffer = &desc.buffers[t.buffer as usize];
+        let at = || format!("buffer `{}`", buffer.name);
+        let elems = eval(&buffer.elems, env, &[]).map_err(|fault| Error::Index { at: at(), fault })?;
+        let negative = |_| Error::NegativeExtent { at: at(), dim: 0, extent: elems };
+        TensorLayout::new(t).check_storage(env, usize::try_from(elems).map_err(negative)?, &limits)?;
+    }
+    Ok(())
 }
 
 /// Elements from the seed: small numbers, and positions within the declared range.
