@@ -157,7 +157,7 @@ impl Artifact {
     /// Decodes and validates a file's bytes.
     ///
     /// # Errors
-    /// [`Error::Artifact`] for what is no artifact, truncated, damaged, of another version or inconsistent;
+    /// [`Error::NotArtifact`] for any other file; [`Error::Artifact`] for one that is truncated, damaged, of another version or inconsistent;
     /// [`Error::Decode`] and [`Error::Desc`] for an invalid description.
     pub fn from_bytes(bytes: &[u8]) -> Result<Artifact> {
         let sections = sections(bytes)?;
@@ -193,10 +193,10 @@ impl Artifact {
 
 /// The sections of a file whose checksum is right.
 fn sections(bytes: &[u8]) -> Result<Vec<(Kind, &[u8])>> {
-    let header = bytes.get(..HEADER).ok_or_else(|| bad("the file is too short"))?;
-    if &header[..8] != MAGIC {
-        return Err(bad("the file does not begin like an artifact"));
+    if !bytes.starts_with(MAGIC) {
+        return Err(Error::NotArtifact);
     }
+    let header = bytes.get(..HEADER).ok_or_else(|| bad("the file is too short"))?;
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     if word(8) != ARTIFACT_VERSION {
         return Err(bad(format!("the file is of version {}, this runtime reads {ARTIFACT_VERSION}", word(8))));

@@ -1,0 +1,70 @@
+//! What a run is refused for, or fails with.
+
+use cora_runtime::Error;
+use cora_runtime::abi::ProgramDesc;
+use std::path::{Path, PathBuf};
+
+/// An error for people: a code, what is wrong, and what can be done about it.
+#[derive(Debug)]
+pub struct Failure {
+    pub code: &'static str,
+    pub text: String,
+    pub help: String,
+    /// Whether the device failed, which may have spoiled it for all that follows.
+    pub of_device: bool,
+}
+
+impl Failure {
+    pub fn new(code: &'static str, text: impl Into<String>, help: impl Into<String>) -> Failure {
+        Failure { code, text: text.into(), help: help.into(), of_device: false }
+    }
+
+    /// A name that the program lacks; `known` are those that it has.
+    pub fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
+        let known: Vec<&str> = known.collect();
+        let help = match &known[..] {
+            [] => format!("it has no {what}s"),
+            names => format!("its {what}s: {}", names.join(", ")),
+        };
+        Failure::new("E0304", format!("the program has no {what} `{name}`"), help)
+    }
+
+    /// Parameters that nothing gives a value.
+    pub fn params(desc: &ProgramDesc, missing: &[usize]) -> Failure {
+        let params = missing.iter().map(|&i| &desc.params[i]);
+        let names: Vec<String> = params.clone().map(|p| format!("`{}`", p.name)).collect();
+        let s = if names.len() == 1 { "" } else { "s" };
+        let help: Vec<String> = params.map(|p| format!("--param {}=N ({}..={})", p.name, p.lo, p.hi)).collect();
+        Failure::new("E0339", format!("no stored batch, and no value of parameter{s} {}", names.join(", ")), {
+            format!("give {}", help.join(" "))
+        })
+    }
+
+    /// An extent function that nothing gives entries.
+    pub fn lengths(function: &str, want: u64) -> Failure {
+        let text = format!("no stored batch, and no lengths of extent function `{function}`, which has {want}");
+        Failure::new("E0339", text, format!("give --lengths {function}=FILE"))
+    }
+
+    /// With the name of the artifact, unless it tells of one of these files already.
+    #[must_use]
+    pub fn of<'a>(mut self, artifact: &'a Path, mut files: impl Iterator<Item = &'a PathBuf>) -> Failure {
+        let named = |p: &Path| self.text.starts_with(&p.display().to_string());
+        if !named(artifact) && !files.any(|p| named(p)) {
+            self.text = format!("{}: {}", artifact.display(), self.text);
+        }
+        self
+    }
+
+    /// The first line.
+    pub fn line(&self) -> String {
+        format!("error[{}]: {}", self.code, self.text)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(e: Error) -> Failure {
+        let of_device = matches!(e, Error::Cuda(_));
+        Failure { code: e.code(), text: e.to_string(), help: e.hint().to_owned(), of_device }
+    }
+}
