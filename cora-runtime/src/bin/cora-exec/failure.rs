@@ -49,7 +49,10 @@ impl Failure {
     /// With the name of the artifact, unless it tells of one of these files already.
     #[must_use]
     pub fn of<'a>(mut self, artifact: &'a Path, mut files: impl Iterator<Item = &'a PathBuf>) -> Failure {
-        let named = |p: &Path| self.text.starts_with(&p.display().to_string());
+        let named = |p: &Path| {
+            let rest = self.text.strip_prefix(&p.display().to_string());
+            rest.is_some_and(|rest| rest.starts_with([':', ',', ' ']))
+        };
         if !named(artifact) && !files.any(|p| named(p)) {
             self.text = format!("{}: {}", artifact.display(), self.text);
         }
