@@ -102,7 +102,12 @@ fn complaints_name_the_file() {
 fn batches_that_lack_something() {
     let path = plain("lacking.cora-artifact", "examples/listing1.cora");
     says(&refused(&[&path], "E0339"), &["no stored batch", "`M`", "--param M=N (0..="]);
-    says(&refused(&[&path, "--param", "M=2"], "E0339"), &["`lens`, which has 2", "--lengths lens=FILE"]);
+    says(
+        &refused(&[&path, "--param", "M=2"], "E0339"),
+        &["no stored batch", "`lens`, which takes 2", "--lengths lens=FILE"],
+    );
+    let sampled = softmax("lacking-sampled.cora-artifact");
+    says(&refused(&[&sampled, "--param", "M=2"], "E0339"), &["in place of the stored one", "leave --param"]);
     // Too few: the same words as those of `cora run`.
     let few = format!("lens={}", file("few.lengths", "3"));
     let batch = ["--param", "M=2", "--lengths", &few];

@@ -1,5 +1,6 @@
 //! The command line.
 
+use cora_runtime::pool::MAX_THREADS;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -105,7 +106,7 @@ fn read(mut words: impl Iterator<Item = OsString>) -> Result<Command, String> {
             "--repeat" => args.repeat = count(name, &value()?, 1, u64::MAX)?,
             "--streams" => args.streams = count(name, &value()?, 1, MAX_STREAMS)?,
             "--flush" => args.flush = number(name, &value()?, 0, u64::MAX)?,
-            "--threads" => args.threads = count(name, &value()?, 0, u64::MAX)?,
+            "--threads" => args.threads = threads(name, &value()?)?,
             _ if given.is_some() => return Err(format!("there is no option {name} with a value")),
             "--help" | "-h" => return Ok(Command::Help),
             "--version" | "-V" => return Ok(Command::Version),
@@ -162,6 +163,12 @@ fn count(option: &str, given: &OsStr, lo: u64, hi: u64) -> Result<usize, String>
     number(option, given, lo, hi).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
 }
 
+/// Any number: of too many the pool says so.
+fn threads(option: &str, given: &OsStr) -> Result<usize, String> {
+    let number = given.to_str().and_then(|text| text.parse().ok());
+    number.map_or_else(|| count(option, given, 0, MAX_THREADS as u64), Ok)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,7 +181,7 @@ mod tests {
     #[test]
     fn complaints_name_the_option() {
         let cases: [(&[u8], &str); 9] = [
-            (b"--threads=x", "--threads takes a number of at least 0, not `x`"),
+            (b"--threads=x", "--threads takes a number from 0 to 1024, not `x`"),
             (b"--repeat=0", "--repeat takes a number of at least 1, not `0`"),
             (b"--streams=0", "--streams takes a number from 1 to 64, not `0`"),
             (b"--streams=1000", "--streams takes a number from 1 to 64, not `1000`"),

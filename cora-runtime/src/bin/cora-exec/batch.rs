@@ -83,11 +83,11 @@ pub fn of_sample(s: &Sample) -> Batch {
 }
 
 /// The batch that parameters and files of lengths give.
-pub fn of_args(args: &Args, desc: &Arc<ProgramDesc>) -> Result<Batch, Failure> {
+pub fn of_args(args: &Args, desc: &Arc<ProgramDesc>, has_sample: bool) -> Result<Batch, Failure> {
     let given = |i: &usize| args.params.iter().any(|(n, _)| *n == desc.params[*i].name);
     let missing: Vec<usize> = (0..desc.params.len()).filter(|i| !given(i)).collect();
     if !missing.is_empty() {
-        return Err(Failure::params(desc, &missing));
+        return Err(Failure::params(desc, &missing, has_sample));
     }
     let params = args.params.iter().map(|(n, v)| (n.as_str(), *v));
     let none = desc.extents.iter().map(|e| (e.name.as_str(), Vec::new()));
@@ -101,7 +101,7 @@ pub fn of_args(args: &Args, desc: &Arc<ProgramDesc>) -> Result<Batch, Failure> {
             Err(e) => return Err(e.into()),
         };
         let file = args.lengths.iter().rev().find(|(n, _)| *n == function);
-        let missing = || Failure::lengths(&function, want);
+        let missing = || Failure::lengths(&function, want, has_sample);
         let (_, path) = file.ok_or_else(missing)?;
         let values = lengths::read(path)?;
         let n = desc.extents.iter().position(|e| e.name == function).ok_or_else(missing)?;

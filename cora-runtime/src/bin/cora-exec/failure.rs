@@ -29,21 +29,29 @@ impl Failure {
         Failure::new("E0304", format!("the program has no {what} `{name}`"), help)
     }
 
-    /// Parameters that nothing gives a value.
-    pub fn params(desc: &ProgramDesc, missing: &[usize]) -> Failure {
+    /// Parameters that nothing gives a value. A sample that the artifact has is not run where a batch is given.
+    pub fn params(desc: &ProgramDesc, missing: &[usize], has_sample: bool) -> Failure {
         let params = missing.iter().map(|&i| &desc.params[i]);
         let names: Vec<String> = params.clone().map(|p| format!("`{}`", p.name)).collect();
         let s = if names.len() == 1 { "" } else { "s" };
-        let help: Vec<String> = params.map(|p| format!("--param {}=N ({}..={})", p.name, p.lo, p.hi)).collect();
-        Failure::new("E0339", format!("no stored batch, and no value of parameter{s} {}", names.join(", ")), {
-            format!("give {}", help.join(" "))
-        })
+        let options: Vec<String> = params.map(|p| format!("--param {}=N ({}..={})", p.name, p.lo, p.hi)).collect();
+        Failure::lacking(&format!("no value of parameter{s} {}", names.join(", ")), &options.join(" "), has_sample)
     }
 
     /// An extent function that nothing gives entries.
-    pub fn lengths(function: &str, want: u64) -> Failure {
-        let text = format!("no stored batch, and no lengths of extent function `{function}`, which has {want}");
-        Failure::new("E0339", text, format!("give --lengths {function}=FILE"))
+    pub fn lengths(function: &str, want: u64, has_sample: bool) -> Failure {
+        let what = format!("no lengths of extent function `{function}`, which takes {want}");
+        Failure::lacking(&what, &format!("--lengths {function}=FILE"), has_sample)
+    }
+
+    fn lacking(what: &str, options: &str, has_sample: bool) -> Failure {
+        let (text, help) = if has_sample {
+            let other = "leave --param and --lengths away to run the stored batch";
+            (format!("the batch in place of the stored one has {what}"), format!("give {options}, or {other}"))
+        } else {
+            (format!("no stored batch, and {what}"), format!("give {options}"))
+        };
+        Failure::new("E0339", text, help)
     }
 
     /// With the name of the artifact, unless it tells of one of these files already.

@@ -128,7 +128,7 @@ fn one(args: &Args, path: &Path, kept: &mut Option<Loaded>) -> Result<(), Stop> 
     }
     let stored = batch::stored(args, &artifact)?;
     let cases: Vec<(Option<&Sample>, Batch)> = match stored {
-        [] => vec![(None, batch::of_args(args, &desc)?)],
+        [] => vec![(None, batch::of_args(args, &desc, !artifact.samples.is_empty())?)],
         all => all.iter().map(|s| (Some(s), batch::of_sample(s))).collect(),
     };
     let mut inputs = batch::inputs(args, &desc, &cases[0].1, cases[0].0)?;
