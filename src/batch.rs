@@ -6,6 +6,7 @@ use cora_ir::{Diagnostic, Env, ExprId, UfDef, UfId};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rustc_hash::FxHashMap;
+use std::path::PathBuf;
 
 /// Greatest number of entries of one extent function.
 const MAX_ENTRIES: usize = 1 << 26;
@@ -29,6 +30,8 @@ pub struct Source<'a> {
     pub params: &'a [(String, i64)],
     /// Entries of extent functions by name: at least as many as needed.
     pub lengths: &'a [(String, Vec<i64>)],
+    /// The files that they come from, for messages.
+    pub files: &'a [(String, PathBuf)],
     /// How many entries to leave out at the front.
     pub skip: usize,
     /// For what is not given.
@@ -80,16 +83,15 @@ pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
             Some((_, given)) => {
                 let end = source.skip.saturating_add(count);
                 if given.len() < end {
-                    return Err(Diagnostic::new(
-                        "E0329",
-                        format!(
-                            "extent function `{name}` needs {} entries after skipping {}, but there are {}",
-                            count,
-                            source.skip,
-                            given.len()
-                        ),
-                    )
-                    .hint("give a longer file, a smaller parameter, or a smaller --skip"));
+                    let file = source.files.iter().rev().find(|(n, _)| *n == name);
+                    let e = cora_runtime::Error::LengthsTooFew {
+                        path: file.map_or_else(|| "the batch".to_owned(), |(_, path)| path.display().to_string()),
+                        function: name,
+                        need: count as u64,
+                        skip: source.skip as u64,
+                        have: given.len() as u64,
+                    };
+                    return Err(Diagnostic::new(e.code(), e.to_string()).hint(e.hint()));
                 }
                 given[source.skip..end].to_vec()
             }

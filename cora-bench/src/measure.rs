@@ -151,7 +151,8 @@ impl Ready {
             }
         };
         compile_time += start.elapsed();
-        let given = cora::batch::Source { params: &values.params, lengths: &values.lengths, skip: 0, seed: 0 };
+        let given =
+            cora::batch::Source { params: &values.params, lengths: &values.lengths, files: &[], skip: 0, seed: 0 };
         let env = &source.graph.env;
         let resolved = cora::batch::resolve(env, &given)?;
         let params = env.params.iter().zip(&resolved.params).map(|((_, p), &v)| (p.name.as_str(), v));

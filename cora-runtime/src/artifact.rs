@@ -8,7 +8,9 @@
 //! All numbers are little-endian. There are a manifest, the program's description, for a GPU its launches, the code
 //! (a shared library, or PTX), and possibly samples: batches with inputs and expected outputs. Whatever a file holds,
 //! decoding it gives a typed error or something that passed every check, and takes memory in proportion to the file's
-//! size. The code itself is native and trusted: load only artifacts that you trust, as with any library.
+//! size. The code itself is native and trusted: load only artifacts that you trust, as with any library. That goes for a
+//! description too that was altered and given a right checksum: the code relies on the sizes it says. `cora-exec`
+//! checks before a run that each input and output fits its buffer; of tables and temporaries only the code knows.
 
 use crate::abi::{ABI_VERSION, GridDesc, ProgramDesc};
 use crate::error::{Error, Result};
@@ -155,7 +157,7 @@ impl Artifact {
     /// Decodes and validates a file's bytes.
     ///
     /// # Errors
-    /// [`Error::Artifact`] for what is no artifact, truncated, damaged, of another version or inconsistent;
+    /// [`Error::NotArtifact`] for any other file; [`Error::Artifact`] for one that is truncated, damaged, of another version or inconsistent;
     /// [`Error::Decode`] and [`Error::Desc`] for an invalid description.
     pub fn from_bytes(bytes: &[u8]) -> Result<Artifact> {
         let sections = sections(bytes)?;
@@ -191,10 +193,10 @@ impl Artifact {
 
 /// The sections of a file whose checksum is right.
 fn sections(bytes: &[u8]) -> Result<Vec<(Kind, &[u8])>> {
-    let header = bytes.get(..HEADER).ok_or_else(|| bad("the file is too short"))?;
-    if &header[..8] != MAGIC {
-        return Err(bad("the file does not begin like an artifact"));
+    if !bytes.starts_with(MAGIC) {
+        return Err(Error::NotArtifact);
     }
+    let header = bytes.get(..HEADER).ok_or_else(|| bad("the file is too short"))?;
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     if word(8) != ARTIFACT_VERSION {
         return Err(bad(format!("the file is of version {}, this runtime reads {ARTIFACT_VERSION}", word(8))));

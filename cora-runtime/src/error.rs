@@ -72,10 +72,12 @@ pub enum Error {
     LengthSyntax { path: String, line: usize, text: String },
     #[error("{path}, {at}: length {value} is negative")]
     LengthNegative { path: String, at: String, value: i64 },
-    #[error("{path}: {need} lengths are needed after skipping {skip}, it has {have}")]
-    LengthsTooFew { path: String, need: u64, skip: u64, have: u64 },
+    #[error("{path}: extent function `{function}` needs {need} entries after skipping {skip}, but there are {have}")]
+    LengthsTooFew { path: String, function: String, need: u64, skip: u64, have: u64 },
     #[error("{path}: {source}")]
     Io { path: String, source: std::io::Error },
+    #[error("not an artifact")]
+    NotArtifact,
     #[error("not an artifact that can be used: {0}")]
     Artifact(String),
     #[error("code for {wanted} does not run here: {why}")]
@@ -135,7 +137,7 @@ impl Error {
             Error::LengthsTooFew { .. } => "E0329",
             Error::Io { .. } => "E0330",
             Error::Threads(_) | Error::ManyThreads { .. } => "E0331",
-            Error::Artifact(_) => "E0337",
+            Error::NotArtifact | Error::Artifact(_) => "E0337",
             Error::Sample(_) => "E0339",
             Error::Machine { .. } => "E0334",
             Error::Library(_) => "E0335",
@@ -176,7 +178,7 @@ impl Error {
             }
             Error::Alloc { .. } => "use a smaller batch, or free memory",
             Error::Storage { .. } | Error::Offset { .. } => {
-                "the program's storage is too small for this batch; this is a fault of its compiler"
+                "the program's storage is too small for this batch: a fault of its compiler, or its artifact was altered"
             }
             Error::Elements { .. } => "give the elements in row-major ragged order, without padding",
             Error::DType { .. } => "convert the data first; nothing is converted silently",
@@ -195,9 +197,10 @@ impl Error {
             Error::NpyFortran { .. } => "save numpy.ascontiguousarray(a) instead",
             Error::LengthSyntax { .. } => "a lengths file holds integers separated by white space",
             Error::LengthNegative { .. } => "lengths count elements; 0 is allowed",
-            Error::LengthsTooFew { .. } => "use a smaller batch, skip fewer, or give a longer file",
+            Error::LengthsTooFew { .. } => "give a longer file, a smaller parameter, or a smaller --skip",
             Error::Io { .. } => "check the path and its permissions",
             Error::Threads(_) | Error::ManyThreads { .. } => "ask for fewer threads",
+            Error::NotArtifact => "write one with `cora compile PROGRAM --emit artifact -o FILE`",
             Error::Artifact(_) => "compile it again with this version, and copy the file whole",
             Error::Sample(_) => "write an artifact with a sample with `cora run PROGRAM ... --artifact FILE`",
             Error::Machine { .. } => "compile it for this machine, with --target-cpu host on it",

@@ -54,15 +54,15 @@ pub fn parse(path: &str, text: &str) -> Result<Vec<i64>> {
     Ok(values)
 }
 
-/// The `need` lengths after the first `skip`; more may follow.
+/// The `need` lengths of a function after the first `skip`; more may follow.
 ///
 /// # Errors
 /// [`Error::LengthsTooFew`].
-pub fn select<'a>(path: &str, values: &'a [i64], skip: u64, need: u64) -> Result<&'a [i64]> {
+pub fn select<'a>(path: &str, function: &str, values: &'a [i64], skip: u64, need: u64) -> Result<&'a [i64]> {
     let range = usize::try_from(skip).ok().zip(skip.checked_add(need).and_then(|e| usize::try_from(e).ok()));
     range.and_then(|(lo, hi)| values.get(lo..hi)).ok_or_else(|| {
         let have = values.len() as u64;
-        Error::LengthsTooFew { path: path.to_owned(), need, skip, have }
+        Error::LengthsTooFew { path: path.to_owned(), function: function.to_owned(), need, skip, have }
     })
 }
 
@@ -100,10 +100,10 @@ mod tests {
     #[test]
     fn selection() {
         let v = [1, 2, 3, 4];
-        assert_eq!(select("l", &v, 1, 2).unwrap(), [2, 3]);
-        assert_eq!(select("l", &v, 4, 0).unwrap(), [0; 0]);
-        let e = select("l", &v, 2, 3).unwrap_err().to_string();
-        assert_eq!(e, "l: 3 lengths are needed after skipping 2, it has 4");
-        assert!(select("l", &v, u64::MAX, 2).is_err());
+        assert_eq!(select("l", "f", &v, 1, 2).unwrap(), [2, 3]);
+        assert_eq!(select("l", "f", &v, 4, 0).unwrap(), [0; 0]);
+        let e = select("l", "f", &v, 2, 3).unwrap_err().to_string();
+        assert_eq!(e, "l: extent function `f` needs 3 entries after skipping 2, but there are 4");
+        assert!(select("l", "f", &v, u64::MAX, 2).is_err());
     }
 }

@@ -88,7 +88,8 @@ class Runner:
                 return
             found = {Path(r["artifact"]).stem: r for r in reports}
             clean = not before or "ERROR SUMMARY: 0 errors" in text or "RACECHECK SUMMARY: 0 hazards" in text
-            if len(some) > 1 and (code not in (0, 3) or not clean):
+            failed = any(p.stem not in found or found[p.stem].get("error") for p in some)
+            if len(some) > 1 and (code not in (0, 3) or failed or not clean):
                 # Which of them it is.
                 kept = [] if before else [p for p in some if p.stem in found and found[p.stem]["ok"]]
                 each, files = (1, [p for p in some if p not in kept] + files)

@@ -52,7 +52,7 @@ pub fn main() -> ExitCode {
 /// Runs a command; a panic in it is a bug of ours as any other, with exit code 70.
 pub fn without_panics(command: fn() -> ExitCode) -> ExitCode {
     std::panic::set_hook(Box::new(|info| {
-        let words: Vec<String> = std::env::args().collect();
+        let words: Vec<String> = std::env::args_os().map(|w| w.to_string_lossy().into_owned()).collect();
         let mut console = Terminal;
         console.note(&format!("internal error: {info}\n  reproduce with: {}", words.join(" ")));
     }));

@@ -62,7 +62,8 @@ pub fn prepare(
     for (name, path) in &args.lengths {
         files.push((name.clone(), lengths::read(path)?));
     }
-    let values = batch::resolve(env, &batch::Source { params, lengths: &files, skip: args.skip, seed: args.seed })?;
+    let (skip, seed) = (args.skip, args.seed);
+    let values = batch::resolve(env, &batch::Source { params, lengths: &files, files: &args.lengths, skip, seed })?;
     let runtime = runtime_batch(source, desc, &values)?;
     let limits = Limits::default();
     let tables = Prelude::new(desc.clone())?.build(&runtime, &limits)?;

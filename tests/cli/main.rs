@@ -8,6 +8,7 @@ mod codes;
 mod commands;
 mod compile;
 mod csf;
+mod exec;
 mod gpu;
 mod lengths;
 mod passes;

@@ -242,6 +242,7 @@ fn instances_run_at_once() {
     // Each once with short rows, and twice.
     assert_eq!(count(&lines, "graph_launch"), 2 * (1 + 2), "{lines:?}");
     let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert!(report.get("threads").is_none(), "a GPU has no worker threads: {report}");
     let outputs = artifact.desc.tensors.iter().filter(|t| t.role == cora::runtime::abi::Role::Output).count();
     assert_eq!(report["checks"].as_array().map(Vec::len), Some(2 * outputs), "those of all are checked: {report}");
 }
@@ -340,4 +341,12 @@ fn faults_of_kernels_are_errors() {
     let driver = StandIn::new("fault", "");
     refused(&run(&driver, &[&path]), &["running on the device: an illegal memory access was encountered"]);
     assert!(driver.lines().iter().any(|l| l.starts_with("kernel cora_")), "{:?}", driver.lines());
+    // What comes behind is not run on a device that may be spoiled, and is told of.
+    let (other, _) = softmax("behind", "5 0 17");
+    let out = run(&StandIn::new("fault-first", ""), &[&path, &other, "--json"]);
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let reports: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).expect("an object")).collect();
+    assert!(out.status.code() == Some(1) && reports.len() == 2, "{out:?}");
+    assert_eq!(reports[1]["artifact"], *other);
+    assert!(reports[1]["error"].as_str().is_some_and(|e| e.contains("not run")), "{reports:?}");
 }

@@ -72,12 +72,13 @@ pub fn values(env: &Env, plan: &Plan) -> BatchValues {
     for (n, (f, u)) in env.ufs.iter().filter(|(_, u)| matches!(u.def, UfDef::Extent { .. })).enumerate() {
         let UfDef::Extent { lo, hi } = u.def else { continue };
         // How many entries it has follows from the functions before it.
-        let source = Source { params: &params, lengths: &lengths, skip: 0, seed: 0 };
+        let source = Source { params: &params, lengths: &lengths, files: &[], skip: 0, seed: 0 };
         let count = batch::resolve(env, &source).expect("values in range").extents[&f].len();
         let (lo, hi) = (bound(env, &values, lo), bound(env, &values, hi));
         lengths.push((u.name.clone(), (0..count).map(|i| at(n, i).clamp(lo, hi.max(lo))).collect()));
     }
-    batch::resolve(env, &Source { params: &params, lengths: &lengths, skip: 0, seed: 0 }).expect("values in range")
+    batch::resolve(env, &Source { params: &params, lengths: &lengths, files: &[], skip: 0, seed: 0 })
+        .expect("values in range")
 }
 
 /// The value of a bound over constants and parameters.

@@ -157,6 +157,15 @@ impl TensorLayout {
         })
     }
 
+    /// Checks that a buffer of so many elements holds all of the tensor, as [`TensorLayout::pack`] and
+    /// [`TensorLayout::unpack`] do; before a run this tells what a kernel would write outside an output's buffer.
+    ///
+    /// # Errors
+    /// An offset outside the buffer, a storage extent below the extent, and those of [`TensorLayout::elements`].
+    pub fn check_storage(&self, env: Env<'_>, elems: usize, limits: &Limits) -> Result<()> {
+        self.copy(env, elems, limits, &mut |_, _, _| {})
+    }
+
     /// Calls `copy(logical byte, storage byte, bytes)` for runs that together are the whole tensor.
     fn copy(
         &self,

@@ -1,47 +1,77 @@
 //! The batch to run: the stored one, or what the command line gives.
 
 use crate::args::Args;
+use crate::failure::Failure;
 use cora_runtime::abi::{DType, ProgramDesc, Role, TensorDesc};
 use cora_runtime::array::{RaggedArray, Shape, TensorLayout};
-use cora_runtime::artifact::{Artifact, Sample};
+use cora_runtime::artifact::{Artifact, Machine, Sample};
 use cora_runtime::eval::{Env, eval};
 use cora_runtime::prelude::{Batch, Prelude};
-use cora_runtime::{Error, Limits, Result, lengths, npy};
+use cora_runtime::{Error, Limits, lengths, npy};
 use std::sync::Arc;
 
 /// Refuses names that the program lacks.
-pub fn check_names(args: &Args, desc: &ProgramDesc) -> Result<()> {
-    let tensor =
-        |name: &str, output: bool| desc.tensors.iter().any(|t| t.name == name && (t.role == Role::Output) == output);
-    let unknown = |what, name: &str| Err(Error::Unknown { what, name: name.to_owned() });
-    for (name, _) in &args.params {
-        if !desc.params.iter().any(|p| p.name == *name) {
-            return unknown("parameter", name);
+pub fn check_names(args: &Args, desc: &ProgramDesc) -> Result<(), Failure> {
+    let params = || desc.params.iter().map(|p| p.name.as_str());
+    let extents = || desc.extents.iter().map(|e| e.name.as_str());
+    let tensors = |output: bool| {
+        let all = desc.tensors.iter().filter(move |t| (t.role == Role::Output) == output);
+        all.map(|t| t.name.as_str())
+    };
+    if let Some((name, _)) = args.params.iter().find(|(n, _)| !params().any(|p| p == n)) {
+        return Err(Failure::unknown("parameter", name, params()));
+    }
+    if let Some((name, _)) = args.lengths.iter().find(|(n, _)| !extents().any(|e| e == n)) {
+        return Err(Failure::unknown("extent function", name, extents()));
+    }
+    if let Some((name, _)) = args.inputs.iter().find(|(n, _)| !tensors(false).any(|t| t == n)) {
+        return Err(Failure::unknown("input", name, tensors(false)));
+    }
+    if let Some((name, _)) = args.outputs.iter().find(|(n, _)| !tensors(true).any(|t| t == n)) {
+        return Err(Failure::unknown("output", name, tensors(true)));
+    }
+    match args.outputs.iter().find(|(_, path)| path.as_os_str() == "-") {
+        None => Ok(()),
+        Some((name, _)) => {
+            let text = format!("output `{name}` cannot go to standard output");
+            Err(Failure::new("E0606", text, "give a file: --output NAME=FILE.npy"))
         }
     }
-    for (name, _) in &args.lengths {
-        if !desc.extents.iter().any(|e| e.name == *name) {
-            return unknown("extent function", name);
+}
+
+/// Refuses options that mean nothing for the artifact's machine.
+pub fn check_options(args: &Args, machine: &Machine) -> Result<(), Failure> {
+    let Machine::Cpu { .. } = machine else { return Ok(()) };
+    let wrong = [
+        ("--graph", args.graph, "it captures kernels of a GPU"),
+        ("--streams", args.streams > 1, "they are streams of a GPU"),
+        ("--flush", args.flush > 0, "it writes memory of a GPU"),
+    ];
+    match wrong.into_iter().find(|w| w.1) {
+        None => Ok(()),
+        Some((option, _, why)) => {
+            let text = format!("{option} means nothing for code of a processor");
+            Err(Failure::new("E0613", text, format!("{why}: leave it away")))
         }
-    }
-    match (args.inputs.iter().find(|(n, _)| !tensor(n, false)), args.outputs.iter().find(|(n, _)| !tensor(n, true))) {
-        (Some((name, _)), _) => unknown("input", name),
-        (_, Some((name, _))) => unknown("output", name),
-        _ => Ok(()),
     }
 }
 
 /// The samples, where they are to be run.
-pub fn stored<'a>(args: &Args, artifact: &'a Artifact) -> Result<&'a [Sample]> {
-    let given = !(args.params.is_empty() && args.lengths.is_empty());
+pub fn stored<'a>(args: &Args, artifact: &'a Artifact) -> Result<&'a [Sample], Failure> {
+    let given = args.has_batch();
     let stored = if given { &[] } else { artifact.samples.as_slice() };
-    let none = |why| Err(Error::Sample(why));
+    let other = |why: &str, options: &str| {
+        Err(Failure::new("E0339", format!("the stored batch cannot be used: {why}"), format!("leave {options} away")))
+    };
+    let none = |why| Err(Error::Sample(why).into());
     match stored {
         [] if args.sample => none("the artifact has none"),
-        [] if args.check && given => none("--check compares with the stored batch, and another is given"),
-        [] if args.check => none("--check compares with it, and the artifact has none"),
+        [] if args.check && artifact.samples.is_empty() => none("--check compares with it, and the artifact has none"),
+        [] if args.check => {
+            other("--check compares with it, and another is given", "--param, --lengths and --input, or --check,")
+        }
         [_, ..] if args.check && !args.inputs.is_empty() => {
-            none("--check compares with what is stored for the stored inputs, and others are given")
+            other("--check compares with what is stored for its inputs, and others are given", "--input, or --check,")
         }
         _ => Ok(stored),
     }
@@ -53,7 +83,12 @@ pub fn of_sample(s: &Sample) -> Batch {
 }
 
 /// The batch that parameters and files of lengths give.
-pub fn of_args(args: &Args, desc: &Arc<ProgramDesc>) -> Result<Batch> {
+pub fn of_args(args: &Args, desc: &Arc<ProgramDesc>, has_sample: bool) -> Result<Batch, Failure> {
+    let given = |i: &usize| args.params.iter().any(|(n, _)| *n == desc.params[*i].name);
+    let missing: Vec<usize> = (0..desc.params.len()).filter(|i| !given(i)).collect();
+    if !missing.is_empty() {
+        return Err(Failure::params(desc, &missing, has_sample));
+    }
     let params = args.params.iter().map(|(n, v)| (n.as_str(), *v));
     let none = desc.extents.iter().map(|e| (e.name.as_str(), Vec::new()));
     let mut batch = Batch::from_named(desc, params, none)?;
@@ -63,14 +98,15 @@ pub fn of_args(args: &Args, desc: &Arc<ProgramDesc>) -> Result<Batch> {
         let (function, want) = match prelude.build(&batch, &Limits::default()) {
             Ok(_) => return Ok(batch),
             Err(Error::LengthCount { function, want, got: 0 }) => (function, want),
-            Err(e) => return Err(e),
+            Err(e) => return Err(e.into()),
         };
         let file = args.lengths.iter().rev().find(|(n, _)| *n == function);
-        let missing = || Error::Unknown { what: "file of lengths for", name: function.clone() };
+        let missing = || Failure::lengths(&function, want, has_sample);
         let (_, path) = file.ok_or_else(missing)?;
         let values = lengths::read(path)?;
         let n = desc.extents.iter().position(|e| e.name == function).ok_or_else(missing)?;
-        batch.lengths[n] = lengths::select(&path.display().to_string(), &values, args.skip, want)?.to_vec();
+        let path = path.display().to_string();
+        batch.lengths[n] = lengths::select(&path, &function, &values, args.skip, want)?.to_vec();
     }
 }
 
@@ -80,9 +116,10 @@ pub fn inputs(
     desc: &Arc<ProgramDesc>,
     batch: &Batch,
     stored: Option<&Sample>,
-) -> Result<Vec<(usize, RaggedArray)>> {
+) -> Result<Vec<(usize, RaggedArray)>, Error> {
     let limits = Limits::default();
     let tables = Prelude::new(desc.clone())?.build(batch, &limits)?;
+    check_storage(desc, tables.env())?;
     let mut inputs = Vec::new();
     for (n, t) in desc.tensors.iter().enumerate().filter(|(_, t)| t.role != Role::Output) {
         let shape = TensorLayout::new(t).shape(tables.env(), &limits)?;
@@ -97,8 +134,22 @@ pub fn inputs(
     Ok(inputs)
 }
 
+/// Whether every tensor's buffer holds it. Compilers see to that, so this tells of an altered description before the
+/// code writes outside a buffer that it made too small.
+fn check_storage(desc: &ProgramDesc, env: Env<'_>) -> Result<(), Error> {
+    let limits = Limits::default();
+    for t in &desc.tensors {
+        let buffer = &desc.buffers[t.buffer as usize];
+        let at = || format!("buffer `{}`", buffer.name);
+        let elems = eval(&buffer.elems, env, &[]).map_err(|fault| Error::Index { at: at(), fault })?;
+        let negative = |_| Error::NegativeExtent { at: at(), dim: 0, extent: elems };
+        TensorLayout::new(t).check_storage(env, usize::try_from(elems).map_err(negative)?, &limits)?;
+    }
+    Ok(())
+}
+
 /// Elements from the seed: small numbers, and positions within the declared range.
-fn random(t: &TensorDesc, shape: Shape, env: Env<'_>, seed: u64) -> Result<RaggedArray> {
+fn random(t: &TensorDesc, shape: Shape, env: Env<'_>, seed: u64) -> Result<RaggedArray, Error> {
     let mut array = RaggedArray::zeros(t.dtype, shape)?;
     let value = |ix| eval(ix, env, &[]).map_err(|fault| Error::Index { at: t.name.clone(), fault });
     let (lo, hi) = match &t.value_range {

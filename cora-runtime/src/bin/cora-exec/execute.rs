@@ -9,7 +9,7 @@ use cora_runtime::cuda::Device;
 use cora_runtime::exec::{Instance, Options, median};
 use cora_runtime::pool::Pool;
 use cora_runtime::prelude::Batch;
-use cora_runtime::{Error, Result, library};
+use cora_runtime::{Result, library};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,11 +49,6 @@ impl Loaded {
 }
 
 fn on_cpu(args: &Args, artifact: &Artifact, desc: &Arc<ProgramDesc>) -> Result<Loaded> {
-    if args.graph || args.streams > 1 || args.flush > 0 {
-        return Err(Error::Cuda(
-            "--graph, --streams and --flush are for GPUs, the artifact is for a processor".to_owned(),
-        ));
-    }
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if args.threads > 0 { args.threads } else { cores() };
     let pool = Arc::new(Pool::new(threads)?);
@@ -86,7 +81,7 @@ fn run_on_cpu(
         totals.push(instance.run_time());
         each.push(instance.kernel_times().map(|(_, t)| t).collect());
     }
-    let mut report = report(artifact, batch, threads, totals, &each);
+    let mut report = report(artifact, batch, Some(threads), totals, &each);
     report.prelude_ms = Some(ms(instance.prelude().build_time()));
     report.setup = instance.setup_times().map(|(n, t)| Kernel { kernel: n.to_owned(), ms: ms(t) }).collect();
     report.memory = Some(instance.memory());
@@ -146,7 +141,7 @@ fn run_on_gpu(args: &Args, artifact: &Artifact, batch: &Batch, inputs: &Arrays, 
     for device in devices.iter() {
         all.push(outputs(&artifact.desc, |n| device.output(n))?);
     }
-    let mut report = report(artifact, batch, 0, totals, &each);
+    let mut report = report(artifact, batch, None, totals, &each);
     let mut tables = Vec::new();
     for _ in 0..args.repeat {
         tables.push(devices[0].time_tables(batch)?);
@@ -178,7 +173,13 @@ fn outputs(desc: &ProgramDesc, get: impl Fn(usize) -> Result<RaggedArray>) -> Re
     outputs.map(|(n, _)| Ok((n, get(n)?))).collect()
 }
 
-fn report(artifact: &Artifact, batch: &Batch, threads: usize, totals: Vec<Duration>, each: &[Vec<Duration>]) -> Report {
+fn report(
+    artifact: &Artifact,
+    batch: &Batch,
+    threads: Option<usize>,
+    totals: Vec<Duration>,
+    each: &[Vec<Duration>],
+) -> Report {
     let desc = &artifact.desc;
     let time = |k: usize| ms(median(each.iter().map(|e| e[k]).collect()));
     let kernels = desc.kernels.iter().enumerate().filter(|_| !each.is_empty());

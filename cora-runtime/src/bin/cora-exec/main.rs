@@ -4,6 +4,7 @@ mod args;
 mod batch;
 mod check;
 mod execute;
+mod failure;
 mod report;
 
 use args::{Args, Command, USAGE};
@@ -14,6 +15,7 @@ use cora_runtime::library::check_machine;
 use cora_runtime::prelude::Batch;
 use cora_runtime::{Error, npy};
 use execute::Loaded;
+use failure::Failure;
 use report::Report;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -21,32 +23,35 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Why it stops.
+/// Why an artifact does not give what is wanted.
 enum Stop {
-    /// The command line cannot be read.
-    Usage(String),
     /// A mistake of the user's or a refusal of the system.
-    Failed(Error),
+    Failed(Failure),
     /// Outputs that differ from the stored ones.
     Mismatch(String),
 }
 
-impl From<Error> for Stop {
-    fn from(e: Error) -> Stop {
-        Stop::Failed(e)
+impl<F: Into<Failure>> From<F> for Stop {
+    fn from(e: F) -> Stop {
+        Stop::Failed(e.into())
     }
 }
 
 fn main() -> ExitCode {
-    code(args::parse(std::env::args().skip(1)).and_then(|command| match command {
-        Command::Help => say(USAGE),
-        Command::Version => say(concat!("cora-exec ", env!("CARGO_PKG_VERSION"), "\n")),
-        Command::Run(args) => run(&args),
-    }))
+    let said = |result: Result<(), Failure>| result.map_or_else(|e| complain(&e), |()| 0);
+    ExitCode::from(match args::parse(std::env::args_os().skip(1)) {
+        Ok(Command::Help) => said(say(USAGE)),
+        Ok(Command::Version) => said(say(concat!("cora-exec ", env!("CARGO_PKG_VERSION"), "\n"))),
+        Ok(Command::Run(args)) => run(&args),
+        Err(why) => {
+            note(&why);
+            2
+        }
+    })
 }
 
 /// Writes to standard output. Whoever closed it has had enough, which is no mistake.
-fn say(text: &str) -> Result<(), Stop> {
+fn say(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
@@ -57,57 +62,53 @@ fn say(text: &str) -> Result<(), Stop> {
 }
 
 /// Lines of standard error, unless whoever reads them has had enough.
-fn complain(text: &str) {
+fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-fn code(result: Result<(), Stop>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Stop::Usage(text)) => {
-            complain(&text);
-            ExitCode::from(2)
-        }
-        Err(Stop::Failed(e)) => {
-            complain(&format!("error[{}]: {e}\n  help: {}", e.code(), e.hint()));
-            ExitCode::from(1)
-        }
-        Err(Stop::Mismatch(text)) => {
-            complain(&text);
-            ExitCode::from(3)
-        }
-    }
+/// Says what failed, and gives the exit code.
+fn complain(e: &Failure) -> u8 {
+    note(&format!("{}\n  help: {}", e.line(), e.help));
+    1
 }
 
-fn run(args: &Args) -> Result<(), Stop> {
-    if let [path] = &args.artifacts[..] {
-        return one(args, path, &mut None);
-    }
-    let mut worst = Ok(());
+/// Runs every artifact, and gives the worst exit code.
+fn run(args: &Args) -> u8 {
+    let mut worst = 0;
     // One is kept until the next is loaded, so that the context of the device stays.
     let mut kept = None;
+    let mut spoiled = false;
     for path in &args.artifacts {
-        let Err(why) = one(args, path, &mut kept) else { continue };
-        if let Stop::Failed(e) = &why {
-            let report = Report {
-                artifact: path.display().to_string(),
-                error: Some(format!("error[{}]: {e}", e.code())),
-                ..Report::default()
-            };
-            if args.json {
-                say(&format!("{}\n", report.to_json()))?;
+        let result = if spoiled {
+            let text = format!("{}: not run, because the device failed before", path.display());
+            Err(Failure::new("E0336", text, "run it by itself").into())
+        } else {
+            one(args, path, &mut kept)
+        };
+        let code = match result {
+            Ok(()) => 0,
+            Err(Stop::Mismatch(text)) => {
+                note(&text);
+                3
             }
-        }
-        // What failed on a device may have spoiled it for all that follows.
-        if matches!(&why, Stop::Failed(Error::Cuda(_))) {
-            return Err(why);
-        }
-        let ours = std::mem::replace(&mut worst, Err(why));
-        if let Err(before) = ours {
-            code(Err(before));
-        }
+            Err(Stop::Failed(e)) => {
+                // What failed on a device may have spoiled it for all that follows.
+                spoiled |= e.of_device;
+                let (lengths, inputs, outputs) = (args.lengths.iter(), args.inputs.iter(), args.outputs.iter());
+                let e = e.of(path, lengths.chain(inputs).chain(outputs).map(|(_, file)| file));
+                let told = if args.json { tell(path, &e) } else { Ok(()) };
+                complain(&e).max(told.map_or_else(|e| complain(&e), |()| 0))
+            }
+        };
+        worst = worst.max(code);
     }
     worst
+}
+
+/// The report of an artifact that failed.
+fn tell(path: &Path, e: &Failure) -> Result<(), Failure> {
+    let report = Report { artifact: path.display().to_string(), error: Some(e.line()), ..Report::default() };
+    say(&format!("{}\n", report.to_json()))
 }
 
 /// Runs an artifact, on its samples or the batch that is given.
@@ -116,16 +117,18 @@ fn one(args: &Args, path: &Path, kept: &mut Option<Loaded>) -> Result<(), Stop> 
     let bytes = std::fs::read(path).map_err(|source| Error::Io { path: name.clone(), source })?;
     let artifact = Artifact::from_bytes(&bytes)?;
     if args.info {
-        return say(&report::describe(&artifact));
+        let text = if args.json { report::describe_json(&name, &artifact) } else { report::describe(&artifact) };
+        return Ok(say(&text)?);
     }
     let desc = Arc::new(artifact.desc.clone());
     batch::check_names(args, &desc)?;
+    batch::check_options(args, &artifact.manifest.machine)?;
     if let machine @ Machine::Cpu { .. } = &artifact.manifest.machine {
         check_machine(machine)?;
     }
     let stored = batch::stored(args, &artifact)?;
     let cases: Vec<(Option<&Sample>, Batch)> = match stored {
-        [] => vec![(None, batch::of_args(args, &desc)?)],
+        [] => vec![(None, batch::of_args(args, &desc, !artifact.samples.is_empty())?)],
         all => all.iter().map(|s| (Some(s), batch::of_sample(s))).collect(),
     };
     let mut inputs = batch::inputs(args, &desc, &cases[0].1, cases[0].0)?;
@@ -163,12 +166,12 @@ fn one(args: &Args, path: &Path, kept: &mut Option<Loaded>) -> Result<(), Stop> 
     if args.json {
         say(&format!("{}\n", report.to_json()))?;
     } else {
-        complain(report.render().trim_end_matches('\n'));
+        note(report.render().trim_end_matches('\n'));
     }
     if wrong.is_empty() { Ok(()) } else { Err(Stop::Mismatch(wrong.join("\n"))) }
 }
 
-fn write_outputs(args: &Args, desc: &ProgramDesc, outputs: &[(usize, RaggedArray)]) -> Result<(), Stop> {
+fn write_outputs(args: &Args, desc: &ProgramDesc, outputs: &[(usize, RaggedArray)]) -> Result<(), Error> {
     for (n, array) in outputs {
         if let Some((_, path)) = args.outputs.iter().rev().find(|(name, _)| *name == desc.tensors[*n].name) {
             npy::write(path, array)?;

@@ -1,8 +1,10 @@
 //! What a run reports, as JSON and as a table for people; and what an artifact says of itself.
 
-use cora_runtime::artifact::Artifact;
+use cora_runtime::abi::TensorDesc;
+use cora_runtime::artifact::{Artifact, Machine};
 use cora_runtime::exec::MemoryReport;
 use serde::Serialize;
+use serde_json::json;
 use std::fmt::Write;
 
 /// A kernel and its median time.
@@ -35,7 +37,9 @@ pub struct Report {
     pub batches: usize,
     /// Whether every check passed.
     pub ok: bool,
-    pub threads: usize,
+    /// Worker threads of a processor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
     /// Loading, binding, setting inputs and all runs.
     pub whole_ms: f64,
     /// Building the tables on a processor, and on a GPU copying them there.
@@ -67,7 +71,8 @@ impl Report {
     pub fn render(&self) -> String {
         let mut t = String::new();
         let batch: String = self.batch.iter().map(|(n, v)| format!("{n} = {v}, ")).collect();
-        let _ = writeln!(t, "{} ({batch}{}, {} threads)", self.program, self.target, self.threads);
+        let threads = self.threads.map(|n| format!(", {n} threads")).unwrap_or_default();
+        let _ = writeln!(t, "{} ({batch}{}{threads})", self.program, self.target);
         for k in &self.kernels {
             let _ = writeln!(t, "  {:<28} {:>10.3} ms", k.kernel, k.ms);
         }
@@ -87,12 +92,38 @@ impl Report {
     }
 }
 
+/// What an artifact is, as one JSON object.
+pub fn describe_json(path: &str, artifact: &Artifact) -> String {
+    let (m, d) = (&artifact.manifest, &artifact.desc);
+    let features: &[String] = match &m.machine {
+        Machine::Cpu { features, .. } => features,
+        Machine::Cuda { .. } => &[],
+    };
+    let tensor = |t: &TensorDesc| json!({"name": t.name, "role": format!("{:?}", t.role), "type": t.dtype.name()});
+    let info = json!({
+        "artifact": path,
+        "ok": true,
+        "program": m.program,
+        "target": m.machine.to_string(),
+        "compiler": m.compiler,
+        "features": features,
+        "code_bytes": artifact.code.len(),
+        "params": d.params.iter().map(|p| json!({"name": p.name, "lo": p.lo, "hi": p.hi})).collect::<Vec<_>>(),
+        "extents": d.extents.iter().map(|e| &e.name).collect::<Vec<_>>(),
+        "tensors": d.tensors.iter().map(tensor).collect::<Vec<_>>(),
+        "setup": d.setup_kernels.iter().map(|k| &k.name).collect::<Vec<_>>(),
+        "kernels": d.kernels.iter().map(|k| &k.name).collect::<Vec<_>>(),
+        "samples": artifact.samples.len(),
+    });
+    format!("{info}\n")
+}
+
 /// What an artifact is.
 pub fn describe(artifact: &Artifact) -> String {
     let (m, d) = (&artifact.manifest, &artifact.desc);
     let mut t =
         format!("{} for {}, by cora {}, {} bytes of code\n", m.program, m.machine, m.compiler, artifact.code.len());
-    if let cora_runtime::artifact::Machine::Cpu { features, .. } = &m.machine {
+    if let Machine::Cpu { features, .. } = &m.machine {
         let _ = writeln!(t, "  may use {}", features.join(" "));
     }
     d.params.iter().for_each(|p| _ = writeln!(t, "  param {} in {}..={}", p.name, p.lo, p.hi));
