@@ -163,7 +163,7 @@ impl Lowered {
     /// `W0401`: kernels that repeat something on one thread of a GPU.
     fn warnings(&self) -> impl Iterator<Item = Diagnostic> {
         let repeats = |s: &Stmt| match s {
-            Stmt::For { extent, .. } => !self.storage.env.pool.constant_bound(*extent).is_some_and(|n| n <= 1),
+            Stmt::For { extent, .. } => self.storage.env.pool.constant_bound(*extent).is_none_or(|n| n > 1),
             _ => false,
         };
         let serial = move |k: &&Kernel| !k.is_grid() && k.body.iter().any(|s| s.any(&mut |s| repeats(s)));

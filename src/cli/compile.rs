@@ -406,25 +406,30 @@ fn form(args: &Args, console: &mut dyn Console) -> Result<Vec<u8>, Failure> {
 /// # Errors
 /// `E0613` one is given.
 fn check_passes(args: &Args) -> Result<(), Failure> {
-    if !matches!(args.emit, Emit::Graph | Emit::Dot | Emit::Svg | Emit::Cora | Emit::Rust) {
-        return Ok(());
-    }
-    let given = [
+    // What is about passes on loops, and what is about passes on the storage dialect.
+    let loops = [
         ("--padded", args.padded),
-        ("--no-hoist-loads", args.no_hoist_loads),
-        ("--csf", args.csf),
-        ("--device-prelude", args.device_prelude),
         ("--print-ir-after-all", args.print_ir_after_all),
         ("--dump-dir", args.dump_dir.is_some()),
         ("--verify-each", args.verify_each),
         ("--time-passes", args.time_passes),
         ("--explain-guards", args.explain_guards),
     ];
-    match given.into_iter().find(|g| g.1) {
+    let storage =
+        [("--no-hoist-loads", args.no_hoist_loads), ("--csf", args.csf), ("--device-prelude", args.device_prelude)];
+    let (given, who) = match args.emit {
+        Emit::Graph | Emit::Dot | Emit::Svg | Emit::Cora | Emit::Rust => {
+            let storage = storage.into_iter().find(|g| g.1).map(|g| (g, "storage"));
+            (loops.into_iter().find(|g| g.1).map(|g| (g, "loop")).or(storage), "no pass")
+        }
+        Emit::Loop => (storage.into_iter().find(|g| g.1).map(|g| (g, "storage")), "no such pass"),
+        _ => return Ok(()),
+    };
+    match given {
         None => Ok(()),
-        Some((option, _)) => {
+        Some(((option, _), form)) => {
             Err(Diagnostic::new("E0613", format!("{option} means nothing for this form of a program"))
-                .hint("no pass runs to make it: leave the option away, or give --emit loop or a later form")
+                .hint(format!("{who} runs to make it: leave the option away, or give --emit {form} or a later form"))
                 .into())
         }
     }
