@@ -364,6 +364,7 @@ fn form(args: &Args, console: &mut dyn Console) -> Result<Vec<u8>, Failure> {
     let target = Target::new(&args.target, &args.target_cpu)?;
     check_emit(args.emit, &target)?;
     check_passes(args)?;
+    super::given_once("--const", &args.consts)?;
     let source = Source::load(&args.program, &args.consts)?;
     let schedule = source.schedule(args.schedule.as_deref(), target.schedule(), |f| target.has(f))?;
     match args.emit {
@@ -406,28 +407,26 @@ fn form(args: &Args, console: &mut dyn Console) -> Result<Vec<u8>, Failure> {
 /// # Errors
 /// `E0613` one is given.
 fn check_passes(args: &Args) -> Result<(), Failure> {
-    // What is about passes on loops, and what is about passes on the storage dialect.
-    let loops = [
-        ("--padded", args.padded),
-        ("--print-ir-after-all", args.print_ir_after_all),
-        ("--dump-dir", args.dump_dir.is_some()),
-        ("--verify-each", args.verify_each),
-        ("--time-passes", args.time_passes),
-        ("--explain-guards", args.explain_guards),
+    // With the first form that it changes.
+    let given = [
+        ("--padded", args.padded, "loop"),
+        ("--print-ir-after-all", args.print_ir_after_all, "loop"),
+        ("--dump-dir", args.dump_dir.is_some(), "loop"),
+        ("--verify-each", args.verify_each, "loop"),
+        ("--time-passes", args.time_passes, "loop"),
+        ("--explain-guards", args.explain_guards, "loop"),
+        ("--no-hoist-loads", args.no_hoist_loads, "storage"),
+        ("--csf", args.csf, "storage"),
+        ("--device-prelude", args.device_prelude, "storage"),
     ];
-    let storage =
-        [("--no-hoist-loads", args.no_hoist_loads), ("--csf", args.csf), ("--device-prelude", args.device_prelude)];
-    let (given, who) = match args.emit {
-        Emit::Graph | Emit::Dot | Emit::Svg | Emit::Cora | Emit::Rust => {
-            let storage = storage.into_iter().find(|g| g.1).map(|g| (g, "storage"));
-            (loops.into_iter().find(|g| g.1).map(|g| (g, "loop")).or(storage), "no pass")
-        }
-        Emit::Loop => (storage.into_iter().find(|g| g.1).map(|g| (g, "storage")), "no such pass"),
+    let (made, who) = match args.emit {
+        Emit::Graph | Emit::Dot | Emit::Svg | Emit::Cora | Emit::Rust => ("graph", "no pass"),
+        Emit::Loop => ("loop", "no such pass"),
         _ => return Ok(()),
     };
-    match given {
+    match given.into_iter().find(|g| g.1 && g.2 != made) {
         None => Ok(()),
-        Some(((option, _), form)) => {
+        Some((option, _, form)) => {
             Err(Diagnostic::new("E0613", format!("{option} means nothing for this form of a program"))
                 .hint(format!("{who} runs to make it: leave the option away, or give --emit {form} or a later form"))
                 .into())

@@ -26,6 +26,7 @@ pub struct Args {
 
 /// Prints the nests after each step.
 pub fn explain(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
+    super::given_once("--const", &args.consts)?;
     let source = Source::load(&args.program, &args.consts)?;
     let machine = Target::new(&args.target, "host")?;
     let target = machine.schedule();

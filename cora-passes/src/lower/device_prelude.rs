@@ -28,8 +28,7 @@ const THREADS: i64 = 256;
 /// Adds the kernels that build the tables.
 ///
 /// # Errors
-/// `E0614` boxes that end with zeros where a tensor
-/// does whose size comes with the lengths.
+/// `E0614` boxes that end with zeros where a tensor does whose size comes with the lengths.
 pub fn device_prelude(m: &mut StorageModule) -> Result<(), Diagnostic> {
     let tables: Vec<TensorId> = m.tables.iter().map(|t| t.tensor).collect();
     for k in &m.kernels {

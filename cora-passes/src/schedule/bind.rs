@@ -22,14 +22,13 @@
 
 use super::atomic::make_atomic;
 use super::independent::{Among, conflict};
-use super::relax_reduced::blocks_below;
 use super::serial_loop::serial_loop;
-use super::tree::{enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
+use super::tree::{combines_tuples, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
 use super::unroll::check_copies;
 use cora_ir::loops::{Axis, Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{Binding, LoopRef};
 use cora_ir::storage::WARP;
-use cora_ir::{Diagnostic, Env, ExprId, Reduction};
+use cora_ir::{Diagnostic, Env, ExprId};
 
 /// Greatest number of threads in a block (CUDA, all architectures).
 pub const MAX_THREADS: i64 = 1024;
@@ -39,7 +38,8 @@ pub const MAX_THREADS: i64 = 1024;
 /// # Errors
 /// `E0411` not serial, `E0442` a virtual thread without a constant bound, `E0445` iterations that
 /// are not independent, `E0446` a block loop that is not outermost, or an axis that a loop around it
-/// has, `E0438` tuples that it combines, `E0447` a thread loop without a constant bound of at most 1024; with `atomic`, `E0416` to `E0418` of `atomic`.
+/// has, `E0438` a loop over which tuples are reduced, `E0447` a thread loop without a constant bound of at most 1024;
+/// with `atomic`, `E0416` to `E0418` of `atomic`.
 pub fn bind(m: &mut LoopModule, target: &LoopRef, to: Binding, atomic: bool) -> Result<(), Diagnostic> {
     let axis = match to {
         Binding::Virtual if atomic => {
@@ -155,8 +155,7 @@ pub(crate) fn warp_reduction<'a>(env: &Env, l: &'a For) -> Option<&'a Block> {
 /// Iterations write different elements of what they share.
 fn check_independent(m: &LoopModule, l: &For, target: &LoopRef, among: Among) -> Result<(), Diagnostic> {
     let Some(c) = conflict(m, l, among) else { return Ok(()) };
-    let tuples = |b: &&Block| matches!(b.role, BlockRole::Update(Reduction::Tuple(_)));
-    if blocks_below(&l.body).into_iter().filter(tuples).any(|b| is_reduction_var(&m.env.pool, b, l.var)) {
+    if combines_tuples(&m.env.pool, l) {
         let what = format!("loop `{}.{}` combines tuples, which threads do not", target.stage, target.name);
         return Err(Diagnostic::new("E0438", what)
             .hint("bind a spatial loop; `rfactor` makes one of a reduced loop whose extent is constant"));

@@ -17,10 +17,10 @@
 
 use super::filled::{Filled, Loops, base_of, collect_writers, filled_dims};
 use super::relax::{clamped, each_block, extents_below_use, tile_of};
-use super::tree::{Path, enclosing, is_reduction_var, loop_at, loop_at_mut, place_init};
+use super::tree::{Path, blocks_below, enclosing, is_reduction_var, loop_at, loop_at_mut, place_init};
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::{normalize, poly};
-use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
 use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, TensorId, UnOp, VarId};
 use rustc_hash::FxHashMap;
 
@@ -91,19 +91,6 @@ fn unused(env: &Env, b: &Block, var: VarId) -> Vec<VarId> {
         own.chain(b.iters.iter().map(|i| i.extent)).any(|e| env.pool.uses_var(e, v))
     };
     b.iters.iter().filter(|i| env.pool.uses_var(i.binding, var) && !mentioned(i.var)).map(|i| i.var).collect()
-}
-
-pub(super) fn blocks_below(body: &[Stmt]) -> Vec<&Block> {
-    let mut out = Vec::new();
-    for s in body {
-        s.walk(&mut |s| {
-            if let Stmt::Block(b) = s {
-                out.push(b);
-            }
-        });
-    }
-    out.retain(|b| b.role != BlockRole::Init);
-    out
 }
 
 /// Dimensions of local buffers that are written for the full tile, zeros from position `rest` of it on; with the base.

@@ -3,7 +3,7 @@
 use cora_ir::expr::ExprPool;
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Diagnostic, Env, ExprId, TensorId, VarId};
+use cora_ir::{Diagnostic, Env, ExprId, Reduction, TensorId, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A statement's position: an index into the module's body, then into each nested body.
@@ -118,9 +118,10 @@ pub fn find_loop(m: &LoopModule, r: &LoopRef) -> Result<Path, Diagnostic> {
     let found = loops.iter().find(|p| name_of(p) == r.name).or_else(|| loops.iter().find(also));
     found.cloned().ok_or_else(|| {
         let names: Vec<String> = loops.iter().map(name_of).collect();
-        Diagnostic::new("E0402", format!("stage `{}` has no loop `{}`", r.stage, r.name)).hint(match names.is_empty() {
-            true => "it has none".to_owned(),
-            false => format!("its loops are: {}", names.join(", ")),
+        Diagnostic::new("E0402", format!("stage `{}` has no loop `{}`", r.stage, r.name)).hint(if names.is_empty() {
+            "it has none".to_owned()
+        } else {
+            format!("its loops are: {}", names.join(", "))
         })
     })
 }
@@ -193,6 +194,26 @@ pub fn add_predicate(pool: &ExprPool, stmts: &mut [Stmt], cond: ExprId) {
             }
         });
     }
+}
+
+/// The blocks that compute, in order; those that set what is reduced to its beginning are left out.
+pub fn blocks_below(body: &[Stmt]) -> Vec<&Block> {
+    let mut out = Vec::new();
+    for s in body {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s {
+                out.push(b);
+            }
+        });
+    }
+    out.retain(|b| b.role != BlockRole::Init);
+    out
+}
+
+/// Whether tuples are reduced over loop `l`.
+pub fn combines_tuples(pool: &ExprPool, l: &For) -> bool {
+    let tuples = |b: &&Block| matches!(b.role, BlockRole::Update(Reduction::Tuple(_)));
+    blocks_below(&l.body).into_iter().filter(tuples).any(|b| is_reduction_var(pool, b, l.var))
 }
 
 /// Whether the block reduces over loop variable `v`. A reduced position may be counted from the

@@ -8,7 +8,7 @@ use cora_ir::Diagnostic;
 use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 
-/// Greatest trip count that may be unrolled or become lanes.
+/// Greatest trip count that may be unrolled.
 const MAX_COPIES: i64 = 1024;
 /// Greatest number of copies of one statement, over all unrolled loops around it.
 const MAX_PRODUCT: i64 = 4096;

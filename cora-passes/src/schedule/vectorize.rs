@@ -4,14 +4,14 @@
 //! the loop is split first; of one that is no longer than that the outer loop runs once, so that a schedule which names it
 //! stays valid whatever the extent.
 
-use super::relax_reduced::blocks_below;
 use super::serial_loop::serial_loop;
 use super::split::split;
-use super::tree::{check_fresh_loop, check_no_hoisting, find_loop, is_reduction_var, loop_at_mut, place_init};
-use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
+use super::tree::{check_fresh_loop, check_no_hoisting, combines_tuples, find_loop, loop_at_mut, place_init};
+use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Tail};
-use cora_ir::{Diagnostic, MAX_LANES, Reduction};
+use cora_ir::{Diagnostic, MAX_LANES};
 
+/// Greatest number of lanes.
 const MAX: i64 = MAX_LANES as i64;
 
 /// Makes the iterations of an innermost loop the lanes of vectors; with a width of at most that many, the loop being split
@@ -30,8 +30,7 @@ pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Re
         )
         .hint("reorder it to the innermost place first"));
     }
-    let tuples = |b: &&Block| matches!(b.role, BlockRole::Update(Reduction::Tuple(_)));
-    if blocks_below(&l.body).into_iter().filter(tuples).any(|b| is_reduction_var(&m.env.pool, b, l.var)) {
+    if combines_tuples(&m.env.pool, l) {
         return Err(Diagnostic::new(
             "E0438",
             format!("loop `{}.{}` combines tuples, which lanes do not", target.stage, target.name),
@@ -69,8 +68,8 @@ pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Re
         }
         _ => {
             let what = match bound {
-                Some(n) => format!("may have {n} iterations, and a vector has at most {MAX} lanes"),
-                None => "has no constant extent to make lanes of".to_owned(),
+                Some(n) if n > MAX => format!("may have {n} iterations, and a vector has at most {MAX} lanes"),
+                _ => "has no constant extent to make lanes of".to_owned(),
             };
             Err(Diagnostic::new("E0441", format!("loop `{}.{}` {what}", target.stage, target.name))
                 .hint("give a width, as in `vectorize S.i 16`"))
