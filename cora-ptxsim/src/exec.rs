@@ -11,6 +11,7 @@
 mod copies;
 mod group;
 mod space;
+mod tally;
 mod thread;
 mod warp;
 
@@ -18,6 +19,8 @@ use crate::memory::{Memory, OutOfBounds};
 use crate::ptx::{Kernel, Module, Op, SHARED_BEGIN, Src};
 use copies::{Barriers, Copies};
 use group::Pending;
+use tally::Tally;
+pub use tally::Work;
 
 /// Lanes of a warp.
 const LANES: usize = 32;
@@ -93,19 +96,30 @@ pub enum What {
     Wrong(String),
 }
 
-/// Runs a kernel on a grid. `params` holds the bytes of each of its parameters.
+/// The grid of a launch.
+#[derive(Clone, Copy, Debug)]
+pub struct Grid {
+    /// How many blocks.
+    pub blocks: [u32; 3],
+    /// How many threads each has.
+    pub threads: [u32; 3],
+    /// Bytes of shared memory that each has beside the kernel's own.
+    pub dynamic_shared: u32,
+}
+
+/// Runs a kernel on a grid. `params` holds the bytes of each of its parameters. `work` is set to what the launch did.
 ///
 /// # Errors
 /// [`Fault`]: what a device would answer with an error, with undefined values, or not at all.
 pub fn launch(
     module: &Module,
     kernel: &str,
-    blocks: [u32; 3],
-    threads: [u32; 3],
-    dynamic_shared: u32,
+    grid: Grid,
     params: &[Vec<u8>],
     memory: &mut Memory,
+    work: Option<&mut Work>,
 ) -> Result<(), Fault> {
+    let Grid { blocks, threads, dynamic_shared } = grid;
     let refused = |what| Fault { line: 0, block: [0; 3], thread: 0, what };
     let k = module.kernel(kernel).ok_or_else(|| refused(What::NoKernel(kernel.to_owned())))?;
     let params = packed(k, params).map_err(refused)?;
@@ -115,6 +129,7 @@ pub fn launch(
         return Err(refused(What::Launch(what)));
     }
     let mut block = Block::new(k, [blocks, threads], &params, u64::from(dynamic_shared), memory);
+    block.tally = work.is_some().then(|| Tally::new(k.code.len()));
     for z in 0..blocks[2] {
         for y in 0..blocks[1] {
             for x in 0..blocks[0] {
@@ -122,6 +137,9 @@ pub fn launch(
                 block.run()?;
             }
         }
+    }
+    if let (Some(work), Some(tally)) = (work, block.tally) {
+        *work = tally.work();
     }
     Ok(())
 }
@@ -179,6 +197,8 @@ struct Block<'a> {
     barriers: Barriers,
     /// Of each four warps, the `wgmma` that go on.
     pending: Vec<Pending>,
+    /// Counts work, if that is wanted.
+    tally: Option<Tally>,
 }
 
 impl<'a> Block<'a> {
@@ -203,6 +223,7 @@ impl<'a> Block<'a> {
             local: vec![0; count * kernel.local as usize],
             barriers: Barriers::default(),
             pending: Vec::new(),
+            tally: None,
         }
     }
 
@@ -251,6 +272,9 @@ impl<'a> Block<'a> {
                 if matches!(self.threads[t].state, State::Running | State::Polling) {
                     moved |= self.run_thread(t)?;
                 }
+            }
+            if let Some(tally) = &mut self.tally {
+                tally.end_turn();
             }
             let states = || lanes.clone().map(|t| self.threads[t].state);
             if states().any(|s| s == State::Polling) || !states().any(|s| s == State::Warp) {

@@ -175,8 +175,13 @@ impl State {
     pub(super) fn run(&mut self, launch: &Launch) -> Result<(), Code> {
         // Of a graph, the module may be gone.
         let f = self.functions.get(&launch.function).ok_or(Code::LAUNCH_FAILED)?;
-        let (blocks, threads) = (launch.blocks, launch.threads);
-        let done = exec::launch(&f.code, &f.name, blocks, threads, launch.shared, &launch.params, &mut self.memory);
+        let grid = exec::Grid { blocks: launch.blocks, threads: launch.threads, dynamic_shared: launch.shared };
+        let mut work = self.settings.count.then(exec::Work::default);
+        let done = exec::launch(&f.code, &f.name, grid, &launch.params, &mut self.memory, work.as_mut());
+        if let Some(exec::Work { instructions, passes, sectors, distinct, products }) = work {
+            let counts = format!("passes {passes} sectors {sectors} distinct {distinct} products {products}");
+            self.log.line(&format!("work {} instructions {instructions} {counts}", f.name));
+        }
         done.map_err(|fault| {
             let line = format!("kernel {}: {fault}", f.name);
             eprintln!("ptxsim: {line}");

@@ -13,11 +13,13 @@ pub(super) struct Settings {
     pub version: i32,
     /// What `cuInit` answers.
     pub init: u32,
+    /// Whether the work of kernels is counted.
+    pub count: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { memory: 16 << 30, arch: 90, devices: 1, version: 12_080, init: 0 }
+        Settings { memory: 16 << 30, arch: 90, devices: 1, version: 12_080, init: 0, count: false }
     }
 }
 
@@ -29,7 +31,8 @@ impl Settings {
     pub(super) fn parse(text: &str) -> Result<Settings, String> {
         let mut s = Settings::default();
         for part in text.split(',').filter(|p| !p.is_empty()) {
-            let wrong = || format!("PTXSIM_DEVICE: `{part}` is none of memory=, arch=, devices=, version=, init=");
+            let wrong =
+                || format!("PTXSIM_DEVICE: `{part}` is none of memory=, arch=, devices=, version=, init=, count=");
             let (name, value) = part.split_once('=').ok_or_else(wrong)?;
             let value: u64 = value.parse().map_err(|_| wrong())?;
             let small = || u32::try_from(value).ok().filter(|v| *v <= i32::MAX as u32).ok_or_else(wrong);
@@ -39,6 +42,7 @@ impl Settings {
                 "devices" => s.devices = small()? as i32,
                 "version" => s.version = small()? as i32,
                 "init" => s.init = small()?,
+                "count" => s.count = small()? != 0,
                 _ => return Err(wrong()),
             }
         }

@@ -63,6 +63,10 @@ impl Block<'_> {
                         return Err(What::Misaligned { address, bytes: *bytes });
                     }
                 }
+                self.count(thread, Space::Shared, to, *bytes);
+                if given > 0 {
+                    self.count(thread, Space::Global, from, given);
+                }
                 self.threads[thread].copies.open.push(Copy { to, from, bytes: *bytes, given });
             }
             Async::Commit => {
@@ -140,6 +144,7 @@ impl Block<'_> {
     fn land(&mut self, moving: &Moving) -> Result<u64, What> {
         let (map, elem) = (&moving.map, moving.map.elem_bytes);
         let count: u64 = map.extents.iter().map(|&n| u64::from(n)).product();
+        let mut read = Vec::new();
         for n in 0..count {
             let (mut rest, mut from, mut inside) = (n, map.address as i64, true);
             for (d, &extent) in map.extents.iter().enumerate() {
@@ -152,10 +157,17 @@ impl Block<'_> {
             let mut data = [0; 8];
             if inside {
                 data[..elem as usize].copy_from_slice(self.memory.bytes(from as u64, elem)?);
+                if self.tally.is_some() {
+                    read.push((from as u64, elem));
+                }
             }
             let to = moving.to + n * elem;
             let to = if map.swizzled { to ^ (to >> 3 & 0x70) } else { to };
             self.shared_mut(to, elem)?.copy_from_slice(&data[..elem as usize]);
+        }
+        if let Some(tally) = &mut self.tally {
+            tally.global(read.into_iter());
+            tally.filled(count * elem);
         }
         Ok(count * elem)
     }

@@ -109,6 +109,9 @@ impl<'a> Block<'a> {
     }
 
     fn product(&mut self, first: usize, p: &Product<'a>) -> Result<(), What> {
+        if let Some(tally) = &mut self.tally {
+            tally.products(ROWS * p.columns * REDUCED);
+        }
         let (mut left, mut right) = (vec![0f32; ROWS * REDUCED], vec![0f32; p.columns * REDUCED]);
         for (m, all) in [(&p.a, &mut left), (&p.b, &mut right)] {
             for (n, v) in all.iter_mut().enumerate() {

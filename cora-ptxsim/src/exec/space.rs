@@ -44,6 +44,15 @@ impl Block<'_> {
         self.piece(thread, space, address, bytes)
     }
 
+    /// Counts an access of a thread.
+    pub(super) fn count(&mut self, thread: usize, space: Space, address: u64, bytes: u64) {
+        let pc = self.threads[thread].pc;
+        if let Some(tally) = &mut self.tally {
+            let (space, address) = Self::specific(space, address);
+            tally.access(thread, pc, space, address, bytes);
+        }
+    }
+
     /// Bytes at any address.
     pub(super) fn piece(&self, thread: usize, space: Space, address: u64, bytes: u64) -> Result<&[u8], What> {
         let (space, at) = Self::specific(space, address);
@@ -91,6 +100,7 @@ impl Block<'_> {
             };
             self.set(thread, r, value);
         }
+        self.count(thread, l.space, address, l.bytes * l.to.len() as u64);
         Ok(())
     }
 
@@ -110,7 +120,9 @@ impl Block<'_> {
         }
         let total = bytes as usize * from.len();
         let to = self.bytes_mut(thread, space, address, total as u64).map(|to| to.copy_from_slice(&data[..total]));
-        to.map_err(|what| self.fault(thread, what))
+        to.map_err(|what| self.fault(thread, what))?;
+        self.count(thread, space, address, total as u64);
+        Ok(())
     }
 
     /// Replaces an element by a function of it, which is given back.
@@ -128,6 +140,7 @@ impl Block<'_> {
             place.copy_from_slice(&f(old).to_le_bytes()[..bytes as usize]);
             old
         });
+        self.count(thread, space, address, bytes);
         done.map_err(|what| self.fault(thread, what))
     }
 

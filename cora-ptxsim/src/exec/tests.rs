@@ -6,13 +6,20 @@ const HEAD: &str = ".version 8.0\n.target sm_90a\n.address_size 64\n";
 
 /// Runs `body` as a kernel of one pointer, on that many threads: what is in 64 words there.
 fn words(body: &str, threads: u32) -> Result<Vec<u32>, Fault> {
+    worked(body, threads).map(|found| found.0)
+}
+
+/// The same, and the work.
+fn worked(body: &str, threads: u32) -> Result<(Vec<u32>, Work), Fault> {
     let text = format!("{HEAD}.visible .entry k(.param .u64 p) {{ {body} ret; }}");
     let module = Module::parse(&text).expect("it is PTX");
     let mut memory = Memory::default();
     let at = memory.allocate(256).expect("little memory");
-    launch(&module, "k", [1; 3], [threads, 1, 1], 0, &[at.to_le_bytes().to_vec()], &mut memory)?;
+    let grid = Grid { blocks: [1; 3], threads: [threads, 1, 1], dynamic_shared: 0 };
+    let mut work = Work::default();
+    launch(&module, "k", grid, &[at.to_le_bytes().to_vec()], &mut memory, Some(&mut work))?;
     let bytes = memory.bytes(at, 256).expect("it is there");
-    Ok(bytes.chunks(4).map(|c| u32::from_le_bytes(c.try_into().expect("4 bytes"))).collect())
+    Ok((bytes.chunks(4).map(|c| u32::from_le_bytes(c.try_into().expect("4 bytes"))).collect(), work))
 }
 
 const OWN: &str = ".reg .b32 %r<20>; .reg .b64 %rd<9>; .reg .pred %p<9>;
@@ -87,4 +94,26 @@ fn what_is_not_interpreted_is_named() {
     let text = format!("{HEAD}.visible .entry k() {{ .reg .f32 %f<2>; sin.approx.f32 %f0, %f1; }}");
     let error = Module::parse(&text).expect_err("unknown").to_string();
     assert_eq!(error, "line 4: `sin.approx.f32`: this rounding is not known");
+}
+
+#[test]
+fn work_is_counted_as_warps_issue_it() {
+    // Two warps, 6 instructions and the return; 8 sectors are written, each by one warp.
+    let work = worked(&format!("{OWN} st.global.b32 [%rd3], %r1;"), 64).expect("it runs").1;
+    assert_eq!(work, Work { instructions: 2 * 6, passes: 0, sectors: 8, distinct: 8, products: 0 });
+    // A loop of as many turns as the lane's number: as often as the last lane goes round, whatever the others do.
+    let turns = |n: u32| {
+        let text = format!("{OWN} mov.b32 %r2, 0; L: add.s32 %r2, %r2, 1; setp.le.u32 %p1, %r2, %r1; @%p1 bra L;");
+        worked(&text, n).expect("it runs").1.instructions
+    };
+    assert_eq!(turns(32) - turns(8), 3 * 24);
+    // Words of every second bank are two passes, words of one bank 32, one word is one.
+    let passes = |stride: u32| {
+        let text = format!(
+            "{OWN} .shared .align 16 .b8 s[4096]; mov.b64 %rd4, s; mul.lo.s32 %r2, %r1, {stride}; cvt.u64.u32 %rd5, %r2;
+            add.s64 %rd6, %rd4, %rd5; ld.shared.b32 %r3, [%rd6];"
+        );
+        worked(&text, 32).expect("it runs").1.passes
+    };
+    assert_eq!([4, 8, 128, 0].map(passes), [1, 2, 32, 1]);
 }

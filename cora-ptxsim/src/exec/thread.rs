@@ -17,6 +17,9 @@ impl Block<'_> {
             if self.threads[thread].steps > MOST_STEPS {
                 return Err(self.fault(thread, What::Endless));
             }
+            if let Some(tally) = &mut self.tally {
+                tally.issue(thread, pc);
+            }
             if let Some((r, negated)) = i.guard
                 && (self.get(thread, Src::Reg(r)) == 0) != negated
             {

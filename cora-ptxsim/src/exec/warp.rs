@@ -15,6 +15,11 @@ pub(super) fn widened(factor: Factor, bits: u64) -> f32 {
     }
 }
 
+/// Products that a matrix instruction of a warp sums.
+fn reduced(factor: Factor) -> usize {
+    if factor == Factor::TF32 { 8 } else { 16 }
+}
+
 impl Block<'_> {
     /// Does what all `lanes` wait at.
     pub(super) fn together(&mut self, lanes: Range<usize>, pc: usize) -> Result<(), Fault> {
@@ -27,6 +32,9 @@ impl Block<'_> {
             }
             _ if !whole => Err(self.fault(lanes.start, What::Wrong("the warp has fewer than 32 lanes".to_owned()))),
             Warp::Mma { factor, d, a, b, c } => {
+                if let Some(tally) = &mut self.tally {
+                    tally.products(16 * 8 * reduced(*factor));
+                }
                 self.multiply(lanes, *factor, d, [a, b, c]);
                 Ok(())
             }
@@ -34,6 +42,7 @@ impl Block<'_> {
                 let mut rows = Vec::new();
                 for t in lanes.clone().take(8 * to.len()) {
                     let address = self.address(t, *at);
+                    self.count(t, Space::Shared, address, 16);
                     let row = self.bytes(t, Space::Shared, address, 16).map_err(|what| self.fault(t, what))?;
                     rows.push(<[u8; 16]>::try_from(row).unwrap_or_default());
                 }
@@ -88,7 +97,7 @@ impl Block<'_> {
     /// 16 rows, 8 columns; 16 products each of halves, 8 of single precision.
     fn multiply(&mut self, lanes: Range<usize>, factor: Factor, d: &[Reg], [a, b, c]: [&[Src]; 3]) {
         let halves = factor != Factor::TF32;
-        let reduced = if halves { 16 } else { 8 };
+        let reduced = reduced(factor);
         let (mut left, mut right) = ([[0f32; 16]; 16], [[0f32; 8]; 16]);
         for (lane, t) in lanes.clone().enumerate() {
             let (group, own) = (lane / 4, lane % 4);
