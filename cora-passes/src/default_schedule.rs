@@ -49,13 +49,7 @@ pub fn default_schedule(m: &mut LoopModule) {
 
 /// Attaches and tiles.
 fn tiled(m: &mut LoopModule) {
-    for stage in stages(m) {
-        if cheap(m, stage) {
-            let name = m.env.tensors[stage].name.clone();
-            // A refusal only means that the rule does not fit this stage.
-            let _ = compute_inline(m, &name);
-        }
-    }
+    inline_cheap(m);
     for stage in stages(m).into_iter().rev() {
         attach::attach(m, stage);
         let shape = contraction::Shape::of(m, stage);
@@ -66,8 +60,19 @@ fn tiled(m: &mut LoopModule) {
     }
 }
 
+/// Inlines what is cheaper to repeat than to store.
+pub(crate) fn inline_cheap(m: &mut LoopModule) {
+    for stage in stages(m) {
+        if cheap(m, stage) {
+            let name = m.env.tensors[stage].name.clone();
+            // A refusal only means that the rule does not fit this stage.
+            let _ = compute_inline(m, &name);
+        }
+    }
+}
+
 /// The stages of the nests in order.
-fn stages(m: &LoopModule) -> Vec<TensorId> {
+pub(crate) fn stages(m: &LoopModule) -> Vec<TensorId> {
     let mut seen = FxHashSet::default();
     m.blocks().into_iter().map(|b| b.stage).filter(|s| seen.insert(*s)).collect()
 }

@@ -10,6 +10,7 @@ mod constants;
 mod crates;
 mod datasets;
 mod default_tiles;
+mod default_work;
 mod determinism;
 mod device_artifacts;
 mod device_prelude;

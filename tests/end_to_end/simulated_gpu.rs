@@ -28,18 +28,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Set in the process for which the stand-in is the driver.
 const INSIDE: &str = "CORA_INSIDE_STAND_IN";
 
-/// Runs `body`, of the test of this name, where the stand-in is the driver. No call of the driver may fail, and no memory be
-/// left when the last device is gone.
-fn on_the_stand_in(test: &str, body: impl FnOnce()) {
+/// Runs `body`, of the test of this name, where the stand-in is the driver, with settings as in `PTXSIM_DEVICE`. No call of
+/// the driver may fail, and no memory be left when the last device is gone.
+pub fn on_the_stand_in(test: &str, settings: &'static str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return body();
     }
-    let driver = StandIn::new(test, "");
+    let driver = StandIn::new(test, settings);
     let mut command = driver.command(std::env::current_exe().expect("a path"));
-    let name = format!("simulated_gpu::{test}");
-    let out = command.args([&name, "--exact", "--nocapture"]).env(INSIDE, "1").output().expect("it starts");
+    let out = command.args([test, "--exact", "--nocapture"]).env(INSIDE, "1").output().expect("it starts");
     let text = [String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)].concat();
     assert!(out.status.success() && text.contains("1 passed"), "{text}");
+    println!("{text}");
     let lines = driver.lines();
     assert!(lines.iter().any(|l| l.starts_with("launch")), "nothing was launched");
     let wrong = |l: &&String| l.contains("->") || l.starts_with("leak") || l.starts_with("kernel");
@@ -47,7 +47,7 @@ fn on_the_stand_in(test: &str, body: impl FnOnce()) {
 }
 
 /// A program on the stand-in; nothing where the architecture lacks what it needs.
-fn device(
+pub fn device(
     source: &Source,
     schedule: Option<&Schedule>,
     by_kernels: bool,
@@ -87,7 +87,7 @@ fn outputs(device: &Device) -> Result<Vec<RaggedArray>, Error> {
 }
 
 /// Binds, gives inputs, runs: what is wrong with the results.
-fn run(device: &mut Device, source: &Source, case: &Case) -> Result<Option<String>, Error> {
+pub fn run(device: &mut Device, source: &Source, case: &Case) -> Result<Option<String>, Error> {
     let desc = device.desc().clone();
     device.bind(&batch(&desc, source, &case.batch))?;
     give(device, source, case, Role::Input)?;
@@ -150,7 +150,7 @@ fn on(archs: &[&str], source: &Source, (form, schedule): (&str, Option<&Schedule
 
 #[test]
 fn examples_run() {
-    on_the_stand_in("examples_run", || {
+    on_the_stand_in("simulated_gpu::examples_run", "", || {
         report(&in_parallel(&files("examples", "cora"), |path| {
             let name = stem(path);
             let loaded = load(path, small(&name)).and_then(|s| cases(&s, &name).map(|c| (s, c)));
@@ -169,7 +169,7 @@ fn examples_run() {
 /// Boxes of the copy engine, with tables from the host.
 #[test]
 fn boxes_are_copied() {
-    on_the_stand_in("boxes_are_copied", || {
+    on_the_stand_in("simulated_gpu::boxes_are_copied", "", || {
         let mut complaints = Vec::new();
         for &(name, schedule) in BOXES {
             let sizes = SIZES.iter().find(|s| s.0 == name).map_or(&[][..], |s| s.1);
@@ -192,7 +192,7 @@ fn boxes_are_copied() {
 /// from runs that were captured for the longest rows. The batch that was bound is there again when it is bound again.
 #[test]
 fn lengths_change_without_a_bind() {
-    on_the_stand_in("lengths_change_without_a_bind", || {
+    on_the_stand_in("simulated_gpu::lengths_change_without_a_bind", "", || {
         let mut examples = files("examples", "cora");
         examples.retain(|p| !LARGE.contains(&stem(p).as_str()));
         let changed = AtomicUsize::new(0);
@@ -278,7 +278,7 @@ const PACKED: &str = "  fuse Y.batch Y.q -> f
 /// Const inputs that are given after a capture are prepared before the next replay.
 #[test]
 fn weights_change_after_a_capture() {
-    on_the_stand_in("weights_change_after_a_capture", || {
+    on_the_stand_in("simulated_gpu::weights_change_after_a_capture", "", || {
         let source = program("packed", &harness::product(24, 40, PACKED), &[]).expect("a program");
         let plan = batches::plan("some rows", 3, &[5, 0, 9]);
         let first = Case::new(&source, &plan, 1, |_, _| None).expect("inputs");
@@ -301,7 +301,7 @@ fn weights_change_after_a_capture() {
 /// Memory is kept from batch to batch, whatever order they come in, and a batch that is refused leaves nothing behind.
 #[test]
 fn batches_grow_shrink_and_fail() {
-    on_the_stand_in("batches_grow_shrink_and_fail", || {
+    on_the_stand_in("simulated_gpu::batches_grow_shrink_and_fail", "", || {
         let source = load(&root().join("examples/sdpa.cora"), small("sdpa")).expect("an example");
         let rows: [&[i64]; 6] = [&[5], &[40, 3], &[0], &[17, 17, 17], &[1], &[64, 0, 2]];
         let plans = rows.map(|r| batches::plan(&format!("rows of {r:?}"), r.len() as i64, r));

@@ -7,9 +7,9 @@ use cora_ir::schedule::{Binding, LoopRef, StepKind, Tail};
 use cora_ir::{TensorId, VarId};
 
 /// Lanes of a warp.
-const LANES: i64 = 32;
+pub(super) const LANES: i64 = 32;
 /// Warps of a block.
-const WARPS: i64 = 8;
+pub(super) const WARPS: i64 = 8;
 
 /// Spreads a reduction over lanes.
 pub(super) fn lanes(m: &mut LoopModule, stage: TensorId) -> Option<()> {

@@ -8,7 +8,7 @@
 use super::ends;
 use crate::default_schedule::contraction::{Contraction, Read, names};
 use crate::default_schedule::nest::Loop;
-use crate::default_schedule::step;
+use crate::default_schedule::{attempt, step};
 use crate::schedule::tree::{is_condition, loop_at, stage_loops};
 use cora_ir::loops::{Axis, BlockRole, LoopModule};
 use cora_ir::schedule::{Binding, Formula, LayoutDim, LoopRef, StepKind, Tail};
@@ -28,8 +28,14 @@ const NEAR: i64 = 4;
 /// Fewer columns than this leave most of a tile empty.
 const FEW: i64 = 32;
 
-/// Tiles a contraction.
+/// Tiles a contraction. All tiles are one loop over blocks, so that there are no more blocks than tiles. Where that loop does
+/// not tell where a tile ends, as with unrelated extents of rows and columns, or columns that end elsewhere in each row, both
+/// have blocks of their own.
 pub(super) fn tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
+    [true, false].into_iter().any(|fused| attempt(m, |m| tiled(m, stage, fused))).then_some(())
+}
+
+fn tiled(m: &mut LoopModule, stage: TensorId, fused: bool) -> Option<()> {
     let c = Contraction::of(m, stage)?;
     let narrow = |m: &LoopModule, e: ExprId| m.env.pool.constant_bound(e).is_some_and(|n| n < FEW);
     let k = c.reduced.last()?.name.clone();
@@ -39,7 +45,7 @@ pub(super) fn tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     let steers = |m: &LoopModule, l: &Loop| c.reduced.iter().any(|k| m.env.pool.uses_var(k.extent, l.var));
     // Of rows that end elsewhere a tile has neighbours in one loop, and tiles for each iteration of the others.
     let uneven = c.rows.iter().rposition(|l| steers(m, l));
-    let mut s = Steps { m, stage: c.nest.stage.clone(), near: uneven.is_some() };
+    let mut s = Steps { m, stage: c.nest.stage.clone(), near: uneven.is_some(), apart: false };
     let tiled = [uneven.map(|n| c.rows[n].var), steers(s.m, &c.inner).then_some(c.inner.var)];
     s.pad(&c.reduced, &tiled.into_iter().flatten().collect::<Vec<_>>())?;
     let (mut row, mut others) = (names(&c.rows), Vec::new());
@@ -53,15 +59,24 @@ pub(super) fn tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     }
     s.split(&row[0], TILE, "ro", "ri", Tail::Exact)?;
     s.split(&c.inner.name, TILE, "co", "ci", Tail::Exact)?;
-    let tasks = [names(&c.batches), others, vec!["ro".to_owned()], names(&c.columns), vec!["co".to_owned()]].concat();
+    let outer = [names(&c.batches), others].concat();
+    let tasks = [outer.clone(), vec!["ro".to_owned()], names(&c.columns), vec!["co".to_owned()]].concat();
     let reduced = names(&c.reduced);
     let own = reduced.iter().cloned().chain(["ri".to_owned(), "ci".to_owned()]);
     s.reorder(tasks.iter().cloned().chain(own).collect())?;
-    s.fuse(&tasks, "tile")?;
+    let blocks: &[_] = if fused {
+        s.fuse(&tasks, "tile")?;
+        &[("tile", Axis::BlockX)]
+    } else if c.columns.is_empty() && !outer.is_empty() {
+        s.fuse(&outer, "tile")?;
+        &[("tile", Axis::BlockX), ("ro", Axis::BlockY), ("co", Axis::BlockZ)]
+    } else {
+        return None;
+    };
     let sums = s.m.env.fresh_tensor_name(&format!("{}.acc", c.nest.stage));
-    let at = s.named("tile");
+    let at = s.named(blocks.last()?.0);
     step(s.m, StepKind::CacheWrite { stage: s.stage.clone(), name: sums.clone(), scope: Scope::Reg, at })?;
-    let mut a = Steps { m: s.m, stage: sums, near: s.near };
+    let mut a = Steps { m: s.m, stage: sums, near: s.near, apart: false };
     a.split(&k, STEPS, "ko", "ki", Tail::Exact)?;
     let outer = reduced[..reduced.len() - 1].iter().cloned();
     a.reorder(outer.chain(["ko", "ri", "ci", "ki"].map(str::to_owned)).collect())?;
@@ -70,12 +85,13 @@ pub(super) fn tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     let second = if c.a.0 == c.b.0 { None } else { c.nest.access(a.m, &c.b) };
     let first = c.nest.access(a.m, &c.a);
     let copies = [copy(&mut a, &c, &c.a, first, &ks)?, copy(&mut a, &c, &c.b, second, &ks)?];
+    a.apart = copies[1].wide == copies[1].along;
     a.warps(Tail::Exact)?;
     for l in ["ki", if a.near { "rs" } else { "ri" }, "ci"] {
         step(a.m, StepKind::Relax { target: a.named(l), zero: false })?;
     }
     for Copy { stage, high, wide, along } in copies {
-        let mut s = Steps { m: a.m, stage, near: a.near };
+        let mut s = Steps { m: a.m, stage, near: a.near, apart: a.apart };
         // Steps beyond the last are zeros.
         let zero = |l: &String| *l == along;
         s.full(&high, HIGH, "ys", "yt", zero(&high))?;
@@ -89,16 +105,17 @@ pub(super) fn tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     let at_once = if a.near { HIGH } else { VECTOR };
     a.full("ki", at_once, "kq", "kv", false)?;
     a.spread(Tail::Exact)?;
-    a.threads_between(&["kq"], &["kv", "rr", "cc", "cv"])?;
+    let elements = a.elements();
+    a.threads_between(&["kq"], &[&["kv"], elements].concat())?;
     a.bind_threads("ty", "tx")?;
-    a.unroll(&["kv", "rr", "cc", "cv"])?;
-    let mut s = Steps { m: a.m, stage: c.nest.stage.clone(), near: a.near };
+    a.unroll(&[&["kv"], elements].concat())?;
+    let mut s = Steps { m: a.m, stage: c.nest.stage.clone(), near: a.near, apart: a.apart };
     s.warps(Tail::Mask)?;
     s.spread(Tail::Mask)?;
-    s.threads_between(&[], &["rr", "cc", "cv"])?;
+    s.threads_between(&[], elements)?;
     s.bind_threads("ty", "tx")?;
-    s.unroll(&["rr", "cc", "cv"])?;
-    s.bind("tile", Axis::BlockX)
+    s.unroll(elements)?;
+    blocks.iter().try_for_each(|&(l, axis)| s.bind(l, axis))
 }
 
 /// The iterators of the stage's block that these loops run.
@@ -140,15 +157,17 @@ fn copy(a: &mut Steps<'_>, c: &Contraction, read: &Read, access: Option<usize>, 
         }
     }
     let (along, across) = (along?, across?);
-    let s = Steps { m: a.m, stage: name, near: a.near };
+    let s = Steps { m: a.m, stage: name, near: a.near, apart: a.apart };
     for (l, zero) in [(&along, true), (&across, false)] {
         step(s.m, StepKind::Relax { target: s.named(l), zero })?;
     }
     let last_is_step = *steps.last()?;
     if last_is_step {
-        // Rows apart by a few elements, so that those of neighbouring threads fall into different banks.
+        // Rows apart by a few elements, so that neighbouring ones fall into different banks: where each thread of eight
+        // reads its own row, vectors of them; otherwise, as they are written, eight elements of each.
         let dim = s.m.env.tensors[copied].dims.last()?.name.clone();
-        let (tensor, factor) = (s.stage.clone(), STEPS + 2 * VECTOR);
+        let apart = if read.1 == c.a.1 { 2 * VECTOR } else { VECTOR };
+        let (tensor, factor) = (s.stage.clone(), STEPS + apart);
         let (outer, inner) = ("pitch".to_owned(), "kp".to_owned());
         step(s.m, StepKind::SplitDim { tensor, dim, factor, outer, inner })?;
     }
@@ -185,6 +204,9 @@ struct Steps<'a> {
     stage: String,
     /// Whether a thread's rows are neighbours.
     near: bool,
+    /// Whether a thread's columns are not: those of neighbouring threads are rows of a copy then, which fall into different
+    /// banks.
+    apart: bool,
 }
 
 impl Steps<'_> {
@@ -254,13 +276,21 @@ impl Steps<'_> {
         if self.near { self.part("ri", HIGH, "tz", "rs", tail) } else { Some(()) }
     }
 
+    /// The loops over a thread's elements.
+    fn elements(&self) -> &'static [&'static str] {
+        if self.apart { &["rr", "cc"] } else { &["rr", "cc", "cv"] }
+    }
+
     /// A tile's rows and columns over the threads: every sixteenth row, or every fourth of a warp's sixteen neighbours, and
-    /// of each 32 columns four neighbours.
+    /// of each 32 columns four neighbours, or every eighth column.
     fn spread(&mut self, tail: Tail) -> Option<()> {
         if self.near {
             self.part("rs", NEAR, "rr", "ty", tail)?;
         } else {
             self.part("ri", HIGH, "rr", "ty", tail)?;
+        }
+        if self.apart {
+            return self.part("ci", WIDE, "cc", "tx", tail);
         }
         self.part("ci", WIDE * VECTOR, "cc", "cr", tail)?;
         self.split("cr", VECTOR, "tx", "cv", Tail::Exact)
