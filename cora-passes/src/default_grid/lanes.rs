@@ -9,7 +9,7 @@ use cora_ir::{TensorId, VarId};
 /// Lanes of a warp.
 pub(super) const LANES: i64 = 32;
 /// Warps of a block.
-pub(super) const WARPS: i64 = 8;
+const WARPS: i64 = 8;
 
 /// Spreads a reduction over lanes.
 pub(super) fn lanes(m: &mut LoopModule, stage: TensorId) -> Option<()> {
@@ -23,25 +23,43 @@ pub(super) fn lanes(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     if short || !along(m, &nest, k) {
         return None;
     }
-    let named = |l: &str| LoopRef { stage: nest.stage.clone(), name: l.to_owned() };
-    let mut row = spatial[0].name.clone();
-    if spatial.len() > 1 {
-        let loops = spatial.iter().map(|l| nest.at(l)).collect();
+    let k = k.name.clone();
+    warp_a_row(m, &nest, &spatial)?;
+    over_lanes(m, &nest.stage, &k)?;
+    bind_rows(m, &nest)
+}
+
+/// Makes the loops over rows one loop, and splits it into the warps of blocks.
+pub(super) fn warp_a_row(m: &mut LoopModule, nest: &Nest, rows: &[&Loop]) -> Option<()> {
+    let mut row = rows.first()?.name.clone();
+    if rows.len() > 1 {
+        let loops = rows.iter().map(|l| nest.at(l)).collect();
         row = "row".to_owned();
         step(m, StepKind::Fuse { loops, name: row.clone(), pad: 1 })?;
     }
-    let split = |m: &mut LoopModule, l: &str, factor, outer: &str, inner: &str, tail| {
-        let (outer, inner) = (outer.to_owned(), inner.to_owned());
-        step(m, StepKind::Split { target: named(l), factor, outer, inner, tail })
-    };
-    split(m, &row, WARPS, "block", "warp", Tail::Exact)?;
-    split(m, &k.name, LANES, "steps", "lane", Tail::Mask)?;
-    let order = ["block", "warp", "lane", "steps"].map(str::to_owned).to_vec();
-    step(m, StepKind::Reorder { stage: nest.stage.clone(), order })?;
-    for (l, axis) in [("lane", Axis::ThreadX), ("warp", Axis::ThreadY), ("block", Axis::BlockX)] {
-        step(m, StepKind::Bind { target: named(l), to: Binding::Axis(axis), atomic: false })?;
-    }
-    Some(())
+    split(m, nest.named(&row), WARPS, ("block", "warp"), Tail::Exact)
+}
+
+/// Binds the loops of [`warp_a_row`].
+pub(super) fn bind_rows(m: &mut LoopModule, nest: &Nest) -> Option<()> {
+    bind(m, nest.named("warp"), Axis::ThreadY)?;
+    bind(m, nest.named("block"), Axis::BlockX)
+}
+
+/// Every 32nd iteration of loop `k` of a stage to a lane of a warp.
+pub(super) fn over_lanes(m: &mut LoopModule, stage: &str, k: &str) -> Option<()> {
+    let named = |l: &str| LoopRef { stage: stage.to_owned(), name: l.to_owned() };
+    split(m, named(k), LANES, ("steps", "lane"), Tail::Mask)?;
+    step(m, StepKind::Reorder { stage: stage.to_owned(), order: vec!["lane".to_owned(), "steps".to_owned()] })?;
+    bind(m, named("lane"), Axis::ThreadX)
+}
+
+fn split(m: &mut LoopModule, target: LoopRef, factor: i64, (outer, inner): (&str, &str), tail: Tail) -> Option<()> {
+    step(m, StepKind::Split { target, factor, outer: outer.to_owned(), inner: inner.to_owned(), tail })
+}
+
+fn bind(m: &mut LoopModule, target: LoopRef, axis: Axis) -> Option<()> {
+    step(m, StepKind::Bind { target, to: Binding::Axis(axis), atomic: false })
 }
 
 /// Whether what moves with the reduced loop goes from neighbour to neighbour, and something does.

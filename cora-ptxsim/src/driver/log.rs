@@ -9,9 +9,10 @@
 //! launch cora_S 4 1 1 threads 128 1 1 shared 0
 //! synchronize
 //! ```
-//! Where work is counted, a kernel that has run leaves `work cora_S instructions 960 passes 64 sectors 512 distinct 256 products 0`.
-//! A call that fails leaves `cuMemAlloc_v2 -> 2`, a kernel's fault `kernel NAME: FAULT`, memory that is still allocated when
-//! the context goes `leak 4096`.
+//! Where work is counted, a kernel that has run leaves
+//! `work cora_S instructions 960 passes 64 sectors 512 distinct 256 products 0`. A call that fails leaves
+//! `cuMemAlloc_v2 -> 2`, a kernel's fault `kernel NAME: FAULT`, memory that is still allocated when the context goes
+//! `leak 4096`.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

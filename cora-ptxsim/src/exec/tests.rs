@@ -98,7 +98,7 @@ fn what_is_not_interpreted_is_named() {
 
 #[test]
 fn work_is_counted_as_warps_issue_it() {
-    // Two warps, 6 instructions and the return; 8 sectors are written, each by one warp.
+    // Two warps, 6 instructions with the return; 8 sectors are written, each by one warp.
     let work = worked(&format!("{OWN} st.global.b32 [%rd3], %r1;"), 64).expect("it runs").1;
     assert_eq!(work, Work { instructions: 2 * 6, passes: 0, sectors: 8, distinct: 8, products: 0 });
     // A loop of as many turns as the lane's number: as often as the last lane goes round, whatever the others do.

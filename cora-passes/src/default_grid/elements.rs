@@ -1,0 +1,89 @@
+//! Elements by themselves: a thread computes one, with what is reduced for it alone.
+
+use crate::default_schedule::nest::Nest;
+use crate::default_schedule::step;
+use crate::schedule::bind::bind;
+use crate::schedule::fuse::fuse;
+use crate::schedule::readers::element_reads;
+use crate::schedule::split::split;
+use crate::schedule::tree::{is_reduction_var, loop_at, stage_loops};
+use cora_ir::loops::{Axis, Block, BlockRole, LoopModule};
+use cora_ir::schedule::{Binding, LoopRef, StepKind, Tail};
+use cora_ir::{Role, Scope, TensorId, VarId};
+
+/// Threads of a block.
+const THREADS: i64 = 256;
+
+/// Spreads a stage's elements over threads: the loop over those of a block.
+pub(super) fn elements(m: &mut LoopModule, stage: TensorId) -> Option<LoopRef> {
+    let all = fuse_spatial(m, stage)?;
+    let name = |suffix: &str| fresh(m, stage, &format!("{}_{suffix}", all.name));
+    let (outer, inner) = (name("block"), name("thread"));
+    split(m, &all, THREADS, (&outer, &inner), Tail::Exact).ok()?;
+    let r = |name: &str| LoopRef { stage: all.stage.clone(), name: name.to_owned() };
+    let _ = bind(m, &r(&outer), Binding::Axis(Axis::BlockX), false);
+    let _ = bind(m, &r(&inner), Binding::Axis(Axis::ThreadX), false);
+    Some(r(&inner))
+}
+
+/// The stage that alone reads what `stage` reduces to, each of its elements at its own place.
+pub(super) fn reader(m: &LoopModule, stage: TensorId) -> Option<TensorId> {
+    let own = Nest::of(m, stage)?;
+    let blocks = m.blocks();
+    let reads = |b: &&&Block| b.stage != stage && !element_reads(&m.env.pool, b, stage).is_empty();
+    let readers: Vec<&&Block> = blocks.iter().filter(reads).collect();
+    let [reader] = readers.as_slice() else { return None };
+    let same = element_reads(&m.env.pool, reader, stage).iter().all(|(index, _)| *index == reader.index);
+    let fits = m.env.tensors[stage].role == Role::Temp
+        && matches!(own.block.role, BlockRole::Update(_))
+        && reader.role == BlockRole::Compute
+        && Nest::of(m, reader.stage).is_some_and(|n| !n.attached);
+    (fits && same).then_some(reader.stage)
+}
+
+/// Reduces in a register of the thread that computes the reader's element.
+pub(super) fn beside(m: &mut LoopModule, stage: TensorId, reader: TensorId) -> Option<()> {
+    let at = elements(m, reader)?;
+    if stage_loops(m, reader).len() > 2 {
+        return None;
+    }
+    let name = m.env.tensors[stage].name.clone();
+    step(m, StepKind::ComputeAt { stage: name.clone(), at })?;
+    step(m, StepKind::SetScope { stage: name, scope: Scope::Reg })
+}
+
+/// The loop that the stage's outermost spatial loops become.
+fn fuse_spatial(m: &mut LoopModule, stage: TensorId) -> Option<LoopRef> {
+    let loops = spatial(m, stage);
+    let first = loops.first()?.clone();
+    for count in (2..=loops.len()).rev() {
+        let saved = m.clone();
+        let name = fresh(m, stage, "all");
+        if fuse(m, &loops[..count], &name, 1).is_ok() {
+            return Some(LoopRef { stage: first.stage, name });
+        }
+        *m = saved;
+    }
+    Some(first)
+}
+
+fn spatial(m: &LoopModule, stage: TensorId) -> Vec<LoopRef> {
+    let Some(block) = m.blocks().into_iter().find(|b| b.stage == stage && b.role != BlockRole::Init) else {
+        return Vec::new();
+    };
+    let var = |p: &Vec<usize>| -> VarId { loop_at(&m.body, p).var };
+    stage_loops(m, stage)
+        .iter()
+        .take_while(|p| !is_reduction_var(&m.env.pool, block, var(p)))
+        .map(|p| LoopRef { stage: m.env.tensors[stage].name.clone(), name: m.env.vars[var(p)].name.clone() })
+        .collect()
+}
+
+/// A loop name that the stage does not have.
+fn fresh(m: &LoopModule, stage: TensorId, base: &str) -> String {
+    let taken = |n: &str| stage_loops(m, stage).iter().any(|p| m.env.vars[loop_at(&m.body, p).var].name == n);
+    if !taken(base) {
+        return base.to_owned();
+    }
+    (1..).map(|i| format!("{base}{i}")).find(|n| !taken(n)).unwrap_or_default()
+}
