@@ -187,7 +187,7 @@ pub fn lower(
     lower_form(source, schedule, Form { padded, ..Form::default() }, observe)
 }
 
-/// [`lower`], where `grid` says whether a program without a schedule gets one for a GPU.
+/// [`lower`], where a program without a schedule gets one for GPUs of architecture `grid`, such as `sm_90a`.
 ///
 /// # Errors
 /// The user's mistakes, rendered.
@@ -195,7 +195,7 @@ pub fn lower_for(
     source: &Source,
     schedule: Option<&Schedule>,
     padded: bool,
-    grid: bool,
+    grid: Option<&'static str>,
     observe: &mut dyn FnMut(&Report),
 ) -> Result<Lowered, Failure> {
     lower_form(source, schedule, Form { padded, grid, ..Form::default() }, observe)
@@ -224,7 +224,7 @@ pub fn lower_form(
     })
     .map_err(|errors| source.fail(&errors))?;
     verified(&storage)?;
-    Ok(Lowered { checked, storage, loops, times, grid: form.grid })
+    Ok(Lowered { checked, storage, loops, times, grid: form.grid.is_some() })
 }
 
 /// As [`lower`], but the program is interpreted before and after each pass on random lengths. Gives

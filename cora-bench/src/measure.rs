@@ -86,8 +86,8 @@ impl Compiled {
     pub fn new(source: &Source, form: &Form) -> Result<Self, Failure> {
         let start = Instant::now();
         let schedule = source.schedule(form.schedule.as_deref(), form.target.schedule(), |f| form.target.has(f))?;
-        let options = driver::Form { grid: form.target.is_gpu(), ..form.options };
-        if options.device_prelude && !options.grid {
+        let options = driver::Form { grid: form.target.gpu(), ..form.options };
+        if options.device_prelude && options.grid.is_none() {
             return Err(no_device_prelude("cpu"));
         }
         let lowered = driver::lower_form(source, schedule, options, &mut |_| {})?;

@@ -2,6 +2,7 @@
 
 use cora_codegen_llvm::llvm::TargetSpec;
 use cora_codegen_llvm::mlir::GridOptions;
+use cora_ir::intrinsic::capability;
 use std::fmt;
 
 /// Known architectures: name, PTX version (the least that has the architecture, so that old drivers take it), and
@@ -41,7 +42,7 @@ impl GpuTarget {
 
     /// Its compute capability: 80 for `sm_80`.
     pub fn capability(&self) -> u32 {
-        self.name.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
+        capability(self.name)
     }
 
     /// Bytes of shared memory that a block can ask for.
@@ -51,8 +52,7 @@ impl GpuTarget {
 
     /// What kernels may use.
     pub fn options(&self) -> GridOptions {
-        let digits: String = self.name.chars().filter(char::is_ascii_digit).collect();
-        GridOptions { async_copies: digits.parse::<u32>().is_ok_and(|n| n >= 80) }
+        GridOptions { async_copies: self.capability() >= 80 }
     }
 
     /// What LLVM compiles for; boxes that the copy engine brings need a newer PTX than the architecture itself.

@@ -81,6 +81,22 @@ pub enum Needs {
     Cpu(&'static str),
 }
 
+impl Needs {
+    /// Whether GPUs of an architecture, such as `sm_90a`, have it.
+    pub fn on_gpu(self, arch: &str) -> bool {
+        match self {
+            Self::Gpu(least) => capability(arch) >= least,
+            Self::GpuOnly(only) => arch == only,
+            Self::Cpu(_) => false,
+        }
+    }
+}
+
+/// The compute capability of a GPU architecture: 80 for `sm_80`, 90 for `sm_90a`.
+pub fn capability(arch: &str) -> u32 {
+    arch.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
+}
+
 /// How code generators write it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Emission {

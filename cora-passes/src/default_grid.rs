@@ -19,8 +19,8 @@ use crate::default_schedule::{attempt, inline_cheap, stages};
 use cora_ir::TensorId;
 use cora_ir::loops::LoopModule;
 
-/// Schedules every top-level nest.
-pub fn default_grid_schedule(m: &mut LoopModule) {
+/// Schedules every top-level nest, for GPUs of an architecture such as `sm_90a`, or for any.
+pub fn default_grid_schedule(m: &mut LoopModule, gpu: Option<&str>) {
     inline_cheap(m);
     let mut done: Vec<TensorId> =
         stages(m).into_iter().rev().filter(|&stage| attempt(m, |m| rows::rows(m, stage))).collect();
@@ -28,7 +28,11 @@ pub fn default_grid_schedule(m: &mut LoopModule) {
         if done.contains(&stage) || Nest::of(m, stage).is_none_or(|n| n.attached) {
             continue;
         }
-        if tiles::tiles(m, stage).is_some() || attempt(m, |m| lanes::lanes(m, stage)) {
+        if let Some(last) = tiles::tiles(m, stage, &done, gpu) {
+            done.push(last);
+            continue;
+        }
+        if attempt(m, |m| lanes::lanes(m, stage)) {
             continue;
         }
         if let Some(reader) = elements::reader(m, stage).filter(|r| !done.contains(r))

@@ -9,6 +9,7 @@ use crate::program::Program;
 use crate::schedule::{apply_step, relax};
 use crate::simplify::SharedSolver;
 use crate::{default_grid, default_schedule, graph};
+use cora_ir::intrinsic::capability;
 use cora_ir::text::Stage;
 use cora_ir::{Diagnostic, schedule::Step};
 use std::time::{Duration, Instant};
@@ -77,11 +78,11 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "default-grid",
-        summary: "schedule nests for a grid of blocks and threads by rules about their shape",
+        summary: "schedule nests for a grid of blocks and threads by rules about their shape; default-grid{sm_80} for a GPU's",
         input: Stage::Loop,
-        run: |p, _, _| {
+        run: |p, _, args| {
             on_loops(p, |m| {
-                default_grid::default_grid_schedule(m);
+                default_grid::default_grid_schedule(m, architecture(args)?);
                 Ok(())
             })
         },
@@ -275,6 +276,17 @@ fn option(pass: &str, args: &str, name: &str) -> Result<bool, Vec<Diagnostic>> {
     }
 }
 
+/// The architecture that `default-grid` is given, if any.
+fn architecture(args: &str) -> Result<Option<&str>, Diagnostic> {
+    let known = |a: &str| a.starts_with("sm_") && capability(a) > 0;
+    match args {
+        "" => Ok(None),
+        a if known(a) => Ok(Some(a)),
+        other => Err(Diagnostic::new("E0601", format!("pass `default-grid` knows no GPU architecture `{other}`"))
+            .hint("write `default-grid`, or `default-grid{sm_80}`")),
+    }
+}
+
 fn on_graph(p: Program, f: impl FnOnce(&mut cora_ir::Graph) -> Result<(), Vec<Diagnostic>>) -> Outcome {
     match p {
         Program::Graph(mut g) => f(&mut g).map(|()| Program::Graph(g)),
@@ -370,7 +382,7 @@ pub fn parse_pipeline(text: &str) -> Result<Vec<Invocation>, Diagnostic> {
 }
 
 /// The passes that read what stands in braces.
-const WITH_OPTIONS: &[&str] = &["step", "to-storage", "lower-functions", "hoist-loads"];
+const WITH_OPTIONS: &[&str] = &["step", "default-grid", "to-storage", "lower-functions", "hoist-loads"];
 
 fn find_pass(name: &str) -> Result<&'static Pass, Diagnostic> {
     PASSES.iter().find(|p| p.name == name).ok_or_else(|| {

@@ -16,8 +16,8 @@ use std::time::Instant;
 pub struct Form {
     /// Fully padded: every extent at its batch maximum.
     pub padded: bool,
-    /// A program without a schedule gets one for a GPU.
-    pub grid: bool,
+    /// A program without a schedule gets one for GPUs of this architecture, such as `sm_90a`.
+    pub grid: Option<&'static str>,
     /// Loads stay inside loops that do not ask for hoisting (paper section 5.3 turned off).
     pub keep_loads: bool,
     /// Tensors are addressed through the position arrays of sparse compilers.
@@ -61,8 +61,11 @@ pub fn compile(
             }
         }
         None => {
-            let pass = if form.grid { "default-grid" } else { "default-schedule" };
-            program = run_pipeline(program, &[invoke(pass)], &mut cx, observe)?;
+            let default = match form.grid {
+                Some(gpu) => Invocation { pass: "default-grid".to_owned(), args: gpu.to_owned() },
+                None => invoke("default-schedule"),
+            };
+            program = run_pipeline(program, &[default], &mut cx, observe)?;
         }
     }
     let with_options = |pass: &&'static str| {

@@ -157,6 +157,14 @@ impl Target {
         }
     }
 
+    /// The architecture of the GPU that it is, if it is one.
+    pub fn gpu(&self) -> Option<&'static str> {
+        match self {
+            Self::Cpu(_) => None,
+            Self::Gpu(gpu) => Some(gpu.name()),
+        }
+    }
+
     /// Whether kernels run on a grid.
     pub fn is_gpu(&self) -> bool {
         matches!(self, Self::Gpu(_))
@@ -446,8 +454,8 @@ fn lower(
         std::fs::create_dir_all(dir)
             .map_err(|e| Diagnostic::new("E0600", format!("cannot create `{}`: {e}", dir.display())).hint(PATHS))?;
     }
-    let grid = target.is_gpu();
-    if args.device_prelude && !grid {
+    let grid = target.gpu();
+    if args.device_prelude && grid.is_none() {
         return Err(no_device_prelude(&args.target));
     }
     let form = Form {

@@ -32,7 +32,7 @@ pub fn explain(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
     let target = machine.schedule();
     let schedule = source.schedule(args.schedule.as_deref(), target, |f| machine.has(f))?;
     let mut text = String::new();
-    let lowered = lower_for(&source, schedule, false, target == "cuda", &mut |r| {
+    let lowered = lower_for(&source, schedule, false, machine.gpu(), &mut |r| {
         if let Program::Loops(m) = r.program {
             text.push_str(&format!("// {}\n{}\n", r.invocation, print_loop_stmts(&m.env, &m.body)));
         }

@@ -284,7 +284,7 @@ impl Compiled {
     fn new(args: &Args, source: &Source, padded: bool, console: &mut dyn Console) -> Result<Self, Failure> {
         let interpreted = args.target == "interp";
         let target = if interpreted { None } else { Some(Target::new(&args.target, &args.target_cpu)?) };
-        let grid = target.as_ref().is_some_and(Target::is_gpu);
+        let grid = target.as_ref().and_then(Target::gpu);
         let threads = match args.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n,
@@ -298,7 +298,7 @@ impl Compiled {
         let own = target.as_ref().map_or("cpu", Target::schedule);
         let has = |f: &str| target.as_ref().is_some_and(|t| t.has(f));
         let schedule = source.schedule(args.schedule.as_deref(), own, has)?;
-        if args.device_prelude && !grid {
+        if args.device_prelude && grid.is_none() {
             return Err(no_device_prelude(&args.target));
         }
         let (keep_loads, csf, device_prelude) = (args.no_hoist_loads, args.csf, args.device_prelude);

@@ -61,10 +61,11 @@ fn shared_memory_without_conflicts() {
         let mut complaints = Vec::new();
         for schedule in source.graph.schedules.iter().filter(|s| s.name.starts_with("cuda")) {
             let what = format!("{name:<16} {:<24}", schedule.name);
-            let found = lower_for(&source, Some(schedule), false, true, &mut |_| {}).map_err(message).and_then(|l| {
-                let options = Options { races: true, ..Options::default() };
-                interp::run_storage(&l.storage, &batch, &options).map_err(|e| e.to_string())
-            });
+            let found =
+                lower_for(&source, Some(schedule), false, Some("sm_80"), &mut |_| {}).map_err(message).and_then(|l| {
+                    let options = Options { races: true, ..Options::default() };
+                    interp::run_storage(&l.storage, &batch, &options).map_err(|e| e.to_string())
+                });
             match found {
                 Err(e) => complaints.push(format!("{what}: {e}")),
                 Ok(r) => {

@@ -23,7 +23,7 @@ fn boxes_to_the_end_of_a_ring() {
         let plan = batches::plan("rows that end in the middle of a tile", 3, &[100, 0, 40]);
         let case = Case::new(&source, &plan, 1, |_, _| None).expect("inputs");
         for device_prelude in [false, true] {
-            let form = Form { grid: true, device_prelude, ..Form::default() };
+            let form = Form { grid: Some("sm_80"), device_prelude, ..Form::default() };
             let storage = lower_form(&source, own, form, &mut |_| {}).map_err(message).expect("it lowers").storage;
             let has = |wanted: &dyn Fn(&Stmt) -> bool| {
                 storage.kernels.iter().flat_map(|k| &k.body).any(|s| s.any(&mut |s| wanted(s)))
@@ -111,7 +111,7 @@ fn copies_of_two_factors() {
         let source = program("product", &product(&copies), &[]).expect("a program");
         let plan = batches::plan("rows that end in the middle of a tile", 3, &[40, 0, 5]);
         let case = Case::new(&source, &plan, 1, |_, _| None).expect("inputs");
-        let storage = match lower_for(&source, source.graph.schedule("cuda"), false, true, &mut |_| {}) {
+        let storage = match lower_for(&source, source.graph.schedule("cuda"), false, Some("sm_90a"), &mut |_| {}) {
             Ok(l) => l.storage,
             Err(e) => {
                 complaints.push(format!("{what}: {}", message(e)));

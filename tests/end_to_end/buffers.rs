@@ -21,7 +21,7 @@ fn attached_buffers_are_as_large_as_their_tiles() {
         };
         let mut complaints = Vec::new();
         for schedule in &source.graph.schedules {
-            let grid = schedule.name.starts_with("cuda");
+            let grid = schedule.name.starts_with("cuda").then_some("sm_80");
             let what = format!("{name:<16} {:<24}", schedule.name);
             let found = lower_for(&source, Some(schedule), false, grid, &mut |_| {}).map_err(message).and_then(|l| {
                 let options = Options { usage: true, ..Options::default() };

@@ -55,7 +55,7 @@ fn with(path: &std::path::Path, name: &str, set: &[(&str, i64)]) -> Vec<String> 
     let mut complaints = Vec::new();
     for schedule in source.graph.schedules.iter().filter(|s| !UNTRIED.contains(&(name, s.name.as_str()))) {
         let what = format!("{name} ({}) {consts:?}", schedule.name);
-        let grid = schedule.name.starts_with("cuda");
+        let grid = schedule.name.starts_with("cuda").then_some("sm_80");
         let refused = REFUSED.iter().find(|(n, s, _)| *n == name && *s == schedule.name);
         let lowered = match lower_for(&source, Some(schedule), false, grid, &mut |_| {}).map_err(message) {
             Ok(l) => l,

@@ -5,6 +5,7 @@ use crate::harness::{Case, message, program, report};
 use crate::support::batches::edges;
 use crate::support::in_parallel;
 use cora::driver::lower_for;
+use cora::ir::storage::Stmt;
 use cora::ir::{Role, Scope};
 
 /// Programs by the extent of the reduced loop.
@@ -77,17 +78,57 @@ const SIZES: &[(&str, &str)] = &[
     ),
 ];
 
+/// Programs whose terms are those of tensor instructions.
+const UNITS: &[(&str, &str)] = &[
+    (
+        "bias and activation, 40 columns, 50 steps",
+        "extent lens(b) in 0..=100\ndim b = N, q = lens(b), k = 50, n = 40
+        input X[b, q, k] : bf16, W[k, n] : bf16, B[n] : f32
+        C[b, q, n] = bf16(max(0.0, B[n] + sum(k) f32(X[b, q, k]) * f32(W[k, n])))",
+    ),
+    (
+        "scores of heads, transposed",
+        "extent lens(b) in 0..=100\ndim b = N, h = 2, q = lens(b), r = lens(b), d = 24
+        input Q[b, q, h, d] : f16\nC[b, h, q, r] = 0.5 * sum(d) f32(Q[b, q, h, d]) * f32(Q[b, r, h, d])",
+    ),
+    (
+        "rows reduced as far as they go",
+        "extent lens(b) in 0..=100\ndim b = N, h = 2, q = lens(b), r = lens(b), d = 64
+        input P[b, h, q, r] : bf16, V[b, r, h, d] : bf16\nC[b, q, h, d] = sum(r) f32(P[b, h, q, r]) * f32(V[b, r, h, d])",
+    ),
+    (
+        "two reduced loops, rounded",
+        "extent lens(b) in 0..=100\ndim b = N, q = lens(b), h = 3, d = 20, n = 64
+        input X[b, q, h, d] : f32, W[h, d, n] : f32\nC[b, q, n] = sum(h, d) tf32(X[b, q, h, d]) * tf32(W[h, d, n])",
+    ),
+    (
+        "three column loops",
+        "extent lens(b) in 0..=100\ndim b = N, q = lens(b), k = 64, c = 2, h = 3, d = 48
+        input X[b, q, k] : bf16, W[k, c, h, d] : bf16\nC[b, q, c, h, d] = sum(k) f32(X[b, q, k]) * f32(W[k, c, h, d])",
+    ),
+    (
+        "all ragged",
+        "extent ms(b) in 0..=100, ns(b) in 0..=100, ks(b) in 0..=100\ndim b = N, i = ms(b), j = ns(b), k = ks(b)
+        input X[b, i, k] : f16, Y[b, k, j] : f16\nC[b, i, j] = sum(k) f32(X[b, i, k]) * f32(Y[b, k, j])",
+    ),
+];
+
 #[test]
 fn triangles_on_a_grid() {
-    in_tiles(TRIANGLES);
+    in_tiles(TRIANGLES, false);
 }
 
 #[test]
 fn other_sizes_on_a_grid() {
-    in_tiles(SIZES);
+    in_tiles(SIZES, false);
 }
 
-fn in_tiles(programs: &[(&str, &str)]) {
+#[test]
+fn tensor_instructions_on_a_grid() {
+    in_tiles(UNITS, true);
+}
+
+fn in_tiles(programs: &[(&str, &str)], units: bool) {
     report(&in_parallel(programs, |(name, text)| {
         let text = format!("param N in 0..=256\n{text}\noutput C\n");
         let source = match program(name, &text, &[]) {
@@ -98,7 +139,7 @@ fn in_tiles(programs: &[(&str, &str)]) {
             Ok(c) => c,
             Err(e) => return vec![e],
         };
-        let storage = match lower_for(&source, None, false, true, &mut |_| {}) {
+        let storage = match lower_for(&source, None, false, Some("sm_80"), &mut |_| {}) {
             Ok(l) => l.storage,
             Err(e) => return vec![format!("{name}: {}", message(e))],
         };
@@ -106,6 +147,10 @@ fn in_tiles(programs: &[(&str, &str)]) {
         let copies = storage.env.tensors.iter().filter(|(_, t)| t.role == Role::Temp && t.scope == Scope::Shared);
         if copies.count() != 2 {
             complaints.push(format!("{name}: not in tiles"));
+        }
+        let tiles = storage.kernels.iter().any(|k| k.body.iter().any(|s| s.any(&mut |s| matches!(s, Stmt::Tile(_)))));
+        if tiles != units {
+            complaints.push(format!("{name}: tensor instructions: {tiles}"));
         }
         for case in &cases {
             let wrong = case.interpret(&source, &storage);

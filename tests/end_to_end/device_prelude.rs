@@ -25,7 +25,7 @@ struct Stages {
 }
 
 fn stages(source: &Source, schedule: Option<&Schedule>) -> Result<Stages, String> {
-    let form = Form { grid: true, device_prelude: true, ..Form::default() };
+    let form = Form { grid: Some("sm_80"), device_prelude: true, ..Form::default() };
     let (mut last, mut before, mut after) = (StorageModule::default(), None, None);
     let lowered = lower_form(source, schedule, form, &mut |r| {
         if let Program::Storage(m) = r.program {

@@ -49,7 +49,7 @@ fn on_edges(source: &Source, forms: &[(&str, Option<&Schedule>)], each: usize) -
     };
     let mut complaints = Vec::new();
     for &(form, schedule) in forms {
-        let lowered = match lower_for(source, schedule, false, true, &mut |_| {}) {
+        let lowered = match lower_for(source, schedule, false, Some("sm_80"), &mut |_| {}) {
             Ok(l) => l,
             Err(e) => {
                 complaints.push(format!("{name} ({form}): {}", message(e)));
@@ -93,7 +93,8 @@ fn stages_share_a_block() {
         }\n";
     let source = program("two stages", text, &[]).expect("a program");
     let cases = Case::all(&source, &batches::edges(&source.graph.env), |_, _| None).expect("inputs");
-    let lowered = lower_for(&source, source.graph.schedule("cuda"), false, true, &mut |_| {}).map_err(message);
+    let lowered =
+        lower_for(&source, source.graph.schedule("cuda"), false, Some("sm_90a"), &mut |_| {}).map_err(message);
     let storage = lowered.expect("it lowers").storage;
     assert_eq!(storage.kernels.len(), 1);
     let mut complaints = Vec::new();

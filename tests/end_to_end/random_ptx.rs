@@ -56,7 +56,7 @@ pub fn lowered_with(seed: u64, device_prelude: bool) -> Option<StorageModule> {
 pub fn on_grid(graph: &Graph, own_schedule: bool, device_prelude: bool, rng: &mut SmallRng) -> Option<StorageModule> {
     let mut m = lower_to_loops(graph);
     if own_schedule {
-        default_grid_schedule(&mut m);
+        default_grid_schedule(&mut m, Some("sm_80"));
     } else {
         let steps = rng.random_range(5..=25);
         let mut proposer = Proposer::for_grid(rng);
@@ -69,7 +69,7 @@ pub fn on_grid(graph: &Graph, own_schedule: bool, device_prelude: bool, rng: &mu
             }
         }
         // Stages that no step has bound.
-        default_grid_schedule(&mut m);
+        default_grid_schedule(&mut m, Some("sm_80"));
     }
     let mut names: Vec<&str> = BACK_END.to_vec();
     if device_prelude {

@@ -141,7 +141,7 @@ fn inner_loops_multiply_and_add() {
         let forms = own.map(|s| (s.name.as_str(), Some(s))).chain([("default", None)]);
         for (form, schedule) in forms {
             let what = format!("{name:<16} {form:<24}");
-            let lowered = lower_for(&source, schedule, false, true, &mut |_| {}).map_err(message);
+            let lowered = lower_for(&source, schedule, false, Some(ARCH), &mut |_| {}).map_err(message);
             let program = lowered.map(|l| (compile(&l.storage, &target), l));
             if let Ok((Err(CompileError::Architecture { .. } | CompileError::Intrinsic { .. }), _)) = program {
                 continue;

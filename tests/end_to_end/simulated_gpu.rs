@@ -53,9 +53,9 @@ pub fn device(
     by_kernels: bool,
     arch: &str,
 ) -> Result<Option<Device>, String> {
-    let form = Form { grid: true, device_prelude: by_kernels, ..Form::default() };
-    let storage = lower_form(source, schedule, form, &mut |_| {}).map_err(message)?.storage;
     let target = GpuTarget::new(arch).expect("a known architecture");
+    let form = Form { grid: Some(target.name()), device_prelude: by_kernels, ..Form::default() };
+    let storage = lower_form(source, schedule, form, &mut |_| {}).map_err(message)?.storage;
     let made = match compile(&storage, &target) {
         Err(CompileError::Intrinsic { .. } | CompileError::Architecture { .. }) => return Ok(None),
         made => made.map_err(|e| e.to_string())?,

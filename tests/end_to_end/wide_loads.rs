@@ -153,7 +153,7 @@ fn aligned_neighbours_are_read_at_once() {
         let mut complaints = Vec::new();
         let own = source.graph.schedules.iter().filter(|s| s.name.starts_with("cuda"));
         for (form, schedule) in own.map(|s| (s.name.as_str(), s)) {
-            let lowered = match lower_for(&source, Some(schedule), false, true, &mut |_| {}) {
+            let lowered = match lower_for(&source, Some(schedule), false, Some("sm_80"), &mut |_| {}) {
                 Ok(l) => l,
                 Err(e) => {
                     complaints.push(format!("{name} ({form}): {}", message(e)));

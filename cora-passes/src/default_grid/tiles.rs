@@ -1,42 +1,53 @@
-//! Contractions in tiles of 64 x 64 elements, 128 threads of 4 x 8 each, which stay in registers while 32 steps of the
-//! reduction at a time pass through shared memory.
+//! Contractions in tiles of 64 x 64 elements, which stay in registers while 32 steps of the reduction at a time pass
+//! through shared memory: by warps with a tensor instruction, where the GPU has one that computes such terms (`units`), else
+//! by threads (`threads`).
 //!
 //! Where rows of a tile end elsewhere, as those of a triangle do, all go on to the end of the tile's last step, terms after a
-//! row's own end left out by conditions. A thread's rows are among 16 neighbours then, and 16 steps are unrolled: only the
-//! last of these have conditions.
+//! row's own end left out by conditions.
 
-use super::ends;
+mod steps;
+mod threads;
+mod units;
+
+use super::{elements, ends};
 use crate::default_schedule::contraction::{Contraction, Read, names};
-use crate::default_schedule::nest::Loop;
+use crate::default_schedule::nest::{Loop, Nest};
 use crate::default_schedule::{attempt, step};
 use crate::schedule::tree::{is_condition, loop_at, stage_loops};
 use cora_ir::loops::{Axis, BlockRole, LoopModule};
-use cora_ir::schedule::{Binding, Formula, LayoutDim, LoopRef, StepKind, Tail};
-use cora_ir::{Expr, ExprId, Scope, TensorId, VarId};
+use cora_ir::schedule::{Formula, LayoutDim, StepKind, Tail};
+use cora_ir::{Expr, ExprId, IntrinsicId, Scope, TensorId, VarId};
+use steps::Steps;
 
 /// Rows and columns of a tile.
 const TILE: i64 = 64;
 /// Reduced iterations that are in shared memory at a time.
 const STEPS: i64 = 32;
-/// Threads along the rows, and along the columns, of a block.
-const HIGH: i64 = 16;
-const WIDE: i64 = 8;
-/// Neighbouring elements that one thread copies or computes.
-const VECTOR: i64 = 4;
-/// Of the threads along the rows, those in a warp.
-const NEAR: i64 = 4;
+/// Elements of a copy, those between its rows with them, at most.
+const SLOT: i64 = (STEPS + 8) * (TILE + 8);
+/// Bytes of shared memory of a block of which a multiprocessor has several at a time.
+const ROOM: i64 = 48 << 10;
 /// Fewer columns than this leave most of a tile empty.
 const FEW: i64 = 32;
 
 /// Tiles a contraction. All tiles are one loop over blocks, so that there are no more blocks than tiles. Where that loop does
 /// not tell where a tile ends, as with unrelated extents of rows and columns, or columns that end elsewhere in each row, both
 /// have blocks of their own.
-pub(super) fn tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
-    [true, false].into_iter().any(|fused| attempt(m, |m| tiled(m, stage, fused))).then_some(())
+///
+/// What alone reads the sums, each at its own place, is computed from the registers: the last stage of a tile, which is given
+/// back. `taken` are stages that have a schedule.
+pub(super) fn tiles(m: &mut LoopModule, stage: TensorId, taken: &[TensorId], gpu: Option<&str>) -> Option<TensorId> {
+    let unit = gpu.and_then(|gpu| units::unit(m, stage, gpu));
+    let reader = elements::reader(m, stage).filter(|r| !taken.contains(r));
+    let units = unit.map(Some).into_iter().chain([None]);
+    let lasts = || reader.into_iter().chain([stage]);
+    let mut forms = units.flat_map(|unit| lasts().flat_map(move |last| [(unit, last, true), (unit, last, false)]));
+    let fits = |&(unit, last, fused): &(_, _, _)| attempt(m, |m| tiled(m, stage, last, unit, fused));
+    forms.find(fits).map(|form| form.1)
 }
 
-fn tiled(m: &mut LoopModule, stage: TensorId, fused: bool) -> Option<()> {
-    let c = Contraction::of(m, stage)?;
+fn tiled(m: &mut LoopModule, stage: TensorId, last: TensorId, unit: Option<IntrinsicId>, fused: bool) -> Option<()> {
+    let mut c = Contraction::of(m, stage)?;
     let narrow = |m: &LoopModule, e: ExprId| m.env.pool.constant_bound(e).is_some_and(|n| n < FEW);
     let k = c.reduced.last()?.name.clone();
     if c.nest.attached || c.rows.is_empty() || narrow(m, c.inner.extent) {
@@ -45,9 +56,17 @@ fn tiled(m: &mut LoopModule, stage: TensorId, fused: bool) -> Option<()> {
     let steers = |m: &LoopModule, l: &Loop| c.reduced.iter().any(|k| m.env.pool.uses_var(k.extent, l.var));
     // Of rows that end elsewhere a tile has neighbours in one loop, and tiles for each iteration of the others.
     let uneven = c.rows.iter().rposition(|l| steers(m, l));
-    let mut s = Steps { m, stage: c.nest.stage.clone(), near: uneven.is_some(), apart: false };
-    let tiled = [uneven.map(|n| c.rows[n].var), steers(s.m, &c.inner).then_some(c.inner.var)];
-    s.pad(&c.reduced, &tiled.into_iter().flatten().collect::<Vec<_>>())?;
+    let tiled = [uneven.map(|n| c.rows[n].var), steers(m, &c.inner).then_some(c.inner.var)];
+    let tiled: Vec<VarId> = tiled.into_iter().flatten().collect();
+    pad(m, &c, &tiled)?;
+    if last != stage {
+        if !tiled.is_empty() {
+            return None;
+        }
+        as_in(&mut c, &Nest::of(m, last)?)?;
+    }
+    let result = m.env.tensors[last].name.clone();
+    let mut s = Steps { m, stage: result.clone() };
     let (mut row, mut others) = (names(&c.rows), Vec::new());
     if let Some(n) = uneven {
         others = row;
@@ -62,7 +81,8 @@ fn tiled(m: &mut LoopModule, stage: TensorId, fused: bool) -> Option<()> {
     let outer = [names(&c.batches), others].concat();
     let tasks = [outer.clone(), vec!["ro".to_owned()], names(&c.columns), vec!["co".to_owned()]].concat();
     let reduced = names(&c.reduced);
-    let own = reduced.iter().cloned().chain(["ri".to_owned(), "ci".to_owned()]);
+    let summed = if last == stage { &reduced[..] } else { &[] };
+    let own = summed.iter().cloned().chain(["ri".to_owned(), "ci".to_owned()]);
     s.reorder(tasks.iter().cloned().chain(own).collect())?;
     let blocks: &[_] = if fused {
         s.fuse(&tasks, "tile")?;
@@ -73,10 +93,16 @@ fn tiled(m: &mut LoopModule, stage: TensorId, fused: bool) -> Option<()> {
     } else {
         return None;
     };
-    let sums = s.m.env.fresh_tensor_name(&format!("{}.acc", c.nest.stage));
+    let mut sums = c.nest.stage.clone();
     let at = s.named(blocks.last()?.0);
-    step(s.m, StepKind::CacheWrite { stage: s.stage.clone(), name: sums.clone(), scope: Scope::Reg, at })?;
-    let mut a = Steps { m: s.m, stage: sums, near: s.near, apart: false };
+    if last == stage {
+        sums = s.m.env.fresh_tensor_name(&format!("{sums}.acc"));
+        step(s.m, StepKind::CacheWrite { stage: result.clone(), name: sums.clone(), scope: Scope::Reg, at })?;
+    } else {
+        step(s.m, StepKind::ComputeAt { stage: sums.clone(), at })?;
+        step(s.m, StepKind::SetScope { stage: sums.clone(), scope: Scope::Reg })?;
+    }
+    let mut a = Steps { m: s.m, stage: sums.clone() };
     a.split(&k, STEPS, "ko", "ki", Tail::Exact)?;
     let outer = reduced[..reduced.len() - 1].iter().cloned();
     a.reorder(outer.chain(["ko", "ri", "ci", "ki"].map(str::to_owned)).collect())?;
@@ -85,37 +111,48 @@ fn tiled(m: &mut LoopModule, stage: TensorId, fused: bool) -> Option<()> {
     let second = if c.a.0 == c.b.0 { None } else { c.nest.access(a.m, &c.b) };
     let first = c.nest.access(a.m, &c.a);
     let copies = [copy(&mut a, &c, &c.a, first, &ks)?, copy(&mut a, &c, &c.b, second, &ks)?];
-    a.apart = copies[1].wide == copies[1].along;
-    a.warps(Tail::Exact)?;
-    for l in ["ki", if a.near { "rs" } else { "ri" }, "ci"] {
-        step(a.m, StepKind::Relax { target: a.named(l), zero: false })?;
+    match unit {
+        Some(unit) => units::by_warps(&mut a, &result, &copies, unit)?,
+        None => threads::by_threads(&mut a, &result, &copies, uneven.is_some())?,
     }
-    for Copy { stage, high, wide, along } in copies {
-        let mut s = Steps { m: a.m, stage, near: a.near, apart: a.apart };
-        // Steps beyond the last are zeros.
-        let zero = |l: &String| *l == along;
-        s.full(&high, HIGH, "ys", "yt", zero(&high))?;
-        s.full(&wide, WIDE, "xs", "xt", zero(&wide))?;
-        if s.near {
-            s.split("yt", NEAR, "tz", "ty", Tail::Exact)?;
+    let mut s = Steps { m, stage: result };
+    blocks.iter().try_for_each(|&(l, axis)| s.bind(l, axis))?;
+    // Refused, there is one slot.
+    attempt(m, |m| ahead(m, &copies));
+    unit.is_none_or(|unit| units::hold(m, &sums, unit)).then_some(())
+}
+
+/// Makes the copies of later steps while those at hand are used, as far ahead as there is room.
+fn ahead(m: &mut LoopModule, copies: &[Copy; 2]) -> Option<()> {
+    let bytes = copies.iter().map(|c| m.env.tensors[c.of].ty.bytes() as i64 * SLOT).sum::<i64>();
+    let slots = if 3 * bytes <= ROOM { 3 } else { 2 };
+    copies.iter().try_for_each(|c| step(m, StepKind::DoubleBuffer { stage: c.stage.clone(), slots }))
+}
+
+/// Names the spatial loops as those of a stage that reads the sums, each at its own place.
+fn as_in(c: &mut Contraction, reader: &Nest) -> Option<()> {
+    let spatial: Vec<VarId> = c.nest.loops.iter().filter(|l| !l.reduced).map(|l| l.var).collect();
+    if reader.loops.len() != spatial.len() {
+        return None;
+    }
+    let own = [&mut c.batches[..], &mut c.rows, &mut c.columns, std::slice::from_mut(&mut c.inner)];
+    for l in own.into_iter().flatten() {
+        l.name = reader.loops[spatial.iter().position(|&v| v == l.var)?].name.clone();
+    }
+    Some(())
+}
+
+/// Pads reduced loops that end elsewhere in a tile of the loops `tiled` to where the last one ends.
+fn pad(m: &mut LoopModule, c: &Contraction, tiled: &[VarId]) -> Option<()> {
+    for k in &c.reduced {
+        if tiled.iter().any(|&v| m.env.pool.uses_var(k.extent, v)) {
+            let most = ends::greatest(m, k.extent, tiled, TILE)?;
+            let steps = Formula::Call("ceildiv".to_owned(), vec![most, Formula::Int(STEPS)]);
+            let extent = Formula::Bin('*', Box::new(steps), Box::new(Formula::Int(STEPS)));
+            step(m, StepKind::PadLoopTo { target: c.nest.at(k), extent })?;
         }
-        s.bind_threads(if s.near { "ty" } else { "yt" }, "xt")?;
     }
-    // Rows of a thread that end elsewhere end in the same iteration.
-    let at_once = if a.near { HIGH } else { VECTOR };
-    a.full("ki", at_once, "kq", "kv", false)?;
-    a.spread(Tail::Exact)?;
-    let elements = a.elements();
-    a.threads_between(&["kq"], &[&["kv"], elements].concat())?;
-    a.bind_threads("ty", "tx")?;
-    a.unroll(&[&["kv"], elements].concat())?;
-    let mut s = Steps { m: a.m, stage: c.nest.stage.clone(), near: a.near, apart: a.apart };
-    s.warps(Tail::Mask)?;
-    s.spread(Tail::Mask)?;
-    s.threads_between(&[], elements)?;
-    s.bind_threads("ty", "tx")?;
-    s.unroll(elements)?;
-    blocks.iter().try_for_each(|&(l, axis)| s.bind(l, axis))
+    Some(())
 }
 
 /// The iterators of the stage's block that these loops run.
@@ -127,10 +164,27 @@ fn run_by(m: &LoopModule, c: &Contraction, loops: &[Loop]) -> Vec<VarId> {
 /// A copy in shared memory, and which of its loops the threads of a block share by rows, and which by neighbours.
 struct Copy {
     stage: String,
+    /// The tensor that is copied.
+    of: TensorId,
     high: String,
     wide: String,
     /// The one of both that runs over the steps of the reduction.
     along: String,
+}
+
+impl Copy {
+    /// Whether neighbours are steps of the reduction.
+    fn steps_are_near(&self) -> bool {
+        self.wide == self.along
+    }
+
+    /// Places rows of the copy this many elements apart.
+    fn pitch(&self, m: &mut LoopModule, elements: i64) -> Option<()> {
+        let copied = m.env.tensor_named(&self.stage)?;
+        let dim = m.env.tensors[copied].dims.last()?.name.clone();
+        let (outer, inner) = ("pitch".to_owned(), "place".to_owned());
+        step(m, StepKind::SplitDim { tensor: self.stage.clone(), dim, factor: elements, outer, inner })
+    }
 }
 
 /// Copies what a tile reads of a factor in the steps at hand to shared memory, zeros beyond the last step.
@@ -157,22 +211,11 @@ fn copy(a: &mut Steps<'_>, c: &Contraction, read: &Read, access: Option<usize>, 
         }
     }
     let (along, across) = (along?, across?);
-    let s = Steps { m: a.m, stage: name, near: a.near, apart: a.apart };
-    for (l, zero) in [(&along, true), (&across, false)] {
-        step(s.m, StepKind::Relax { target: s.named(l), zero })?;
-    }
-    let last_is_step = *steps.last()?;
-    if last_is_step {
-        // Rows apart by a few elements, so that neighbouring ones fall into different banks: where each thread of eight
-        // reads its own row, vectors of them; otherwise, as they are written, eight elements of each.
-        let dim = s.m.env.tensors[copied].dims.last()?.name.clone();
-        let apart = if read.1 == c.a.1 { 2 * VECTOR } else { VECTOR };
-        let (tensor, factor) = (s.stage.clone(), STEPS + apart);
-        let (outer, inner) = ("pitch".to_owned(), "kp".to_owned());
-        step(s.m, StepKind::SplitDim { tensor, dim, factor, outer, inner })?;
-    }
-    let (high, wide) = if last_is_step { (across, along.clone()) } else { (along.clone(), across) };
-    Some(Copy { stage: s.stage, high, wide, along })
+    let mut s = Steps { m: a.m, stage: name };
+    s.relax(&along, true)?;
+    s.relax(&across, false)?;
+    let (high, wide) = if *steps.last()? { (across, along.clone()) } else { (along.clone(), across) };
+    Some(Copy { stage: s.stage, of: read.0, high, wide, along })
 }
 
 /// Each loop of a copy, the dimensions of the copied tensor that it runs over, and whether it has one iteration at most.
@@ -196,109 +239,4 @@ fn loops_of_copy(m: &LoopModule, copy: TensorId, of: TensorId) -> Option<Vec<(St
         (m.env.vars[l.var].name.clone(), dims, once)
     });
     Some(loops.collect())
-}
-
-/// Steps on the loops of one stage.
-struct Steps<'a> {
-    m: &'a mut LoopModule,
-    stage: String,
-    /// Whether a thread's rows are neighbours.
-    near: bool,
-    /// Whether a thread's columns are not: those of neighbouring threads are rows of a copy then, which fall into different
-    /// banks.
-    apart: bool,
-}
-
-impl Steps<'_> {
-    fn named(&self, l: &str) -> LoopRef {
-        LoopRef { stage: self.stage.clone(), name: l.to_owned() }
-    }
-
-    fn split(&mut self, l: &str, factor: i64, outer: &str, inner: &str, tail: Tail) -> Option<()> {
-        let (outer, inner) = (outer.to_owned(), inner.to_owned());
-        step(self.m, StepKind::Split { target: self.named(l), factor, outer, inner, tail })
-    }
-
-    /// Splits a loop into full parts: of a constant size that no part divides the surplus is computed, and not read.
-    fn full(&mut self, l: &str, factor: i64, outer: &str, inner: &str, zero: bool) -> Option<()> {
-        self.split(l, factor, outer, inner, Tail::Exact)?;
-        step(self.m, StepKind::Relax { target: self.named(inner), zero })
-    }
-
-    /// Full parts of a tile in registers; of what leaves it only elements that there are.
-    fn part(&mut self, l: &str, factor: i64, outer: &str, inner: &str, tail: Tail) -> Option<()> {
-        match tail {
-            Tail::Exact => self.full(l, factor, outer, inner, false),
-            _ => self.split(l, factor, outer, inner, tail),
-        }
-    }
-
-    fn fuse(&mut self, loops: &[String], name: &str) -> Option<()> {
-        let loops = loops.iter().map(|l| self.named(l)).collect();
-        step(self.m, StepKind::Fuse { loops, name: name.to_owned(), pad: 1 })
-    }
-
-    /// Pads reduced loops that end elsewhere in a tile of the loops `tiled` to where the last one ends.
-    fn pad(&mut self, reduced: &[Loop], tiled: &[VarId]) -> Option<()> {
-        for k in reduced {
-            if tiled.iter().any(|&v| self.m.env.pool.uses_var(k.extent, v)) {
-                let most = ends::greatest(self.m, k.extent, tiled, TILE)?;
-                let steps = Formula::Call("ceildiv".to_owned(), vec![most, Formula::Int(STEPS)]);
-                let extent = Formula::Bin('*', Box::new(steps), Box::new(Formula::Int(STEPS)));
-                step(self.m, StepKind::PadLoopTo { target: self.named(&k.name), extent })?;
-            }
-        }
-        Some(())
-    }
-
-    fn reorder(&mut self, order: Vec<String>) -> Option<()> {
-        step(self.m, StepKind::Reorder { stage: self.stage.clone(), order })
-    }
-
-    fn bind(&mut self, l: &str, axis: Axis) -> Option<()> {
-        step(self.m, StepKind::Bind { target: self.named(l), to: Binding::Axis(axis), atomic: false })
-    }
-
-    fn bind_threads(&mut self, y: &str, x: &str) -> Option<()> {
-        if self.near {
-            self.bind("tz", Axis::ThreadZ)?;
-        }
-        self.bind(y, Axis::ThreadY)?;
-        self.bind(x, Axis::ThreadX)
-    }
-
-    fn unroll(&mut self, loops: &[&str]) -> Option<()> {
-        loops.iter().try_for_each(|l| step(self.m, StepKind::Unroll { target: self.named(l) }))
-    }
-
-    /// Where a thread's rows are neighbours, a tile's rows over warps: one without rows does nothing.
-    fn warps(&mut self, tail: Tail) -> Option<()> {
-        if self.near { self.part("ri", HIGH, "tz", "rs", tail) } else { Some(()) }
-    }
-
-    /// The loops over a thread's elements.
-    fn elements(&self) -> &'static [&'static str] {
-        if self.apart { &["rr", "cc"] } else { &["rr", "cc", "cv"] }
-    }
-
-    /// A tile's rows and columns over the threads: every sixteenth row, or every fourth of a warp's sixteen neighbours, and
-    /// of each 32 columns four neighbours, or every eighth column.
-    fn spread(&mut self, tail: Tail) -> Option<()> {
-        if self.near {
-            self.part("rs", NEAR, "rr", "ty", tail)?;
-        } else {
-            self.part("ri", HIGH, "rr", "ty", tail)?;
-        }
-        if self.apart {
-            return self.part("ci", WIDE, "cc", "tx", tail);
-        }
-        self.part("ci", WIDE * VECTOR, "cc", "cr", tail)?;
-        self.split("cr", VECTOR, "tx", "cv", Tail::Exact)
-    }
-
-    /// The loops over threads inside the loops `outer`, and outside the loops `inner`.
-    fn threads_between(&mut self, outer: &[&str], inner: &[&str]) -> Option<()> {
-        let threads: &[&str] = if self.near { &["tz", "ty", "tx"] } else { &["ty", "tx"] };
-        self.reorder([outer, threads, inner].concat().into_iter().map(str::to_owned).collect())
-    }
 }

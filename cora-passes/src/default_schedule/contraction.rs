@@ -9,7 +9,7 @@ use super::{LANES, attempt, step};
 use crate::schedule::tree::{enclosing, loop_at, stage_loops};
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
 use cora_ir::schedule::{Formula, LayoutDim, LoopRef, StepKind, Tail};
-use cora_ir::{BinOp, Combiner, Expr, ExprId, Reduction, Role, Scope, TensorId, VarId};
+use cora_ir::{BinOp, Combiner, Expr, ExprId, Reduction, Role, Scope, TensorId, UnOp, VarId};
 
 /// Columns of a tile of one row.
 const WIDE: i64 = 4 * LANES;
@@ -43,7 +43,7 @@ pub(crate) fn factors(m: &LoopModule, b: &Block) -> Option<[Read; 2]> {
     let Expr::Bin(BinOp::Mul, x, y) = *m.env.pool.get(b.value) else { return None };
     let read = |e: ExprId| match m.env.pool.get(e) {
         Expr::Load { tensor, index, .. } => Some((*tensor, index.to_vec())),
-        Expr::Cast(_, e) => match m.env.pool.get(*e) {
+        Expr::Cast(_, e) | Expr::Un(UnOp::Tf32, e) => match m.env.pool.get(*e) {
             Expr::Load { tensor, index, .. } => Some((*tensor, index.to_vec())),
             _ => None,
         },
