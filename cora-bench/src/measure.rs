@@ -86,7 +86,7 @@ impl Compiled {
     pub fn new(source: &Source, form: &Form) -> Result<Self, Failure> {
         let start = Instant::now();
         let schedule = source.schedule(form.schedule.as_deref(), form.target.schedule(), |f| form.target.has(f))?;
-        let options = driver::Form { grid: form.target.gpu(), ..form.options };
+        let options = driver::Form { grid: form.target.gpu(), features: form.target.features(), ..form.options };
         if options.device_prelude && options.grid.is_none() {
             return Err(no_device_prelude("cpu"));
         }

@@ -90,11 +90,48 @@ impl Needs {
             Self::Cpu(_) => false,
         }
     }
+
+    /// LLVM's name of the feature that a processor must have.
+    pub fn feature(self) -> Option<&'static str> {
+        match self {
+            Self::Cpu(feature) => Some(feature),
+            Self::Gpu(_) | Self::GpuOnly(_) => None,
+        }
+    }
 }
 
 /// The compute capability of a GPU architecture: 80 for `sm_80`, 90 for `sm_90a`.
 pub fn capability(arch: &str) -> u32 {
     arch.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
+}
+
+/// Features of a processor, as far as intrinsics need them.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Features {
+    /// A bit for each of [`INTRINSICS`] that the processor has instructions for.
+    intrinsics: u32,
+}
+
+impl Features {
+    /// Those that a processor has by LLVM's name.
+    pub fn of(has: impl Fn(&str) -> bool) -> Self {
+        let found = |i: &&Intrinsic| matches!(i.needs, Needs::Cpu(feature) if has(feature));
+        let bits = INTRINSICS.iter().enumerate().filter(|(_, i)| found(i)).map(|(n, _)| 1 << n);
+        Self { intrinsics: bits.sum() }
+    }
+
+    /// Whether the processor has instructions for an intrinsic.
+    pub fn contain(self, intrinsic: IntrinsicId) -> bool {
+        self.intrinsics >> intrinsic.0 & 1 == 1
+    }
+
+    /// LLVM's names.
+    pub fn names(self) -> Vec<&'static str> {
+        let own = IntrinsicId::ALL.into_iter().filter(|&i| self.contain(i));
+        let mut names: Vec<&str> = own.filter_map(|i| i.get().needs.feature()).collect();
+        names.dedup();
+        names
+    }
 }
 
 /// How code generators write it.

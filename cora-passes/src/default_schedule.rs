@@ -10,12 +10,17 @@
 mod attach;
 pub(crate) mod contraction;
 pub(crate) mod nest;
+pub(crate) mod steps;
+pub(crate) mod units;
 
 use crate::lower::AffineSimplifier;
 use crate::lower::to_storage::lower_to_storage;
 use crate::schedule::apply_step;
 use crate::schedule::compute_inline::compute_inline;
 use crate::schedule::relax::relax_register_tails;
+use crate::schedule::tensorize::REFUSALS;
+use crate::standard::StandardSimplifier;
+use cora_ir::intrinsic::Features;
 use cora_ir::loops::{Block, BlockRole, For, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Step, StepKind};
 use cora_ir::{Expr, Role, TensorId, UnOp};
@@ -29,14 +34,19 @@ const FEW: i64 = 32;
 /// Operations that are cheaper to repeat than to store.
 const CHEAP: usize = 2;
 
-/// Schedules every top-level nest. Where a buffer of the tiles would have no bound, loops are made vectors
+/// Schedules every top-level nest for a processor with these features. Where a buffer of the tiles would have no bound, loops are made vectors
 /// and spread over the workers only.
-pub fn default_schedule(m: &mut LoopModule) {
+pub fn default_schedule(m: &mut LoopModule, features: Features) {
     let naive = m.clone();
-    tiled(m);
+    tiled(m, features);
     let mut lowered = m.clone();
     relax_register_tails(&mut lowered);
-    if lower_to_storage(&lowered, &mut AffineSimplifier).is_err() {
+    let outcome = match lower_to_storage(&lowered, &mut AffineSimplifier) {
+        // Offsets in a tile take more to be seen as affine.
+        Err(d) if REFUSALS.contains(&d.code) => lower_to_storage(&lowered, &mut StandardSimplifier::new()),
+        outcome => outcome,
+    };
+    if outcome.is_err() {
         *m = naive;
         for stage in stages(m) {
             let _ = innermost(m, stage);
@@ -48,13 +58,14 @@ pub fn default_schedule(m: &mut LoopModule) {
 }
 
 /// Attaches and tiles.
-fn tiled(m: &mut LoopModule) {
+fn tiled(m: &mut LoopModule, features: Features) {
     inline_cheap(m);
     for stage in stages(m).into_iter().rev() {
         attach::attach(m, stage);
         let shape = contraction::Shape::of(m, stage);
         let rows = [contraction::row_tiles, contraction::triangle];
-        let _ = (shape.rows && rows.into_iter().any(|rule| attempt(m, |m| rule(m, stage))))
+        let _ = attempt(m, |m| units::unit_tiles(m, stage, |i| features.contain(i)))
+            || (shape.rows && rows.into_iter().any(|rule| attempt(m, |m| rule(m, stage))))
             || (shape.neighbours && attempt(m, |m| contraction::column_tiles(m, stage)))
             || innermost(m, stage).is_some();
     }

@@ -9,7 +9,7 @@ use crate::program::Program;
 use crate::schedule::{apply_step, relax};
 use crate::simplify::SharedSolver;
 use crate::{default_grid, default_schedule, graph};
-use cora_ir::intrinsic::capability;
+use cora_ir::intrinsic::{Features, capability};
 use cora_ir::text::Stage;
 use cora_ir::{Diagnostic, schedule::Step};
 use std::time::{Duration, Instant};
@@ -67,11 +67,11 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "default-schedule",
-        summary: "schedule unscheduled nests by rules about their shape",
+        summary: "schedule unscheduled nests by rules about their shape; default-schedule{amx-bf16} for a processor's features",
         input: Stage::Loop,
-        run: |p, _, _| {
+        run: |p, _, args| {
             on_loops(p, |m| {
-                default_schedule::default_schedule(m);
+                default_schedule::default_schedule(m, features(args)?);
                 Ok(())
             })
         },
@@ -276,6 +276,19 @@ fn option(pass: &str, args: &str, name: &str) -> Result<bool, Vec<Diagnostic>> {
     }
 }
 
+/// The features that `default-schedule` is given.
+fn features(args: &str) -> Result<Features, Diagnostic> {
+    let features = Features::of(|f| args.split_whitespace().any(|a| a == f));
+    match args.split_whitespace().find(|a| !features.names().contains(a)) {
+        None => Ok(features),
+        Some(other) => {
+            let known = Features::of(|_| true).names().join(", ");
+            Err(Diagnostic::new("E0601", format!("pass `default-schedule` knows no feature `{other}`"))
+                .hint(format!("features that schedules depend on are {known}")))
+        }
+    }
+}
+
 /// The architecture that `default-grid` is given, if any.
 fn architecture(args: &str) -> Result<Option<&str>, Diagnostic> {
     let known = |a: &str| a.starts_with("sm_") && capability(a) > 0;
@@ -382,7 +395,8 @@ pub fn parse_pipeline(text: &str) -> Result<Vec<Invocation>, Diagnostic> {
 }
 
 /// The passes that read what stands in braces.
-const WITH_OPTIONS: &[&str] = &["step", "default-grid", "to-storage", "lower-functions", "hoist-loads"];
+const WITH_OPTIONS: &[&str] =
+    &["step", "default-schedule", "default-grid", "to-storage", "lower-functions", "hoist-loads"];
 
 fn find_pass(name: &str) -> Result<&'static Pass, Diagnostic> {
     PASSES.iter().find(|p| p.name == name).ok_or_else(|| {

@@ -5,6 +5,7 @@ use crate::manager::{BACK_END, Invocation, PassContext, Report, run_pipeline};
 use crate::program::Program;
 use crate::schedule::apply_step;
 use crate::simplify::SharedSolver;
+use cora_ir::intrinsic::Features;
 use cora_ir::schedule::{Schedule, Step, StepKind};
 use cora_ir::storage::StorageModule;
 use cora_ir::text::print_step;
@@ -18,6 +19,8 @@ pub struct Form {
     pub padded: bool,
     /// A program without a schedule gets one for GPUs of this architecture, such as `sm_90a`.
     pub grid: Option<&'static str>,
+    /// Features of the processor that one without a schedule gets it for otherwise.
+    pub features: Features,
     /// Loads stay inside loops that do not ask for hoisting (paper section 5.3 turned off).
     pub keep_loads: bool,
     /// Tensors are addressed through the position arrays of sparse compilers.
@@ -63,7 +66,7 @@ pub fn compile(
         None => {
             let default = match form.grid {
                 Some(gpu) => Invocation { pass: "default-grid".to_owned(), args: gpu.to_owned() },
-                None => invoke("default-schedule"),
+                None => Invocation { pass: "default-schedule".to_owned(), args: form.features.names().join(" ") },
             };
             program = run_pipeline(program, &[default], &mut cx, observe)?;
         }

@@ -11,6 +11,7 @@ use cora_codegen_llvm::compile::{
 use cora_codegen_llvm::describe::{DescribeError, DescribeFault, program_desc};
 use cora_codegen_llvm::llvm::{CodegenError, TargetSpec};
 use cora_frontend::ConstValue;
+use cora_ir::intrinsic::Features;
 use cora_ir::schedule::Schedule;
 use cora_ir::storage::StorageModule;
 use cora_ir::{Diagnostic, text};
@@ -162,6 +163,14 @@ impl Target {
         match self {
             Self::Cpu(_) => None,
             Self::Gpu(gpu) => Some(gpu.name()),
+        }
+    }
+
+    /// The features that schedules depend on, of a processor.
+    pub fn features(&self) -> Features {
+        match self {
+            Self::Cpu(spec) => Features::of(|f| spec.enabled_features().any(|own| own == f)),
+            Self::Gpu(_) => Features::default(),
         }
     }
 
@@ -461,6 +470,7 @@ fn lower(
     let form = Form {
         padded: args.padded,
         grid,
+        features: target.features(),
         keep_loads: args.no_hoist_loads,
         csf: args.csf,
         device_prelude: args.device_prelude,

@@ -2,7 +2,7 @@
 
 use super::compile::Target;
 use crate::console::Console;
-use crate::driver::{Failure, Source, lower_for};
+use crate::driver::{Failure, Form, Source, lower_form};
 use cora_frontend::ConstValue;
 use cora_ir::text::print_loop_stmts;
 use cora_passes::program::Program;
@@ -31,8 +31,9 @@ pub fn explain(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
     let machine = Target::new(&args.target, "host")?;
     let target = machine.schedule();
     let schedule = source.schedule(args.schedule.as_deref(), target, |f| machine.has(f))?;
+    let form = Form { grid: machine.gpu(), features: machine.features(), ..Form::default() };
     let mut text = String::new();
-    let lowered = lower_for(&source, schedule, false, machine.gpu(), &mut |r| {
+    let lowered = lower_form(&source, schedule, form, &mut |r| {
         if let Program::Loops(m) = r.program {
             text.push_str(&format!("// {}\n{}\n", r.invocation, print_loop_stmts(&m.env, &m.body)));
         }

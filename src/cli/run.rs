@@ -12,6 +12,7 @@ use crate::report::{KernelRow, PreludeRow, RunReport, SetupRow, SharedRow, Table
 use cora_codegen_llvm::compile::check_host;
 use cora_frontend::ConstValue;
 use cora_ir::interp::{self, Data};
+use cora_ir::intrinsic::Features;
 use cora_ir::{Diagnostic, Graph, TensorId};
 use cora_runtime::Limits;
 use cora_runtime::abi::ProgramDesc;
@@ -302,7 +303,8 @@ impl Compiled {
             return Err(no_device_prelude(&args.target));
         }
         let (keep_loads, csf, device_prelude) = (args.no_hoist_loads, args.csf, args.device_prelude);
-        let form = Form { padded, grid, keep_loads, csf, device_prelude };
+        let features = target.as_ref().map_or_else(Features::default, Target::features);
+        let form = Form { padded, grid, features, keep_loads, csf, device_prelude };
         let lowered = if args.verify_each {
             let (lowered, batches) = lower_verified(source, schedule, form, &mut |_| {})?;
             console.note(&format!("every pass keeps the results on {batches} batches"));

@@ -1,12 +1,14 @@
 //! Every example on every edge batch, under its own schedule, the compiler's, and fully padded.
 
 use crate::boxes::SIZES;
-use crate::harness::{Case, Compiled, program, report};
+use crate::harness::{Case, Compiled, message, program, report};
 pub use crate::support::small;
-use crate::support::{batches, files, in_parallel, stem};
-use cora::driver::Source;
+use crate::support::{batches, files, in_parallel, root, stem};
+use cora::driver::{Form, Source, lower_form};
 use cora::ir::Graph;
+use cora::ir::intrinsic::Features;
 use cora::ir::schedule::{Schedule, StepKind};
+use cora::ir::storage::{Kernel, Stmt};
 
 /// Schedules whose boxes need other sizes than [`small`] gives (`boxes.rs`).
 pub const BOXES: &[(&str, &str)] = &[("encoder_layer_bf16", "cuda_tma"), ("projection_bf16", "cuda_tma")];
@@ -72,6 +74,30 @@ fn checked(source: &Source, form: &str, schedule: Option<&Schedule>, padded: boo
         Ok(c) => c.check(source, form, cases),
         Err(e) => vec![format!("{} ({form}): {e}", source.graph.name)],
     }
+}
+
+/// The compiler's own schedules of the programs of [`SIZES`] for a processor that has all instructions, on the batches around
+/// tiles of them. What this one lacks is computed by others.
+#[test]
+fn default_schedules_with_tensor_instructions() {
+    report(&in_parallel(SIZES, |&(name, sizes)| {
+        let source = match load(&root().join(format!("examples/{name}.cora")), sizes) {
+            Ok(s) => s,
+            Err(e) => return vec![e],
+        };
+        let form = Form { features: Features::of(|_| true), ..Form::default() };
+        let storage = match lower_form(&source, None, form, &mut |_| {}) {
+            Ok(l) => l.storage,
+            Err(e) => return vec![format!("{name}: {}", message(e))],
+        };
+        let tile = |k: &Kernel| k.body.iter().any(|s| s.any(&mut |s| matches!(s, Stmt::Tile(_))));
+        if !storage.kernels.iter().any(tile) {
+            return vec![format!("{name}: no tensor instructions")];
+        }
+        let cases = Case::all(&source, &edges_of(&source.graph, "cpu_amx"), |_, _| None);
+        let checked = |cases: Vec<Case>| Compiled::of(&storage).map(|c| c.check(&source, "default", &cases));
+        cases.and_then(checked).unwrap_or_else(|e| vec![e])
+    }));
 }
 
 /// A program's other schedules for processors, each on the batches around its own tiles. Tiles of instructions that this

@@ -5,19 +5,20 @@
 //! Where rows of a tile end elsewhere, as those of a triangle do, all go on to the end of the tile's last step, terms after a
 //! row's own end left out by conditions.
 
-mod steps;
 mod threads;
 mod units;
 
+use super::lanes::LANES;
 use super::{elements, ends};
 use crate::default_schedule::contraction::{Contraction, Read, names};
 use crate::default_schedule::nest::{Loop, Nest};
+use crate::default_schedule::steps::Steps;
+use crate::default_schedule::units::unit;
 use crate::default_schedule::{attempt, step};
 use crate::schedule::tree::{is_condition, loop_at, stage_loops};
 use cora_ir::loops::{Axis, BlockRole, LoopModule};
 use cora_ir::schedule::{Formula, LayoutDim, StepKind, Tail};
 use cora_ir::{Expr, ExprId, IntrinsicId, Scope, TensorId, VarId};
-use steps::Steps;
 
 /// Rows and columns of a tile.
 const TILE: i64 = 64;
@@ -37,7 +38,8 @@ const FEW: i64 = 32;
 /// What alone reads the sums, each at its own place, is computed from the registers: the last stage of a tile, which is given
 /// back. `taken` are stages that have a schedule.
 pub(super) fn tiles(m: &mut LoopModule, stage: TensorId, taken: &[TensorId], gpu: Option<&str>) -> Option<TensorId> {
-    let unit = gpu.and_then(|gpu| units::unit(m, stage, gpu));
+    let of_warp = |gpu, i: IntrinsicId| i.get().lanes == LANES && i.get().needs.on_gpu(gpu);
+    let unit = gpu.and_then(|gpu| unit(m, stage, |i| of_warp(gpu, i)));
     let reader = elements::reader(m, stage).filter(|r| !taken.contains(r));
     let units = unit.map(Some).into_iter().chain([None]);
     let lasts = || reader.into_iter().chain([stage]);

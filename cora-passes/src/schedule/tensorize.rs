@@ -24,7 +24,7 @@ use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, ExprId, IntrinsicId, VarId};
 
 /// What lowering says about tiles, whatever comes around them later.
-const REFUSALS: [&str; 4] = ["E0425", "E0426", "E0427", "E0428"];
+pub(crate) const REFUSALS: [&str; 4] = ["E0425", "E0426", "E0427", "E0428"];
 
 /// Marks the loops of a tile.
 ///

@@ -3,6 +3,7 @@
 use super::graphs::{Made, graph};
 use super::steps::{Proposer, kind_name};
 use cora_ir::interp::{Batch, Data, Options, Results, run_graph, run_loops, run_storage};
+use cora_ir::intrinsic::Features;
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::{Step, StepKind};
 use cora_ir::storage::StorageModule;
@@ -152,7 +153,7 @@ pub fn run(case: &Case, mut source: Source, log: &mut Log) -> Result<(), Failure
 /// Runs `case` under the compiler's own schedule.
 pub fn run_default(case: &Case, log: &mut Log) -> Result<(), Failure> {
     let mut m = lower_to_loops(&case.made.graph);
-    default_schedule(&mut m);
+    default_schedule(&mut m, Features::default());
     let all: Vec<usize> = (0..case.batches.len()).collect();
     check_loops(case, &m, "default-schedule", &all)?;
     back_end(case, m, log)

@@ -3,8 +3,8 @@
 //! Where rows of the tile end elsewhere, a thread's rows are among 16 neighbours, and 16 steps are unrolled: only the last of
 //! these have conditions.
 
-use super::steps::Steps;
 use super::{Copy, STEPS};
+use crate::default_schedule::steps::Steps;
 use cora_ir::loops::Axis;
 use cora_ir::schedule::Tail;
 

@@ -1,15 +1,15 @@
 //! A tile by four warps with tensor instructions, 32 x 32 elements each.
 
-use super::steps::Steps;
 use super::{Copy, STEPS, TILE};
 use crate::default_grid::lanes::LANES;
 use crate::default_schedule::nest::Nest;
 use crate::default_schedule::step;
+use crate::default_schedule::steps::Steps;
 use crate::schedule::tensorize::check_lowered;
-use cora_ir::intrinsic::{Digit, Of, Read};
+use cora_ir::IntrinsicId;
+use cora_ir::intrinsic::{Digit, Of};
 use cora_ir::loops::{Axis, LoopModule};
 use cora_ir::schedule::{LoopRef, StepKind, Tail};
-use cora_ir::{BinOp, Expr, ExprId, IntrinsicId, ScalarType, TensorId};
 
 /// Rows and columns of a warp's part of a tile; two such parts are as high, and two as wide, as it.
 const PART: i64 = TILE / 2;
@@ -17,33 +17,6 @@ const PART: i64 = TILE / 2;
 const VECTOR: i64 = 16;
 /// Elements between rows of a copy whose neighbours are columns: what the lanes read of four rows falls into different banks.
 const APART: i64 = 8;
-
-/// The instruction of a warp that computes the terms that `stage` sums, if GPUs of this architecture have one.
-pub(super) fn unit(m: &LoopModule, stage: TensorId, gpu: &str) -> Option<IntrinsicId> {
-    let nest = Nest::of(m, stage)?;
-    let Expr::Bin(BinOp::Mul, x, y) = *m.env.pool.get(nest.block.value) else { return None };
-    let (ty, read) = entry(m, x)?;
-    let same = entry(m, y)? == (ty, read);
-    let fits = |i: &IntrinsicId| {
-        let i = i.get();
-        let types = [i.a.ty, i.b.ty, i.c.ty] == [ty, ty, m.env.tensors[stage].ty];
-        types && i.read == read && i.lanes == LANES && i.needs.on_gpu(gpu)
-    };
-    IntrinsicId::ALL.into_iter().find(fits).filter(|_| same)
-}
-
-/// The type of the elements of a factor, and how they enter the product.
-fn entry(m: &LoopModule, factor: ExprId) -> Option<(ScalarType, Read)> {
-    let (read, element) = match *m.env.pool.get(factor) {
-        Expr::Cast(ty, e) => (Read::Converted(ty), e),
-        Expr::Un(op, e) => (Read::Rounded(op), e),
-        _ => return None,
-    };
-    match m.env.pool.get(element) {
-        Expr::Load { tensor, .. } => Some((m.env.tensors[*tensor].ty, read)),
-        _ => None,
-    }
-}
 
 /// Whether lowering finds the tiles that [`by_warps`] made.
 pub(super) fn hold(m: &LoopModule, sums: &str, unit: IntrinsicId) -> bool {
@@ -88,7 +61,7 @@ pub(super) fn by_warps(sums: &mut Steps<'_>, result: &str, copies: &[Copy; 2], u
     let own: Vec<&str> = own.iter().map(String::as_str).collect();
     let (last, others) = own.split_last()?;
     s.unroll(others)?;
-    s.vectorize(last)
+    s.vectorize(last, None)
 }
 
 /// A loop over a tile's rows or columns into one over warps and one over a warp's own: of a constant size as many as there
@@ -135,7 +108,7 @@ fn copied(sums: &mut Steps<'_>, copy: &Copy) -> Option<()> {
     s.bind("wy", Axis::ThreadY)?;
     s.bind("lane", Axis::ThreadX)?;
     s.unroll(&["ys", "xs"])?;
-    if vector > 1 { s.vectorize("xv") } else { Some(()) }
+    if vector > 1 { s.vectorize("xv", None) } else { Some(()) }
 }
 
 /// Loops over the digits of a lane's number, each with its divisor, and loops over a lane's own elements.

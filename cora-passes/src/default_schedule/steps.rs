@@ -1,11 +1,11 @@
 //! Steps on the loops of one stage.
 
-use crate::default_schedule::step;
+use super::step;
 use cora_ir::loops::{Axis, LoopModule};
 use cora_ir::schedule::{Binding, LoopRef, StepKind, Tail};
 
 /// Steps on the loops of one stage.
-pub(super) struct Steps<'a> {
+pub(crate) struct Steps<'a> {
     pub m: &'a mut LoopModule,
     pub stage: String,
 }
@@ -57,8 +57,8 @@ impl Steps<'_> {
         step(self.m, StepKind::Bind { target: self.named(l), to: Binding::Axis(axis), atomic: false })
     }
 
-    pub fn vectorize(&mut self, l: &str) -> Option<()> {
-        step(self.m, StepKind::Vectorize { target: self.named(l), width: None })
+    pub fn vectorize(&mut self, l: &str, width: Option<i64>) -> Option<()> {
+        step(self.m, StepKind::Vectorize { target: self.named(l), width })
     }
 
     pub fn unroll(&mut self, loops: &[&str]) -> Option<()> {

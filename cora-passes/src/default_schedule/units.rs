@@ -1,0 +1,141 @@
+//! Contractions by tensor instructions of a processor, which take tiles of rows and columns in registers of their own.
+//!
+//! The factor of the columns is constant and packed once, in blocks as the instruction finds them; the rows of a task are
+//! copied, so that the last tile is whole too. A task is 128 rows and eight panels of 32 columns.
+
+use super::contraction::{Contraction, names};
+use super::nest::Nest;
+use super::step;
+use super::steps::Steps;
+use crate::schedule::tensorize::check_lowered;
+use crate::schedule::tree::{loop_at, stage_loops};
+use cora_ir::intrinsic::Read;
+use cora_ir::loops::{Block, IterKind, LoopModule};
+use cora_ir::schedule::{LayoutDim, LoopRef, StepKind, Tail};
+use cora_ir::{BinOp, Expr, ExprId, IntrinsicId, Role, ScalarType, Scope, TensorId, VarId};
+
+/// Rows of a task.
+const TASK: i64 = 128;
+/// Panels of columns of a task.
+const PANELS: i64 = 8;
+/// Tiles of an instruction along the rows, and along the columns, that are in registers at a time.
+const SIDE: i64 = 2;
+
+/// The instruction among those that `has` allows, that computes what `stage` sums.
+pub(crate) fn unit(m: &LoopModule, stage: TensorId, has: impl Fn(IntrinsicId) -> bool) -> Option<IntrinsicId> {
+    let nest = Nest::of(m, stage)?;
+    let Expr::Bin(BinOp::Mul, x, y) = *m.env.pool.get(nest.block.value) else { return None };
+    let (ty, read) = entry(m, x)?;
+    let same = entry(m, y)? == (ty, read);
+    let fits = |&id: &IntrinsicId| {
+        let i = id.get();
+        [i.a.ty, i.b.ty, i.c.ty] == [ty, ty, m.env.tensors[stage].ty] && i.read == read && has(id)
+    };
+    IntrinsicId::ALL.into_iter().find(fits).filter(|_| same)
+}
+
+/// The type of the elements of a factor, and how they enter the product.
+fn entry(m: &LoopModule, factor: ExprId) -> Option<(ScalarType, Read)> {
+    let (read, element) = match *m.env.pool.get(factor) {
+        Expr::Cast(ty, e) => (Read::Converted(ty), e),
+        Expr::Un(op, e) => (Read::Rounded(op), e),
+        _ => return None,
+    };
+    match m.env.pool.get(element) {
+        Expr::Load { tensor, .. } => Some((m.env.tensors[*tensor].ty, read)),
+        _ => None,
+    }
+}
+
+/// A contraction of rows with a constant factor, by an instruction for tiles of rows.
+pub(super) fn unit_tiles(m: &mut LoopModule, stage: TensorId, has: impl Fn(IntrinsicId) -> bool) -> Option<()> {
+    let rows_and_columns = |i: IntrinsicId| i.get().lanes == 1 && i.get().tile[0] > 1;
+    let unit = unit(m, stage, |i| rows_and_columns(i) && has(i))?;
+    let [rows, columns, steps] = unit.get().tile;
+    let c = Contraction::of(m, stage)?;
+    let (k, outer) = c.reduced.split_last()?;
+    let whole = |m: &LoopModule, e: ExprId, of: i64| m.env.pool.as_int(e).filter(|n| n % of == 0);
+    let count = whole(m, c.inner.extent, columns)?;
+    whole(m, k.extent, steps)?;
+    if c.nest.attached || c.rows.is_empty() || m.env.tensors[c.b.0].role != Role::ConstInput {
+        return None;
+    }
+    pack(m, &c, k.var, unit)?;
+    let mut row = names(&c.rows);
+    let wide = columns * if count % (SIDE * columns) == 0 { SIDE } else { 1 };
+    let mut s = Steps { m, stage: c.nest.stage.clone() };
+    if row.len() > 1 {
+        s.fuse(&row, "row")?;
+        row = vec!["row".to_owned()];
+    }
+    s.split(&row[0], TASK, "task", "near", Tail::Exact)?;
+    s.split("near", SIDE * rows, "ro", "ri", Tail::Exact)?;
+    s.split(&c.inner.name, wide, "co", "ci", Tail::Exact)?;
+    s.split("co", PANELS, "cb", "cp", Tail::Exact)?;
+    let tasks = [names(&c.batches), vec!["task".to_owned()], names(&c.columns), vec!["cb".to_owned()]].concat();
+    let own = ["cp", "ro"].into_iter().map(str::to_owned).chain(names(&c.reduced));
+    let own = own.chain(["ri", "ci"].map(str::to_owned));
+    s.reorder(tasks.iter().cloned().chain(own).collect())?;
+    s.fuse(&tasks, "tile")?;
+    let sums = s.m.env.fresh_tensor_name(&format!("{}.acc", c.nest.stage));
+    let (stage, at) = (c.nest.stage.clone(), s.named("ro"));
+    step(s.m, StepKind::CacheWrite { stage, name: sums.clone(), scope: Scope::Reg, at })?;
+    let mut a = Steps { m: s.m, stage: sums.clone() };
+    // The copy has its dimensions in the order of these loops.
+    let order = ["ri", "ci", &k.name].map(str::to_owned);
+    a.reorder(names(outer).into_iter().chain(order).collect())?;
+    let near = near(a.m, &c, &sums, c.nest.named("tile"))?;
+    a.relax("ri", false)?;
+    a.split("ri", rows, "rr", "mi", Tail::Exact)?;
+    a.split("ci", columns, "cc", "mj", Tail::Exact)?;
+    a.split(&k.name, steps, "ko", "mk", Tail::Exact)?;
+    let inside = ["ko", "rr", "cc", "mi", "mj", "mk"].map(str::to_owned);
+    a.reorder(names(outer).into_iter().chain(inside).collect())?;
+    step(a.m, StepKind::Tensorize { target: a.named("mi"), intrinsic: unit })?;
+    a.unroll(&["rr", "cc"])?;
+    let mut s = Steps { m: a.m, stage: c.nest.stage.clone() };
+    s.split("ci", columns, "cv", "cl", Tail::Exact)?;
+    s.vectorize("cl", Some(columns))?;
+    s.unroll(&["cv"])?;
+    // A copy of what lies elsewhere is made element by element.
+    let _ = Steps { m: s.m, stage: near.0 }.vectorize(&near.1, Some(steps));
+    check_lowered(m, &LoopRef { stage: sums, name: "mi".to_owned() }, unit).ok()
+}
+
+/// Copies the factor once in blocks of the instruction, those of the reduction side by side.
+fn pack(m: &mut LoopModule, c: &Contraction, k: VarId, unit: IntrinsicId) -> Option<()> {
+    let [high, wide] = unit.get().b.blocks?;
+    let block: &Block = &c.nest.block;
+    let runs = |v: VarId, l: VarId| block.iters.iter().any(|i| i.var == v && m.env.pool.as_var(i.binding) == Some(l));
+    let (mut others, mut summed, mut last, mut moved) = (vec![], vec![], None, None);
+    for (d, &e) in c.b.1.iter().enumerate() {
+        let v = m.env.pool.as_var(e)?;
+        let reduced = block.iters.iter().any(|i| i.var == v && i.kind == IterKind::Reduce);
+        match v {
+            _ if v == c.column => moved = Some(d),
+            _ if runs(v, k) => last = Some(d),
+            _ if reduced => summed.push(LayoutDim::whole(d)),
+            _ => others.push(LayoutDim::whole(d)),
+        }
+    }
+    let (column, step_of) = (moved?, last?);
+    let blocks = [LayoutDim::div(step_of, high), LayoutDim::modulo(column, wide), LayoutDim::modulo(step_of, high)];
+    let layout = [others, vec![LayoutDim::div(column, wide)], summed, blocks.to_vec()].concat();
+    let tensor = m.env.tensors[c.b.0].name.clone();
+    let name = m.env.fresh_tensor_name(&format!("{tensor}.packed"));
+    let (stage, access) = (c.nest.stage.clone(), c.nest.access(m, &c.b));
+    step(m, StepKind::CacheRead { stage, tensor, name, scope: Scope::Global, at: None, layout, access })
+}
+
+/// Copies the rows of a task, surplus ones as the last: the copy and its innermost loop.
+fn near(m: &mut LoopModule, c: &Contraction, sums: &str, at: LoopRef) -> Option<(String, String)> {
+    let tensor = m.env.tensors[c.a.0].name.clone();
+    let name = m.env.fresh_tensor_name(&format!("{tensor}.near"));
+    let (stage, layout, access) = (sums.to_owned(), Vec::new(), c.nest.access(m, &c.a));
+    let (scope, at) = (Scope::Local, Some(at));
+    step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at, layout, access })?;
+    step(m, StepKind::Relax { target: LoopRef { stage: name.clone(), name: "ri".to_owned() }, zero: false })?;
+    let last = stage_loops(m, m.env.tensor_named(&name)?).into_iter().max_by_key(Vec::len)?;
+    let last = m.env.vars[loop_at(&m.body, &last).var].name.clone();
+    Some((name, last))
+}
