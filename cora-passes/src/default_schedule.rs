@@ -34,8 +34,8 @@ const FEW: i64 = 32;
 /// Operations that are cheaper to repeat than to store.
 const CHEAP: usize = 2;
 
-/// Schedules every top-level nest for a processor with these features. Where a buffer of the tiles would have no bound, loops are made vectors
-/// and spread over the workers only.
+/// Schedules every top-level nest for a processor with these features. Where a buffer of the tiles would have no bound,
+/// loops are made vectors and spread over the workers only.
 pub fn default_schedule(m: &mut LoopModule, features: Features) {
     let naive = m.clone();
     tiled(m, features);

@@ -67,7 +67,7 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "default-schedule",
-        summary: "schedule unscheduled nests by rules about their shape; default-schedule{amx-bf16} for a processor's features",
+        summary: "schedule unscheduled nests by rules about their shape; default-schedule{amx-bf16} with what a processor has",
         input: Stage::Loop,
         run: |p, _, args| {
             on_loops(p, |m| {
@@ -78,7 +78,7 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "default-grid",
-        summary: "schedule nests for a grid of blocks and threads by rules about their shape; default-grid{sm_80} for a GPU's",
+        summary: "schedule nests for a grid of blocks and threads by rules about their shape; default-grid{sm_80} with what an architecture has",
         input: Stage::Loop,
         run: |p, _, args| {
             on_loops(p, |m| {

@@ -19,7 +19,7 @@ pub struct Form {
     pub padded: bool,
     /// A program without a schedule gets one for GPUs of this architecture, such as `sm_90a`.
     pub grid: Option<&'static str>,
-    /// Features of the processor that one without a schedule gets it for otherwise.
+    /// Otherwise it gets one for processors with these features.
     pub features: Features,
     /// Loads stay inside loops that do not ask for hoisting (paper section 5.3 turned off).
     pub keep_loads: bool,

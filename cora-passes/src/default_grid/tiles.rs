@@ -38,8 +38,7 @@ const FEW: i64 = 32;
 /// What alone reads the sums, each at its own place, is computed from the registers: the last stage of a tile, which is given
 /// back. `taken` are stages that have a schedule.
 pub(super) fn tiles(m: &mut LoopModule, stage: TensorId, taken: &[TensorId], gpu: Option<&str>) -> Option<TensorId> {
-    let of_warp = |gpu, i: IntrinsicId| i.get().lanes == LANES && i.get().needs.on_gpu(gpu);
-    let unit = gpu.and_then(|gpu| unit(m, stage, |i| of_warp(gpu, i)));
+    let unit = gpu.and_then(|gpu| unit(m, stage, |i| i.get().lanes == LANES && i.get().needs.on_gpu(gpu)));
     let reader = elements::reader(m, stage).filter(|r| !taken.contains(r));
     let units = unit.map(Some).into_iter().chain([None]);
     let lasts = || reader.into_iter().chain([stage]);

@@ -163,7 +163,8 @@ fn sorted(m: &mut LoopModule, path: &Path, shown: &str, key: ExprId) -> Result<E
     Ok(m.env.pool.call(f, [place]))
 }
 
-/// Place p takes iteration `p // n` of piece `p % n`; the first pieces are longer by one.
+/// Place p takes iteration `p // n` of piece `p % n`; the first pieces are longer by one. That this is at most the last one is
+/// written too, since no proof finds it.
 fn dealt(m: &mut LoopModule, extent: ExprId, place: ExprId, n: i64) -> ExprId {
     let pool = &mut m.env.pool;
     let n = pool.int(n);
@@ -172,7 +173,9 @@ fn dealt(m: &mut LoopModule, extent: ExprId, place: ExprId, n: i64) -> ExprId {
     let start = pool.mul(piece, short);
     let extra = pool.min(piece, longer);
     let start = pool.add(start, extra);
-    pool.add(start, round)
+    let (dealt, one) = (pool.add(start, round), pool.int(1));
+    let last = pool.sub(extent, one);
+    pool.min(dealt, last)
 }
 
 /// Proves that `f` maps the loop's iterations to themselves, no two to the same one.

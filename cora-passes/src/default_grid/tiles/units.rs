@@ -26,8 +26,8 @@ pub(super) fn hold(m: &LoopModule, sums: &str, unit: IntrinsicId) -> bool {
 
 /// Spreads the sums of a tile, its copies, and the stage that they leave it to, over four warps.
 pub(super) fn by_warps(sums: &mut Steps<'_>, result: &str, copies: &[Copy; 2], unit: IntrinsicId) -> Option<()> {
-    let unit = (unit, unit.get());
-    let [rows, columns, steps] = unit.1.tile;
+    let shape = unit.get();
+    let [rows, columns, steps] = shape.tile;
     for l in ["ki", "ri", "ci"] {
         sums.relax(l, false)?;
     }
@@ -41,15 +41,15 @@ pub(super) fn by_warps(sums: &mut Steps<'_>, result: &str, copies: &[Copy; 2], u
     sums.full("ki", steps, "kq", "mk", false)?;
     reorder(sums, &["wi", "wj", "kq", "rr", "cc", "mi", "mj", "mk"])?;
     bind_warps(sums)?;
-    step(sums.m, StepKind::Tensorize { target: sums.named("mi"), intrinsic: unit.0 })?;
+    step(sums.m, StepKind::Tensorize { target: sums.named("mi"), intrinsic: unit })?;
     sums.unroll(&["kq", "rr", "cc"])?;
     let mut s = sums.of(result);
     s.split("ri", PART, "wi", "ip", Tail::Mask)?;
     s.split("ci", PART, "wj", "jp", Tail::Mask)?;
     reorder(&mut s, &["wi", "wj", "ip", "jp"])?;
     bind_warps(&mut s)?;
-    let (mut lanes, mut own) = held(&mut s, "ip", unit.1.c.row)?;
-    let (more_lanes, more) = held(&mut s, "jp", unit.1.c.column)?;
+    let (mut lanes, mut own) = held(&mut s, "ip", shape.c.row)?;
+    let (more_lanes, more) = held(&mut s, "jp", shape.c.column)?;
     lanes.extend(more_lanes);
     own.extend(more);
     // The lane's number has the greatest divisor's digit first.
