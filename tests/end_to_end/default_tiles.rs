@@ -113,6 +113,13 @@ const UNITS: &[(&str, &str)] = &[
     ),
 ];
 
+/// Programs of such terms that no instruction takes: only some of a tile count.
+const PARTS: &[(&str, &str)] = &[(
+    "up to the diagonal",
+    "extent lens(b) in 0..=100\ndim b = N, q = lens(b), r = q + 1, t = lens(b), d = 48
+    input P[b, q, r] : bf16, V[b, t, d] : bf16\nC[b, q, d] = sum(r) f32(P[b, q, r]) * f32(V[b, r, d])",
+)];
+
 #[test]
 fn triangles_on_a_grid() {
     in_tiles(TRIANGLES, false);
@@ -126,6 +133,7 @@ fn other_sizes_on_a_grid() {
 #[test]
 fn tensor_instructions_on_a_grid() {
     in_tiles(UNITS, true);
+    in_tiles(PARTS, false);
 }
 
 fn in_tiles(programs: &[(&str, &str)], units: bool) {

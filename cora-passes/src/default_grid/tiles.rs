@@ -13,7 +13,7 @@ use super::{elements, ends};
 use crate::default_schedule::contraction::{Contraction, Read, names};
 use crate::default_schedule::nest::{Loop, Nest};
 use crate::default_schedule::steps::Steps;
-use crate::default_schedule::units::unit;
+use crate::default_schedule::units::{holds, unit};
 use crate::default_schedule::{attempt, step};
 use crate::schedule::tree::{is_condition, loop_at, stage_loops};
 use cora_ir::loops::{Axis, BlockRole, LoopModule};
@@ -59,11 +59,12 @@ fn tiled(m: &mut LoopModule, stage: TensorId, last: TensorId, unit: Option<Intri
     let uneven = c.rows.iter().rposition(|l| steers(m, l));
     let tiled = [uneven.map(|n| c.rows[n].var), steers(m, &c.inner).then_some(c.inner.var)];
     let tiled: Vec<VarId> = tiled.into_iter().flatten().collect();
+    // Terms under conditions are computed by threads, and what reads the sums by a kernel of its own.
+    if !tiled.is_empty() && (unit.is_some() || last != stage) {
+        return None;
+    }
     pad(m, &c, &tiled)?;
     if last != stage {
-        if !tiled.is_empty() {
-            return None;
-        }
         as_in(&mut c, &Nest::of(m, last)?)?;
     }
     let result = m.env.tensors[last].name.clone();
@@ -120,7 +121,7 @@ fn tiled(m: &mut LoopModule, stage: TensorId, last: TensorId, unit: Option<Intri
     blocks.iter().try_for_each(|&(l, axis)| s.bind(l, axis))?;
     // Refused, there is one slot.
     attempt(m, |m| ahead(m, &copies));
-    unit.is_none_or(|unit| units::hold(m, &sums, unit)).then_some(())
+    unit.is_none_or(|_| holds(m, &sums)).then_some(())
 }
 
 /// Makes the copies of later steps while those at hand are used, as far ahead as there is room.

@@ -35,7 +35,7 @@ pub mod remap;
 pub mod reorder;
 pub mod reorder_dims;
 pub mod rfactor;
-mod serial_loop;
+pub(crate) mod serial_loop;
 pub mod set_scope;
 pub mod split;
 pub mod split_dim;

@@ -50,10 +50,7 @@ pub fn tensorize(m: &mut LoopModule, target: &LoopRef, intrinsic: IntrinsicId) -
 }
 
 /// Lowers the nest as it is now.
-///
-/// # Errors
-/// What lowering says about tiles.
-pub(crate) fn check_lowered(m: &LoopModule, target: &LoopRef, intrinsic: IntrinsicId) -> Result<(), Diagnostic> {
+fn check_lowered(m: &LoopModule, target: &LoopRef, intrinsic: IntrinsicId) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
     let (alone, _) = nest_alone(m, &path);
     // What else has no storage yet may get it by later steps.

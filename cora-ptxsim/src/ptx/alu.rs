@@ -347,6 +347,8 @@ pub(super) fn three(name: &str, mods: &[&str], ty: Ty) -> Option<Fn3> {
         ("selp", _, _) => |a, b, p| if p == 0 { b } else { a },
         ("bfe", Unsigned, 32) => |a, at, n| field(a as u32 as u64, at, n),
         ("bfe", Unsigned, 64) => field,
+        ("bfe", Signed, 32) => |a, at, n| signed_field(a, at, n, 32) as u32 as u64,
+        ("bfe", Signed, 64) => |a, at, n| signed_field(a, at, n, 64) as u64,
         ("prmt", Bits, 32) => permute,
         ("shf", Bits, 32) if is("l") && is("wrap") => {
             |a, b, n| ((((b << 32) | (a & 0xffff_ffff)) << (n & 31)) >> 32) as u32 as u64
@@ -363,6 +365,16 @@ fn field(a: u64, at: u64, n: u64) -> u64 {
     let (at, n) = (at & 0xff, n & 0xff);
     let moved = a.checked_shr(at as u32).unwrap_or(0);
     if n >= 64 { moved } else { moved & ((1 << n) - 1) }
+}
+
+/// `n` bits of a number of `bits` from bit `at` on, the highest of them, or of the number, repeated before them.
+fn signed_field(a: u64, at: u64, n: u64, bits: u64) -> i64 {
+    let (at, n) = (at & 0xff, n & 0xff);
+    if n == 0 {
+        return 0;
+    }
+    let before = 64 - (at + n).min(bits);
+    ((a << before) as i64 >> before) >> at.min(63)
 }
 
 /// Four of the eight bytes of `b:a`, each chosen by four bits of `which`, the highest of which repeats the byte's sign.
@@ -411,5 +423,11 @@ mod tests {
         assert_eq!(prmt(0x1122_3344, 0x5566_7788, 0x5410), 0x7788_3344);
         let bfe = three("bfe", &[], ty("u32")).expect("known");
         assert_eq!(bfe(0xabcd, 4, 8), 0xbc);
+        let bfe = three("bfe", &[], ty("s64")).expect("known");
+        let minus = |n: i64| (-n) as u64;
+        assert_eq!((bfe(0x10, 4, 1), bfe(0xef, 4, 1), bfe(0xabcd, 4, 8)), (minus(1), 0, minus(0x44)));
+        assert_eq!((bfe(minus(8), 60, 9), bfe(7, 1, 0), bfe(0xabcd, 4, 60)), (minus(1), 0, 0xabc));
+        let bfe = three("bfe", &[], ty("s32")).expect("known");
+        assert_eq!((bfe(0x8000_0000, 31, 4), bfe(0x7000_0000, 28, 4)), (0xffff_ffff, 7));
     }
 }

@@ -5,11 +5,10 @@ use crate::default_grid::lanes::LANES;
 use crate::default_schedule::nest::Nest;
 use crate::default_schedule::step;
 use crate::default_schedule::steps::Steps;
-use crate::schedule::tensorize::check_lowered;
 use cora_ir::IntrinsicId;
 use cora_ir::intrinsic::{Digit, Of};
-use cora_ir::loops::{Axis, LoopModule};
-use cora_ir::schedule::{LoopRef, StepKind, Tail};
+use cora_ir::loops::Axis;
+use cora_ir::schedule::{StepKind, Tail};
 
 /// Rows and columns of a warp's part of a tile; two such parts are as high, and two as wide, as it.
 const PART: i64 = TILE / 2;
@@ -17,12 +16,6 @@ const PART: i64 = TILE / 2;
 const VECTOR: i64 = 16;
 /// Elements between rows of a copy whose neighbours are columns: what the lanes read of four rows falls into different banks.
 const APART: i64 = 8;
-
-/// Whether lowering finds the tiles that [`by_warps`] made.
-pub(super) fn hold(m: &LoopModule, sums: &str, unit: IntrinsicId) -> bool {
-    let target = LoopRef { stage: sums.to_owned(), name: "mi".to_owned() };
-    check_lowered(m, &target, unit).is_ok()
-}
 
 /// Spreads the sums of a tile, its copies, and the stage that they leave it to, over four warps.
 pub(super) fn by_warps(sums: &mut Steps<'_>, result: &str, copies: &[Copy; 2], unit: IntrinsicId) -> Option<()> {
