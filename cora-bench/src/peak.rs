@@ -27,8 +27,11 @@ pub struct Peak {
     pub lanes: usize,
 }
 
-/// `fn(out, iterations)`: runs the loop and writes one vector, so that nothing is dead code.
-type Loop = unsafe extern "C" fn(*mut f32, i64);
+/// `fn(out, iterations, factor, summand)`: runs the loop and writes one vector, so that nothing is dead code. Factor and
+/// summand are arguments, or an accumulator that starts where they leave it would be a constant, its FMA never executed.
+type Loop = unsafe extern "C" fn(*mut f32, i64, f32, f32);
+/// A factor and a summand that keep accumulators finite.
+const STEP: (f32, f32) = (0.75, 0.125);
 
 /// Lanes of the target's vector registers, and accumulators.
 fn shape(target: &TargetSpec) -> (usize, usize) {
@@ -45,9 +48,9 @@ fn shape(target: &TargetSpec) -> (usize, usize) {
 fn program(lanes: usize, accumulators: usize) -> String {
     let v = format!("vector<{lanes}xf32>");
     let list = |f: &dyn Fn(usize) -> String| (0..accumulators).map(f).collect::<Vec<_>>().join(", ");
-    let mut text = String::from("module {\nllvm.func @fma_peak(%out: !llvm.ptr, %n: i64) {\n");
+    let mut text = String::from("module {\nllvm.func @fma_peak(%out: !llvm.ptr, %n: i64, %f: f32, %s: f32) {\n");
     let _ = writeln!(text, "  %c0 = arith.constant 0 : i64\n  %c1 = arith.constant 1 : i64");
-    let _ = writeln!(text, "  %x = arith.constant dense<0.75> : {v}\n  %y = arith.constant dense<0.125> : {v}");
+    let _ = writeln!(text, "  %x = vector.broadcast %f : f32 to {v}\n  %y = vector.broadcast %s : f32 to {v}");
     for i in 0..accumulators {
         // Different starts, or equal accumulators would become one.
         let _ = writeln!(text, "  %s{i} = arith.constant dense<{i}.5> : {v}");
@@ -70,12 +73,12 @@ fn program(lanes: usize, accumulators: usize) -> String {
     text
 }
 
-fn compile(target: &TargetSpec, lanes: usize, accumulators: usize) -> Result<Jit, CodegenError> {
+fn compile(target: &TargetSpec, lanes: usize, accumulators: usize) -> Result<LlvmModule, CodegenError> {
     let mut module = MlirModule::parse(&program(lanes, accumulators))?;
     module.run_pipeline(CPU_PIPELINE)?;
     let mut llvm = LlvmModule::from_mlir(&module, target)?;
     llvm.optimize("default<O3>")?;
-    Jit::load(&llvm.emit_object()?)
+    Ok(llvm)
 }
 
 /// A vector of the greatest size, aligned for any.
@@ -99,7 +102,8 @@ impl Meter {
     pub fn new(threads: usize) -> Result<Self, Failure> {
         let target = TargetSpec::host();
         let (lanes, accumulators) = shape(&target);
-        let jit = compile(&target, lanes, accumulators).map_err(bug)?;
+        let object = compile(&target, lanes, accumulators).and_then(|llvm| llvm.emit_object());
+        let jit = object.and_then(|o| Jit::load(&o)).map_err(bug)?;
         Ok(Self { jit, threads, lanes, accumulators, rates: Vec::new() })
     }
 
@@ -118,7 +122,7 @@ impl Meter {
             barrier.wait();
             let start = Instant::now();
             // SAFETY: the loop writes one vector of at most 16 lanes, and `sink` is aligned for it.
-            unsafe { kernel(sink.0.as_mut_ptr(), ITERATIONS) };
+            unsafe { kernel(sink.0.as_mut_ptr(), ITERATIONS, STEP.0, STEP.1) };
             let seconds = start.elapsed().as_secs_f64();
             std::hint::black_box(&sink.0);
             flops / seconds / 1e9
@@ -146,4 +150,23 @@ impl Meter {
 
 fn bug(e: CodegenError) -> Failure {
     Failure::Bug(format!("the peak loop: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each accumulator's multiply-add is executed: what is counted is what runs.
+    #[test]
+    fn no_accumulator_is_folded() -> Result<(), CodegenError> {
+        let target = TargetSpec::host();
+        let (lanes, accumulators) = shape(&target);
+        let ir = compile(&target, lanes, accumulators)?.to_ir_string();
+        let executed = ir.lines().filter(|l| l.contains("call") && l.contains("@llvm.fma.")).count();
+        assert!(
+            executed > 0 && executed % accumulators == 0,
+            "{executed} multiply-adds of {accumulators} accumulators"
+        );
+        Ok(())
+    }
 }
