@@ -115,9 +115,8 @@ pub struct Features {
 impl Features {
     /// Those that a processor has by LLVM's name.
     pub fn of(has: impl Fn(&str) -> bool) -> Self {
-        let found = |i: &&Intrinsic| matches!(i.needs, Needs::Cpu(feature) if has(feature));
-        let bits = INTRINSICS.iter().enumerate().filter(|(_, i)| found(i)).map(|(n, _)| 1 << n);
-        Self { intrinsics: bits.sum() }
+        let found = |i: &IntrinsicId| i.get().needs.feature().is_some_and(&has);
+        Self { intrinsics: IntrinsicId::ALL.into_iter().filter(found).map(|i| 1 << i.0).sum() }
     }
 
     /// Whether the processor has instructions for an intrinsic.

@@ -2,7 +2,9 @@
 //! that neither what it reduces to nor what is computed on the way goes through memory.
 
 use super::lanes::{LANES, bind_rows, over_lanes, warp_a_row};
+use crate::default_schedule::contraction::names;
 use crate::default_schedule::nest::{Loop, Nest, moves_by_one};
+use crate::default_schedule::steps::Steps;
 use crate::default_schedule::{stages, step};
 use crate::schedule::readers::element_reads;
 use cora_ir::loops::{Block, BlockRole, LoopModule};
@@ -54,17 +56,18 @@ pub(super) fn rows(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     for x in repeated {
         step(m, StepKind::ComputeInline { stage: x.nest.stage.clone() })?;
     }
-    warp_a_row(m, nest, &rows.iter().collect::<Vec<_>>())?;
+    let mut s = Steps { m, stage: nest.stage.clone() };
+    warp_a_row(&mut s, &names(rows))?;
     for x in kept {
         let name = &x.nest.stage;
-        step(m, StepKind::ComputeAt { stage: name.clone(), at: nest.named("warp") })?;
-        step(m, StepKind::SetScope { stage: name.clone(), scope: Scope::Reg })?;
+        step(s.m, StepKind::ComputeAt { stage: name.clone(), at: nest.named("warp") })?;
+        step(s.m, StepKind::SetScope { stage: name.clone(), scope: Scope::Reg })?;
         if let Some(k) = x.reduced() {
-            over_lanes(m, name, &k.name)?;
+            over_lanes(&mut s.of(name), &k.name)?;
         }
     }
-    over_lanes(m, &nest.stage, &last.name)?;
-    bind_rows(m, nest)
+    over_lanes(&mut s, &last.name)?;
+    bind_rows(&mut s)
 }
 
 /// The stage and all temporary ones that it reads at its own row, directly or through such stages, and that nobody else
