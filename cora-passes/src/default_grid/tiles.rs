@@ -17,7 +17,7 @@ use crate::default_schedule::units::{holds, unit};
 use crate::default_schedule::{attempt, step};
 use crate::schedule::tree::{is_condition, loop_at, stage_loops};
 use cora_ir::loops::{Axis, BlockRole, LoopModule};
-use cora_ir::schedule::{Formula, LayoutDim, StepKind, Tail};
+use cora_ir::schedule::{Formula, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{Expr, ExprId, IntrinsicId, Scope, TensorId, VarId};
 
 /// Rows and columns of a tile.
@@ -121,7 +121,8 @@ fn tiled(m: &mut LoopModule, stage: TensorId, last: TensorId, unit: Option<Intri
     blocks.iter().try_for_each(|&(l, axis)| s.bind(l, axis))?;
     // Refused, there is one slot.
     attempt(m, |m| ahead(m, &copies));
-    unit.is_none_or(|_| holds(m, &sums)).then_some(())
+    let tile = LoopRef { stage: sums, name: "mi".to_owned() };
+    unit.is_none_or(|_| holds(m, &tile)).then_some(())
 }
 
 /// Makes the copies of later steps while those at hand are used, as far ahead as there is room.

@@ -29,6 +29,8 @@ const BROAD: Tile = Tile { rows: 6, columns: WIDE, task: 96 };
 /// Reduced iterations that are unrolled.
 const UNROLL: i64 = 4;
 
+/// Terms that are added in a buffer as fast as in registers, where masks of vectors need not be the same for a tile.
+const FEW_TERMS: i64 = 16;
 /// Panels of columns from which on they are tasks enough.
 const PANELS: i64 = 8;
 
@@ -106,6 +108,27 @@ impl Contraction {
             self.nest.block.index.iter().position(|&e| pool.uses_var(e, iter.var))
         });
         row.into_iter().chain([self.nest.block.index.len() - 1]).collect()
+    }
+
+    /// The layout of the factor of the columns in panels of `width` of them, inside which `panel` orders the reduced
+    /// dimensions and the column; `None` unless one dimension alone moves with the columns.
+    pub(super) fn in_panels(
+        &self,
+        m: &LoopModule,
+        width: i64,
+        panel: impl FnOnce(&[usize], LayoutDim) -> Option<Vec<LayoutDim>>,
+    ) -> Option<Vec<LayoutDim>> {
+        let uses = |d: usize, v: VarId| m.env.pool.uses_var(self.b.1[d], v);
+        let reduced = |d: usize| {
+            let mut iters = self.nest.block.iters.iter().filter(|i| i.kind == IterKind::Reduce);
+            iters.any(|i| uses(d, i.var))
+        };
+        let (moved, others): (Vec<usize>, Vec<usize>) = (0..self.b.1.len()).partition(|&d| uses(d, self.column));
+        let &[column] = moved.as_slice() else { return None };
+        let (summed, others): (Vec<usize>, Vec<usize>) = others.into_iter().partition(|&d| reduced(d));
+        let inside = panel(&summed, LayoutDim::modulo(column, width))?;
+        let outside = others.into_iter().map(LayoutDim::whole).chain([LayoutDim::div(column, width)]);
+        Some(outside.chain(inside).collect())
     }
 
     /// The tile that suits the columns.
@@ -301,10 +324,18 @@ pub(super) fn neighbours(m: &LoopModule, nest: &Nest) -> Option<Loop> {
     (moved && nest.contiguous(m, column) && !inner.reduced).then(|| inner.clone())
 }
 
-/// A reduction of neighbours in tiles of one row.
+/// A reduction of neighbours in tiles of one row, or, of a few terms, in a row's own buffer.
 pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     let nest = Nest::of(m, stage)?;
     let inner = neighbours(m, &nest)?;
+    let count = |l: &Loop| m.env.pool.as_int(l.extent);
+    let terms = nest.loops.iter().filter(|l| l.reduced).try_fold(1, |n, l| Some(n * count(l)?));
+    if nest.attached && terms.is_some_and(|n| n <= FEW_TERMS) {
+        let (reduced, own): (Vec<Loop>, Vec<Loop>) = nest.loops.iter().cloned().partition(|l| l.reduced);
+        let own = own.into_iter().filter(|l| l.var != inner.var).collect::<Vec<_>>();
+        reorder(m, &nest, names(&[own, reduced, vec![inner.clone()]].concat()))?;
+        return step(m, StepKind::Vectorize { target: nest.at(&inner), width: Some(LANES) });
+    }
     let (mut order, mut reduced) = (Vec::new(), Vec::new());
     for l in nest.loops.iter().filter(|l| l.var != inner.var) {
         if l.reduced { reduced.push(l.name.clone()) } else { order.push(l.name.clone()) }
@@ -377,23 +408,9 @@ fn accumulate(
 /// Copies the factor in panels of a tile's columns with the reduced dimensions outside them, so that a tile reads it in
 /// order: once where it is the same for all batches, or in loop `at`, with zeros beside the last columns.
 fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: Option<LoopRef>) -> Option<()> {
-    let pool = &m.env.pool;
-    let reduced: Vec<VarId> = c.nest.block.iters.iter().filter(|i| i.kind == IterKind::Reduce).map(|i| i.var).collect();
-    let (mut others, mut summed, mut moved) = (vec![], vec![], vec![]);
-    for (d, &e) in c.b.1.iter().enumerate() {
-        if pool.uses_var(e, c.column) {
-            moved.push(d);
-        } else if reduced.iter().any(|&v| pool.uses_var(e, v)) {
-            summed.push(LayoutDim::whole(d));
-        } else {
-            others.push(LayoutDim::whole(d));
-        }
-    }
-    let &[column] = moved.as_slice() else { return None };
-    let mut layout = others;
-    layout.push(LayoutDim::div(column, tile.columns));
-    layout.extend(summed);
-    layout.push(LayoutDim::modulo(column, tile.columns));
+    let layout = c.in_panels(m, tile.columns, |summed, column| {
+        Some(summed.iter().copied().map(LayoutDim::whole).chain([column]).collect())
+    })?;
     let name = m.env.fresh_tensor_name(&format!("{}.packed", m.env.tensors[c.b.0].name));
     let access = c.nest.access(m, &c.b);
     let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[c.b.0].name.clone());

@@ -3,7 +3,7 @@
 use crate::schedule::tree::{is_reduction_var, loop_at, stage_loops};
 use cora_ir::loops::{Block, BlockRole, LoopModule};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Expr, ExprId, TensorId, VarId};
+use cora_ir::{BinOp, Expr, ExprId, ExprPool, TensorId, VarId};
 
 /// One loop of the stage.
 #[derive(Clone)]
@@ -72,8 +72,21 @@ impl Nest {
 
 /// Whether an access either does not move with `var`, or goes from neighbour to neighbour.
 pub(crate) fn moves_by_one(m: &LoopModule, index: &[ExprId], var: VarId) -> bool {
-    index
-        .iter()
-        .enumerate()
-        .all(|(d, &e)| !m.env.pool.uses_var(e, var) || (d + 1 == index.len() && m.env.pool.as_var(e) == Some(var)))
+    let pool = &m.env.pool;
+    let last = index.len().wrapping_sub(1);
+    index.iter().enumerate().all(|(d, &e)| !pool.uses_var(e, var) || (d == last && is_var_plus(pool, e, var)))
+}
+
+/// Whether an expression is `var` and terms that do not move with it.
+fn is_var_plus(pool: &ExprPool, e: ExprId, var: VarId) -> bool {
+    match *pool.get(e) {
+        Expr::Var(v) => v == var,
+        Expr::Bin(BinOp::Add, x, y) => match (pool.uses_var(x, var), pool.uses_var(y, var)) {
+            (true, false) => is_var_plus(pool, x, var),
+            (false, true) => is_var_plus(pool, y, var),
+            _ => false,
+        },
+        Expr::Bin(BinOp::Sub, x, y) => !pool.uses_var(y, var) && is_var_plus(pool, x, var),
+        _ => false,
+    }
 }

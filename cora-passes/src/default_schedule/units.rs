@@ -1,7 +1,9 @@
-//! Contractions by tensor instructions of a processor, which take tiles of rows and columns in registers of their own.
+//! Contractions by tensor instructions of a processor: those for tiles of rows and columns in registers of their own, and
+//! those for the columns of one row.
 //!
-//! The factor of the columns is constant and packed once, in blocks as the instruction finds them; the rows of a task are
-//! copied, so that the last tile is whole too. A task is 128 rows and eight panels of 32 columns.
+//! The factor of the columns is constant and packed once, in blocks as the instruction finds them. For an instruction that
+//! takes several rows those of a task are copied, so that the last tile is whole too. A task is up to 128 rows and eight
+//! panels of columns.
 
 use super::contraction::{Contraction, names};
 use super::nest::Nest;
@@ -13,16 +15,18 @@ use crate::schedule::serial_loop::nest_alone;
 use crate::schedule::tree::{Path, find_loop, loop_at, stage_loops};
 use crate::standard::StandardSimplifier;
 use cora_ir::intrinsic::Read;
-use cora_ir::loops::{Block, IterKind, LoopModule};
+use cora_ir::loops::LoopModule;
 use cora_ir::schedule::{LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{BinOp, Expr, ExprId, IntrinsicId, Role, ScalarType, Scope, TensorId, VarId};
 
-/// Rows of a task.
+/// Rows of a task, at most.
 const TASK: i64 = 128;
 /// Panels of columns of a task.
 const PANELS: i64 = 8;
-/// Tiles of an instruction along the rows, and along the columns, that are in registers at a time.
-const SIDE: i64 = 2;
+/// Tiles of an instruction for several rows that are in registers at a time, along the rows and along the columns.
+const TILES: [i64; 2] = [2, 2];
+/// The same of an instruction for one row.
+const LINES: [i64; 2] = [6, 4];
 
 /// The instruction among those that `has` allows, that computes what `stage` sums.
 pub(crate) fn unit(m: &LoopModule, stage: TensorId, has: impl Fn(IntrinsicId) -> bool) -> Option<IntrinsicId> {
@@ -50,21 +54,26 @@ fn entry(m: &LoopModule, factor: ExprId) -> Option<(ScalarType, Read)> {
     }
 }
 
-/// Whether the nest with the tile that a stage sums can be lowered.
-pub(crate) fn holds(m: &LoopModule, sums: &str) -> bool {
+/// Whether the nest with the loop `tile` can be lowered.
+pub(crate) fn holds(m: &LoopModule, tile: &LoopRef) -> bool {
     let lowers = |path: Path| {
         let (mut alone, _) = nest_alone(m, &path);
         relax_register_tails(&mut alone);
         lower_to_storage(&alone, &mut StandardSimplifier::new()).is_ok()
     };
-    find_loop(m, &LoopRef { stage: sums.to_owned(), name: "mi".to_owned() }).is_ok_and(lowers)
+    find_loop(m, tile).is_ok_and(lowers)
 }
 
-/// A contraction of rows with a constant factor, by an instruction for tiles of rows.
+/// A contraction of rows with a constant factor, by an instruction for tiles of rows or else one for a row.
 pub(super) fn unit_tiles(m: &mut LoopModule, stage: TensorId, has: impl Fn(IntrinsicId) -> bool) -> Option<()> {
-    let rows_and_columns = |i: IntrinsicId| i.get().lanes == 1 && i.get().tile[0] > 1;
-    let unit = unit(m, stage, |i| rows_and_columns(i) && has(i))?;
+    let of_thread = |several: bool| {
+        let has = &has;
+        move |i: IntrinsicId| i.get().lanes == 1 && (i.get().tile[0] > 1) == several && has(i)
+    };
+    let unit = unit(m, stage, of_thread(true)).or_else(|| unit(m, stage, of_thread(false)))?;
     let [rows, columns, steps] = unit.get().tile;
+    let several = rows > 1;
+    let [high, wide] = if several { TILES } else { LINES };
     let c = Contraction::of(m, stage)?;
     let (k, outer) = c.reduced.split_last()?;
     let whole = |m: &LoopModule, e: ExprId, of: i64| m.env.pool.as_int(e).filter(|n| n % of == 0);
@@ -75,14 +84,15 @@ pub(super) fn unit_tiles(m: &mut LoopModule, stage: TensorId, has: impl Fn(Intri
     }
     pack(m, &c, k.var, unit)?;
     let mut row = names(&c.rows);
-    let wide = columns * if count % (SIDE * columns) == 0 { SIDE } else { 1 };
+    let wide = columns * if count % (wide * columns) == 0 { wide } else { 1 };
     let mut s = Steps { m, stage: c.nest.stage.clone() };
     if row.len() > 1 {
         s.fuse(&row, "row")?;
         row = vec!["row".to_owned()];
     }
-    s.split(&row[0], TASK, "task", "near", Tail::Exact)?;
-    s.split("near", SIDE * rows, "ro", "ri", Tail::Exact)?;
+    let high = high * rows;
+    s.split(&row[0], TASK / high * high, "task", "near", Tail::Exact)?;
+    s.split("near", high, "ro", "ri", Tail::Exact)?;
     s.split(&c.inner.name, wide, "co", "ci", Tail::Exact)?;
     s.split("co", PANELS, "cb", "cp", Tail::Exact)?;
     let tasks = [names(&c.batches), vec!["task".to_owned()], names(&c.columns), vec!["cb".to_owned()]].concat();
@@ -97,43 +107,42 @@ pub(super) fn unit_tiles(m: &mut LoopModule, stage: TensorId, has: impl Fn(Intri
     // The copy has its dimensions in the order of these loops.
     let order = ["ri", "ci", &k.name].map(str::to_owned);
     a.reorder(names(outer).into_iter().chain(order).collect())?;
-    let near = near(a.m, &c, &sums, c.nest.named("tile"))?;
+    let near = if several { Some(near(a.m, &c, &sums, c.nest.named("tile"))?) } else { None };
     a.relax("ri", false)?;
-    a.split("ri", rows, "rr", "mi", Tail::Exact)?;
     a.split("ci", columns, "cc", "mj", Tail::Exact)?;
     a.split(&k.name, steps, "ko", "mk", Tail::Exact)?;
-    let inside = ["ko", "rr", "cc", "mi", "mj", "mk"].map(str::to_owned);
-    a.reorder(names(outer).into_iter().chain(inside).collect())?;
-    step(a.m, StepKind::Tensorize { target: a.named("mi"), intrinsic: unit })?;
-    a.unroll(&["rr", "cc"])?;
+    let mut inside = vec!["ko", "ri", "cc", "mj", "mk"];
+    if several {
+        a.split("ri", rows, "rr", "mi", Tail::Exact)?;
+        inside = vec!["ko", "rr", "cc", "mi", "mj", "mk"];
+    }
+    let tile = a.named(inside[3]);
+    a.reorder(names(outer).into_iter().chain(inside.iter().map(|l| (*l).to_owned())).collect())?;
+    step(a.m, StepKind::Tensorize { target: tile.clone(), intrinsic: unit })?;
+    a.unroll(&inside[1..3])?;
     let mut s = Steps { m: a.m, stage: c.nest.stage.clone() };
     s.split("ci", columns, "cv", "cl", Tail::Exact)?;
     s.vectorize("cl", Some(columns))?;
     s.unroll(&["cv"])?;
-    // A copy of what lies elsewhere is made element by element.
-    let _ = Steps { m: s.m, stage: near.0 }.vectorize(&near.1, Some(steps));
-    holds(m, &sums).then_some(())
+    if let Some((stage, last)) = near {
+        // A copy of what lies elsewhere is made element by element.
+        let _ = Steps { m: s.m, stage }.vectorize(&last, Some(steps));
+    }
+    holds(m, &tile).then_some(())
 }
 
 /// Copies the factor once in blocks of the instruction, those of the reduction side by side.
 fn pack(m: &mut LoopModule, c: &Contraction, k: VarId, unit: IntrinsicId) -> Option<()> {
-    let [high, wide] = unit.get().b.blocks?;
-    let block: &Block = &c.nest.block;
-    let runs = |v: VarId, l: VarId| block.iters.iter().any(|i| i.var == v && m.env.pool.as_var(i.binding) == Some(l));
-    let (mut others, mut summed, mut last, mut moved) = (vec![], vec![], None, None);
-    for (d, &e) in c.b.1.iter().enumerate() {
-        let v = m.env.pool.as_var(e)?;
-        let reduced = block.iters.iter().any(|i| i.var == v && i.kind == IterKind::Reduce);
-        match v {
-            _ if v == c.column => moved = Some(d),
-            _ if runs(v, k) => last = Some(d),
-            _ if reduced => summed.push(LayoutDim::whole(d)),
-            _ => others.push(LayoutDim::whole(d)),
-        }
-    }
-    let (column, step_of) = (moved?, last?);
-    let blocks = [LayoutDim::div(step_of, high), LayoutDim::modulo(column, wide), LayoutDim::modulo(step_of, high)];
-    let layout = [others, vec![LayoutDim::div(column, wide)], summed, blocks.to_vec()].concat();
+    let [_, wide, _] = unit.get().tile;
+    // Steps of a column that lie side by side.
+    let high = unit.get().b.row.iter().find(|d| d.divisor == 1)?.modulus;
+    let iter = c.nest.block.iters.iter().find(|i| m.env.pool.as_var(i.binding) == Some(k))?.var;
+    let step_of = c.b.1.iter().position(|&e| m.env.pool.as_var(e) == Some(iter))?;
+    let layout = c.in_panels(m, wide, |summed, column| {
+        let outer = summed.iter().filter(|&&d| d != step_of).map(|&d| LayoutDim::whole(d));
+        let block = [LayoutDim::div(step_of, high), column, LayoutDim::modulo(step_of, high)];
+        Some(outer.chain(block).collect())
+    })?;
     let tensor = m.env.tensors[c.b.0].name.clone();
     let name = m.env.fresh_tensor_name(&format!("{tensor}.packed"));
     let (stage, access) = (c.nest.stage.clone(), c.nest.access(m, &c.b));
