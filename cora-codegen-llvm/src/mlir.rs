@@ -66,6 +66,8 @@ pub struct EmitOptions {
     ///
     /// A target without the instruction would call `fmaf` for each lane, so [`EmitOptions::for_target`] leaves it off there.
     pub fma: bool,
+    /// Whether there is `vscalefps` for 16 lanes; without it powers of two are multiplied by, with the same results.
+    pub scalef: bool,
     /// Whether there is `vdpbf16ps`; without it the same is computed by other instructions, except that denormals stay.
     pub dot_bf16: bool,
     /// Whether there is `tdpbf16ps` on tile registers; without it as without `vdpbf16ps`, row by row.
@@ -74,7 +76,7 @@ pub struct EmitOptions {
 
 impl Default for EmitOptions {
     fn default() -> Self {
-        Self { fma: true, dot_bf16: false, amx_bf16: false }
+        Self { fma: true, scalef: false, dot_bf16: false, amx_bf16: false }
     }
 }
 
@@ -86,6 +88,7 @@ impl EmitOptions {
     pub fn for_target(target: &TargetSpec) -> Self {
         Self {
             fma: !target.triple().starts_with("x86_64") || target.has_feature("fma"),
+            scalef: target.has_feature("avx512f"),
             dot_bf16: target.has_feature("avx512bf16"),
             amx_bf16: AMX_BF16.iter().all(|f| target.has_feature(f)),
         }

@@ -108,6 +108,8 @@ pub(crate) struct Builder {
     values: Vec<(Ty, usize)>,
     /// Whether `a * b + c` is one rounding.
     pub(crate) fma: bool,
+    /// Whether 16 lanes are scaled by powers of two in one instruction.
+    pub(crate) scalef: bool,
     /// Whether functions of libm may be called.
     libm: bool,
     /// Calls through variables so far.
@@ -116,7 +118,7 @@ pub(crate) struct Builder {
 
 impl Builder {
     pub(crate) fn new(fma: bool) -> Self {
-        Self { regions: vec![Region::default()], values: Vec::new(), fma, libm: true, calls: 0 }
+        Self { regions: vec![Region::default()], values: Vec::new(), fma, scalef: false, libm: true, calls: 0 }
     }
 
     /// For a target that has no libm.

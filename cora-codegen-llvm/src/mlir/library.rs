@@ -13,6 +13,7 @@ use super::math;
 /// The private functions asked for so far.
 pub(crate) struct Library {
     fma: bool,
+    scalef: bool,
     dot_bf16: bool,
     amx_bf16: bool,
     /// Whether code is for a GPU: no libm, no calls.
@@ -22,13 +23,13 @@ pub(crate) struct Library {
 
 impl Library {
     pub(crate) fn new(options: &EmitOptions) -> Self {
-        let EmitOptions { fma, dot_bf16, amx_bf16 } = *options;
-        Self { fma, dot_bf16, amx_bf16, grid: false, functions: BTreeMap::new() }
+        let EmitOptions { fma, scalef, dot_bf16, amx_bf16 } = *options;
+        Self { fma, scalef, dot_bf16, amx_bf16, grid: false, functions: BTreeMap::new() }
     }
 
     /// For a GPU.
     pub(crate) fn grid() -> Self {
-        Self { fma: true, dot_bf16: false, amx_bf16: false, grid: true, functions: BTreeMap::new() }
+        Self { fma: true, scalef: false, dot_bf16: false, amx_bf16: false, grid: true, functions: BTreeMap::new() }
     }
 
     /// Whether `a * b + c` is one rounding.
@@ -91,6 +92,7 @@ impl Library {
         let symbol = format!("cora.{name}.{}x{}", ty.elem, ty.lanes);
         if !self.functions.contains_key(&symbol) {
             let mut f = Builder::new(self.fma);
+            f.scalef = self.scalef;
             if self.grid {
                 f.without_libm();
             }

@@ -28,7 +28,7 @@ mod trig;
 
 use cora_ir::UnOp;
 
-use super::builder::{Builder, Cmp, Elem, Val};
+use super::builder::{Builder, Cmp, Elem, Ty, Val};
 
 pub(crate) use power::pow;
 
@@ -117,6 +117,28 @@ fn nearest(b: &mut Builder, x: Val, scale: f64) -> (Val, Val) {
     let bits = b.bitcast(sum, int);
     let zero = b.bitcast(shift, int);
     (b.bin("arith.subf", sum, shift), b.bin("arith.subi", bits, zero))
+}
+
+/// The operand of AVX-512 instructions that leaves the rounding as it is.
+const CURRENT_ROUNDING: i64 = 4;
+
+/// `e * 2^n` of `f32` for a whole number `n`, also as an integer, rounded once. Without an instruction for it the scale is
+/// applied in two halves, so that neither leaves the normal range.
+fn scaled(b: &mut Builder, e: Val, n: Val, exponent: Val) -> Val {
+    let ty = b.ty(e);
+    if b.scalef && ty.lanes == 16 {
+        let (all, rounding) = (b.int(Ty::scalar(Elem::I16), -1), b.int(Ty::scalar(Elem::I32), CURRENT_ROUNDING));
+        let call = format!(
+            "llvm.call_intrinsic \"llvm.x86.avx512.mask.scalef.ps.512\"({e}, {n}, {e}, {all}, {rounding}) : \
+             ({ty}, {ty}, {ty}, i16, i32) -> {ty}"
+        );
+        return b.pure(ty, &[e, n], &call);
+    }
+    let half = with_int(b, "arith.shrsi", exponent, 1);
+    let rest = b.bin("arith.subi", exponent, half);
+    let (first, second) = (two_to(b, half), two_to(b, rest));
+    let scaled = b.bin("arith.mulf", e, first);
+    b.bin("arith.mulf", scaled, second)
 }
 
 /// `2^n` for an integer `n` in the range of normal numbers.

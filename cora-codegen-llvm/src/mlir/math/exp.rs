@@ -1,14 +1,14 @@
 //! `exp`, `log`, `tanh` and `erf` in `f32`.
 
 use super::super::builder::{Builder, Elem, Val};
-use super::{horner, is, nearest, replace, two_to, with, with_int};
+use super::{horner, is, nearest, replace, scaled, with, with_int};
 
 /// `ln 2` in two parts; the first has so few bits that its product with an exponent is exact.
 const LN2_HIGH: f64 = 0.693_359_375;
 const LN2_LOW: f64 = -2.121_944_400_546_905_8e-4;
 
-/// `e^x = 2^n * e^r`, `r = x - n ln 2` in `±ln 2 / 2`, `e^r` by a polynomial (coefficients of Cephes `expf`). The scale
-/// is applied in two halves, so that denormal results are rounded once and overflow gives infinity.
+/// `e^x = 2^n * e^r`, `r = x - n ln 2` in `±ln 2 / 2`, `e^r` by a polynomial (coefficients of Cephes `expf`).
+/// Denormal results are rounded once, and overflow gives infinity.
 pub(super) fn exp(b: &mut Builder, x: Val) -> Val {
     // Beyond these ends the result is 0 or infinity. Written as selects, which let NaN through.
     let low = is(b, "olt", x, -104.0);
@@ -34,11 +34,7 @@ pub(super) fn exp(b: &mut Builder, x: Val) -> Val {
     let square = b.bin("arith.mulf", r, r);
     let tail = b.fma(p, square, r);
     let e = with(b, "arith.addf", tail, 1.0);
-    let half = with_int(b, "arith.shrsi", exponent, 1);
-    let rest = b.bin("arith.subi", exponent, half);
-    let (first, second) = (two_to(b, half), two_to(b, rest));
-    let scaled = b.bin("arith.mulf", e, first);
-    b.bin("arith.mulf", scaled, second)
+    scaled(b, e, n, exponent)
 }
 
 /// `log x = e ln 2 + log m`, `m` in `sqrt(1/2) .. sqrt(2)`, `log m` by a polynomial (coefficients of Cephes `logf`).
