@@ -10,6 +10,7 @@ use crate::driver::Failure;
 use clap::{Parser, Subcommand};
 use cora_frontend::ConstValue;
 use cora_ir::Diagnostic;
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 
 /// Compiles and runs operators on ragged tensors.
@@ -89,7 +90,15 @@ fn sibling(command: &str, rest: &[String], console: &mut dyn Console) -> ExitCod
     let exe = std::env::current_exe().ok().and_then(|p| p.parent().map(|d| d.join("cora-bench")));
     let program = exe.filter(|p| p.exists()).unwrap_or_else(|| "cora-bench".into());
     match std::process::Command::new(&program).arg(command).args(rest).status() {
-        Ok(s) => ExitCode::from(s.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(70)),
+        Ok(s) => {
+            if let Some(signal) = s.signal() {
+                console.note(&format!(
+                    "`{}` was ended by signal {signal}; 9 is what a lack of memory ends in",
+                    program.display()
+                ));
+            }
+            ExitCode::from(s.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(70))
+        }
         Err(e) => {
             let d = Diagnostic::new("E0604", format!("cannot start `{}`: {e}", program.display()));
             console.note(&d.hint("build it with `cargo build --release`").to_string());

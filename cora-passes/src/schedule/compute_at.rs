@@ -3,8 +3,8 @@
 //!
 //! The region is inferred backwards: each read's index, through the reader's bindings, over the
 //! loops inside `i`. Where that is a box (a range in each dimension), the new nest runs over the
-//! box. Where it is not (a tile of a fused loop covers parts of several rows) and there is one
-//! reader that reads one element an iteration, the new nest copies the reader's own loops and the
+//! box. Where it is not (a tile of a fused loop covers parts of several rows) and each reader reads
+//! one element an iteration, all the same ones in the same order, the new nest copies a reader's own loops and the
 //! buffer is indexed by them. So it does where two dimensions' indices depend on one loop, whether or not the
 //! constants at hand make that a box.
 //!
@@ -61,13 +61,13 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
     let held: &[ExprId] = if masks { &mask } else { &[] };
     let mut nest = match region {
         Some(region) if !masks && correlated(m, &readers) => {
-            match pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &own, &r, &mask)) {
+            match pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &own, r, &mask)) {
                 Some(nest) => nest,
                 None => build_box(m, stage, &own, (&region, &readers)),
             }
         }
         Some(region) => build_box(m, stage, &own, (&region, &readers)),
-        None => match pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &own, &r, &mask)) {
+        None => match pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &own, r, &mask)) {
             Some(nest) => nest,
             None => {
                 let full = full_region(m, tensor, &readers, &mask, held);
@@ -405,18 +405,21 @@ fn wrap(env: &mut Env, stage: TensorId, block: Block, loops: &[(VarId, ExprId)])
     })
 }
 
-/// The reader, if there is one that reads one element an iteration at its own iterators, or at constants.
-fn pointwise(m: &LoopModule, tensor: TensorId, readers: &[Reader]) -> Option<Reader> {
-    let [r] = readers else { return None };
-    let [Access { raw, .. }] = r.accesses.as_slice() else { return None };
+/// The readers, if each reads one element an iteration at its own iterators, or at constants.
+fn pointwise<'a>(m: &LoopModule, tensor: TensorId, readers: &'a [Reader]) -> Option<&'a [Reader]> {
     // A layout is one of the producer's own dimensions.
     if !m.env.tensors[tensor].layout.is_empty() {
         return None;
     }
-    let (at_iterators, others): (Vec<ExprId>, Vec<ExprId>) = raw.iter().partition(|&&e| m.env.pool.as_var(e).is_some());
-    let plain = others.iter().all(|&e| m.env.pool.as_int(e).is_some());
-    let distinct = (1..at_iterators.len()).all(|i| !at_iterators[..i].contains(&at_iterators[i]));
-    (plain && distinct && m.env.tensors[tensor].dims.len() == raw.len()).then(|| r.clone())
+    let plain = |r: &Reader| {
+        let [Access { raw, .. }] = r.accesses.as_slice() else { return false };
+        let (at_iterators, others): (Vec<ExprId>, Vec<ExprId>) =
+            raw.iter().partition(|&&e| m.env.pool.as_var(e).is_some());
+        let constant = others.iter().all(|&e| m.env.pool.as_int(e).is_some());
+        let distinct = (1..at_iterators.len()).all(|i| !at_iterators[..i].contains(&at_iterators[i]));
+        constant && distinct && m.env.tensors[tensor].dims.len() == raw.len()
+    };
+    readers.iter().all(plain).then_some(readers)
 }
 
 /// The variables of the reader's inner loops that `exprs` depend on.
@@ -432,10 +435,15 @@ fn used_loops<'a>(env: &Env, r: &Reader, exprs: impl Iterator<Item = &'a ExprId>
     used
 }
 
-/// Nothing if no size for the buffer is known.
-fn build_pointwise(m: &mut LoopModule, stage: TensorId, own: &Naive, r: &Reader, mask: &[ExprId]) -> Option<Stmt> {
+/// The inner loops of a reader that say which element it reads, and under which conditions it reads one.
+struct Mirrored {
+    loops: Vec<(VarId, ExprId)>,
+    masks: Vec<ExprId>,
+}
+
+/// Nothing where a condition reads what is attached.
+fn mirrored(env: &mut Env, r: &Reader, mask: &[ExprId]) -> Option<Mirrored> {
     let masks = r.predicate.iter().copied().filter(|c| !mask.contains(c));
-    let env = &mut m.env;
     let access = &r.accesses[0].index;
     // Conditions without which an index may be out of bounds: those that share a variable with one.
     let indexed: Vec<VarId> = access.iter().flat_map(|&e| env.pool.vars_of(e)).collect();
@@ -459,12 +467,48 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, own: &Naive, r: &Reader,
         return None;
     }
     let used = used_loops(env, r, access.iter().chain(&masks));
-    let mirrored: Vec<(VarId, ExprId)> = r.loops[r.outer..].iter().filter(|(v, _)| used.contains(v)).copied().collect();
+    let loops = r.loops[r.outer..].iter().filter(|(v, _)| used.contains(v)).copied().collect();
+    Some(Mirrored { loops, masks })
+}
+
+/// Whether a reader with these loops reads the same elements, in the same order, as one with those of `first`.
+fn reads_alike(env: &mut Env, (r, own): (&Reader, &Mirrored), (first, of): (&Reader, &Mirrored)) -> bool {
+    let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
+    for (&(v, extent), &(w, other)) in own.loops.iter().zip(&of.loops) {
+        if env.pool.substitute(extent, &map) != other {
+            return false;
+        }
+        map.insert(v, env.pool.var(w));
+    }
+    let mut all = |from: &[ExprId], to: &[ExprId]| {
+        from.len() == to.len() && from.iter().zip(to).all(|(&e, &f)| env.pool.substitute(e, &map) == f)
+    };
+    own.loops.len() == of.loops.len()
+        && all(&r.accesses[0].index, &first.accesses[0].index)
+        && all(&own.masks, &of.masks)
+}
+
+/// Nothing if no size for the buffer is known, or readers read different elements.
+fn build_pointwise(
+    m: &mut LoopModule,
+    stage: TensorId,
+    own: &Naive,
+    readers: &[Reader],
+    mask: &[ExprId],
+) -> Option<Stmt> {
+    let env = &mut m.env;
+    let all: Vec<Mirrored> = readers.iter().map(|r| mirrored(env, r, mask)).collect::<Option<_>>()?;
+    let (r, of) = (readers.first()?, all.first()?);
+    if !readers.iter().zip(&all).all(|one| reads_alike(env, one, (r, of))) {
+        return None;
+    }
+    let Mirrored { loops: mirrored, masks } = of;
+    let access = &r.accesses[0].index;
     // Copies of the reader's loops, and the producer's indices through them.
     let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
     let (mut loops, mut dims) = (Vec::new(), Vec::new());
     let old = env.tensors[stage].dims.clone();
-    for (&(v, extent), d) in mirrored.iter().zip(dims_of_loops(env, access, &mirrored)) {
+    for (&(v, extent), d) in mirrored.iter().zip(dims_of_loops(env, access, mirrored)) {
         let name = env.vars[v].name.clone();
         let also = d.map(|d| old[d].name.clone()).filter(|n| *n != name);
         let bound = bound_above(env, extent, &r.loops)?;
@@ -517,9 +561,19 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, own: &Naive, r: &Reader,
         block.iters.insert(spatial_end + n, Iter { var, kind: IterKind::Spatial, extent, binding });
     }
     env.tensors[stage].dims = dims;
+    for (r, of) in readers.iter().zip(&all) {
+        read_by_loops(m, stage, r, &of.loops);
+    }
+    loops.extend(reduce_loops);
+    Some(wrap(&mut m.env, stage, block, &loops))
+}
+
+/// Has a reader read the stage's buffer by these of its loops.
+fn read_by_loops(m: &mut LoopModule, stage: TensorId, r: &Reader, loops: &[(VarId, ExprId)]) {
+    let env = &mut m.env;
     let reader = block_at_mut(&mut m.body, &r.block);
     let mut index = Vec::new();
-    for &(v, _) in &mirrored {
+    for &(v, _) in loops {
         let name = env.vars[v].name.clone();
         let bound = env.tensors[stage].dims[index.len()].extent;
         let var = env.new_var(name);
@@ -537,8 +591,6 @@ fn build_pointwise(m: &mut LoopModule, stage: TensorId, own: &Naive, r: &Reader,
         }
         _ => None,
     });
-    loops.extend(reduce_loops);
-    Some(wrap(&mut m.env, stage, block, &loops))
 }
 
 fn block_at_mut<'a>(body: &'a mut [Stmt], path: &[usize]) -> &'a mut Block {
