@@ -84,7 +84,7 @@ pub(super) fn unit_tiles(m: &mut LoopModule, stage: TensorId, has: impl Fn(Intri
     }
     pack(m, &c, k.var, unit)?;
     let mut row = names(&c.rows);
-    let wide = columns * if count % (wide * columns) == 0 { wide } else { 1 };
+    let wide = columns * (1..=wide).rev().find(|w| count % (w * columns) == 0)?;
     let mut s = Steps { m, stage: c.nest.stage.clone() };
     if row.len() > 1 {
         s.fuse(&row, "row")?;
