@@ -328,17 +328,13 @@ pub(super) fn neighbours(m: &LoopModule, nest: &Nest) -> Option<Loop> {
 pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     let nest = Nest::of(m, stage)?;
     let inner = neighbours(m, &nest)?;
-    let count = |l: &Loop| m.env.pool.as_int(l.extent);
-    let terms = nest.loops.iter().filter(|l| l.reduced).try_fold(1, |n, l| Some(n * count(l)?));
+    let (reduced, own): (Vec<Loop>, Vec<Loop>) = nest.loops.iter().cloned().partition(|l| l.reduced);
+    let own = own.into_iter().filter(|l| l.var != inner.var).collect::<Vec<_>>();
+    let (mut order, summed) = (names(&own), names(&reduced));
+    let terms = reduced.iter().try_fold(1_i64, |n, l| n.checked_mul(m.env.pool.as_int(l.extent)?));
     if nest.attached && terms.is_some_and(|n| n <= FEW_TERMS) {
-        let (reduced, own): (Vec<Loop>, Vec<Loop>) = nest.loops.iter().cloned().partition(|l| l.reduced);
-        let own = own.into_iter().filter(|l| l.var != inner.var).collect::<Vec<_>>();
-        reorder(m, &nest, names(&[own, reduced, vec![inner.clone()]].concat()))?;
+        reorder(m, &nest, [order, summed, vec![inner.name.clone()]].concat())?;
         return step(m, StepKind::Vectorize { target: nest.at(&inner), width: Some(LANES) });
-    }
-    let (mut order, mut reduced) = (Vec::new(), Vec::new());
-    for l in nest.loops.iter().filter(|l| l.var != inner.var) {
-        if l.reduced { reduced.push(l.name.clone()) } else { order.push(l.name.clone()) }
     }
     let bound = m.env.pool.constant_bound(inner.extent);
     let mut lanes = inner.name.clone();
@@ -348,7 +344,7 @@ pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         lanes = "ci".to_owned();
     }
     let at = order.last().cloned();
-    order.extend(reduced);
+    order.extend(summed);
     order.push(lanes.clone());
     reorder(m, &nest, order)?;
     match at {
