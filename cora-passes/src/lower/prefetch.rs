@@ -23,7 +23,7 @@ use crate::schedule::tree::writes_below;
 use cora_ir::affine::{normalize, poly};
 use cora_ir::loops::{Block, For, LoopKind, LoopModule, Prefetch, Stmt as LoopStmt};
 use cora_ir::storage::Stmt;
-use cora_ir::{Expr, ExprId, TensorId, VarId};
+use cora_ir::{Expr, ExprId, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Bytes of a cache line on every processor that there is code for.
@@ -88,6 +88,11 @@ impl Lowering<'_> {
         // The loop whose iterations are counted, and those inside it down to this one.
         let counted = p.of.unwrap_or(l.var);
         let place = self.loops.iter().position(|&(v, _)| v == counted)?;
+        // A buffer that was attached inside since has no later contents yet.
+        let filled = self.written.get(&counted).is_some_and(|w| w.contains(&p.tensor));
+        if filled && self.env.tensors[p.tensor].scope != Scope::Global {
+            return None;
+        }
         let extent = if p.of.is_some() { self.loops[place].1 } else { extent };
         let between: Vec<(VarId, ExprId)> = self.loops[place + 1..].to_vec();
         let around =

@@ -5,8 +5,8 @@
 //! loops inside `i`. Where that is a box (a range in each dimension), the new nest runs over the
 //! box. Where it is not (a tile of a fused loop covers parts of several rows) and each reader reads
 //! one element an iteration, all the same ones in the same order, the new nest copies a reader's own loops and the
-//! buffer is indexed by them. So it does where two dimensions' indices depend on one loop, whether or not the
-//! constants at hand make that a box.
+//! buffer is indexed by them; where readers differ it runs over the positions that they read (`positions`). So it does
+//! where two dimensions' indices depend on one loop, whether or not the constants at hand make that a box.
 //!
 //! Loops and dimensions have the names that the form gives them, and where a dimension and a loop of the reader correspond
 //! also those that the other form would: which form it is may depend on the program's constants, and schedules need
@@ -17,6 +17,7 @@
 
 use super::defined::is_defined;
 use super::padded_reads::guard_padded_reads;
+use super::positions::build_positions;
 use super::readers::{Access, Reader, collect_readers, mark_conditional, shared_mask};
 use super::region::{bound_above, range_over, without_greater};
 use super::tree::{
@@ -59,21 +60,20 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
     m.env.tensors[tensor].scope = Scope::Local;
     let (region, masks) = region_under(m, tensor, &readers, &mask, unproved);
     let held: &[ExprId] = if masks { &mask } else { &[] };
+    // Where no box will do: the loops that the readers have in common, or the positions that they read.
+    let tile = |m: &mut LoopModule| {
+        let mirrored = pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &own, r, &mask));
+        mirrored.or_else(|| build_positions(m, stage, &own, &readers, &mask))
+    };
     let mut nest = match region {
         Some(region) if !masks && correlated(m, &readers) => {
-            match pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &own, r, &mask)) {
-                Some(nest) => nest,
-                None => build_box(m, stage, &own, (&region, &readers)),
-            }
+            tile(m).unwrap_or_else(|| build_box(m, stage, &own, (&region, &readers)))
         }
         Some(region) => build_box(m, stage, &own, (&region, &readers)),
-        None => match pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &own, r, &mask)) {
-            Some(nest) => nest,
-            None => {
-                let full = full_region(m, tensor, &readers, &mask, held);
-                build_box(m, stage, &own, (&full, &readers))
-            }
-        },
+        None => tile(m).unwrap_or_else(|| {
+            let full = full_region(m, tensor, &readers, &mask, held);
+            build_box(m, stage, &own, (&full, &readers))
+        }),
     };
     if masks && !mask.is_empty() {
         nest = masked(&mut m.env, stage, nest, &mask);
@@ -98,13 +98,13 @@ pub fn reads_box(m: &LoopModule, tensor: TensorId, at: &LoopRef) -> bool {
 }
 
 /// The nest of a stage as first lowered.
-struct Naive {
+pub(super) struct Naive {
     /// Its top-level index.
     top: usize,
     /// Its main block.
-    main: Block,
+    pub(super) main: Block,
     /// The extent of each iterator's loop, by the iterators: one that has a value in surplus iterations too.
-    extents: Vec<ExprId>,
+    pub(super) extents: Vec<ExprId>,
 }
 
 fn naive_nest(m: &mut LoopModule, stage: TensorId) -> Option<Naive> {
@@ -187,11 +187,11 @@ fn masked(env: &mut Env, stage: TensorId, nest: Stmt, mask: &[ExprId]) -> Stmt {
 
 /// The positions of one dimension that are read.
 #[derive(Clone, Copy)]
-struct Range {
-    lo: ExprId,
-    hi: ExprId,
+pub(super) struct Range {
+    pub(super) lo: ExprId,
+    pub(super) hi: ExprId,
     /// Whether some of them may lie outside the dimension.
-    clip: bool,
+    pub(super) clip: bool,
 }
 
 /// The range of each dimension; nothing = the whole extent.
@@ -232,7 +232,13 @@ fn known_range(
 }
 
 /// The range of all reads in dimension `d`, if each is known.
-fn range_of_dim(env: &mut Env, readers: &[Reader], d: usize, mask: &[ExprId], held: &[ExprId]) -> Option<Range> {
+pub(super) fn range_of_dim(
+    env: &mut Env,
+    readers: &[Reader],
+    d: usize,
+    mask: &[ExprId],
+    held: &[ExprId],
+) -> Option<Range> {
     let mut range = None;
     for r in readers {
         for access in &r.accesses {
@@ -300,7 +306,7 @@ fn build_box(m: &mut LoopModule, stage: TensorId, own: &Naive, (region, readers)
         let Range { lo, hi, clip } = known.unwrap_or(Range { lo: zero, hi: last, clip: false });
         // One position is in bounds of the rows that are read, but perhaps not of all in a range.
         let steered = loops.iter().any(|&(v, _)| env.pool.uses_var(extent, v));
-        let spans = if it.kind == IterKind::Spatial { spanned(env, readers, dim) } else { Spans::default() };
+        let spans = if it.kind == IterKind::Spatial { spanned(env, &indices(readers, dim)) } else { Spans::default() };
         if it.kind == IterKind::Spatial {
             env.tensors[stage].dims[dim].also = spans.name(env).filter(|n| *n != name);
             dim += 1;
@@ -308,14 +314,7 @@ fn build_box(m: &mut LoopModule, stage: TensorId, own: &Naive, (region, readers)
         it.binding = if lo == hi && known.is_some() && !clip && !steered && !spans.unit {
             lo
         } else {
-            // Reads that no condition guards are in bounds: such a range is clipped only where it was
-            // overestimated.
-            let hi = if hi == last || never_above(env, &around, hi, last) { hi } else { env.pool.min(hi, last) };
-            let lo = if clip { as_size(env, &[], lo) } else { lo };
-            let size = env.pool.sub(hi, lo);
-            let size = env.pool.add(size, one);
-            let size = shift_min(&mut env.pool, size);
-            let size = without_greater(env, &around, size);
+            let (lo, size) = clipped(env, &around, Range { lo, hi, clip }, last);
             let also = spans.name(env).filter(|n| *n != name);
             let var = env.new_var(name);
             env.vars[var].also = also;
@@ -328,36 +327,51 @@ fn build_box(m: &mut LoopModule, stage: TensorId, own: &Naive, (region, readers)
     wrap(env, stage, block, &loops)
 }
 
+/// Where a range begins and how long it is, without what lies outside `0..=last`.
+pub(super) fn clipped(env: &mut Env, around: &Facts, Range { lo, hi, clip }: Range, last: ExprId) -> (ExprId, ExprId) {
+    // Reads that no condition guards are in bounds: such a range is clipped only where it was
+    // overestimated.
+    let hi = if hi == last || never_above(env, around, hi, last) { hi } else { env.pool.min(hi, last) };
+    let lo = if clip { as_size(env, &[], lo) } else { lo };
+    let one = env.pool.int(1);
+    let size = env.pool.sub(hi, lo);
+    let size = env.pool.add(size, one);
+    let size = shift_min(&mut env.pool, size);
+    (lo, without_greater(env, around, size))
+}
+
 /// The readers' inner loops that run through a dimension.
 #[derive(Default)]
-struct Spans {
+pub(super) struct Spans {
     /// The one loop, if the index of every read is a position plus its variable.
     one: Option<VarId>,
     /// Whether one that the index depends on has one iteration by the program's constants.
-    unit: bool,
+    pub(super) unit: bool,
 }
 
 impl Spans {
-    fn name(&self, env: &Env) -> Option<String> {
+    pub(super) fn name(&self, env: &Env) -> Option<String> {
         self.one.map(|v| env.vars[v].name.clone())
     }
 }
 
-/// What runs through dimension `d` of the tensor that is read.
-fn spanned(env: &mut Env, readers: &[Reader], d: usize) -> Spans {
+/// What runs through an index of the tensor that is read, given for each read.
+pub(super) fn spanned(env: &mut Env, read: &[(&Reader, ExprId)]) -> Spans {
     let mut all = Vec::new();
     let mut unit = false;
-    for r in readers {
-        for a in &r.accesses {
-            let index = a.index[d];
-            let used: Vec<_> = r.loops[r.outer..].iter().filter(|l| env.pool.uses_var(index, l.0)).copied().collect();
-            unit |= used.iter().any(|l| env.pool.as_int(l.1) == Some(1));
-            let one = if let [(v, _)] = used[..] { starts_at(env, index, v).then_some(v) } else { None };
-            all.push(one);
-        }
+    for &(r, index) in read {
+        let used: Vec<_> = r.loops[r.outer..].iter().filter(|l| env.pool.uses_var(index, l.0)).copied().collect();
+        unit |= used.iter().any(|l| env.pool.as_int(l.1) == Some(1));
+        let one = if let [(v, _)] = used[..] { starts_at(env, index, v).then_some(v) } else { None };
+        all.push(one);
     }
     let one = all.first().copied().flatten().filter(|_| all.iter().all(|v| *v == all[0]));
     Spans { one, unit }
+}
+
+/// The index of every read in dimension `d`.
+pub(super) fn indices(readers: &[Reader], d: usize) -> Vec<(&Reader, ExprId)> {
+    readers.iter().flat_map(|r| r.accesses.iter().map(move |a| (r, a.index[d]))).collect()
 }
 
 /// Whether `index` is `v` and something that does not depend on it.
@@ -384,14 +398,14 @@ fn dims_of_loops(env: &Env, index: &[ExprId], loops: &[(VarId, ExprId)]) -> Vec<
 }
 
 /// Whether `a <= b` by the ranges of the loops around.
-fn never_above(env: &mut Env, around: &Facts, a: ExprId, b: ExprId) -> bool {
+pub(super) fn never_above(env: &mut Env, around: &Facts, a: ExprId, b: ExprId) -> bool {
     let distance = env.pool.sub(b, a);
     let distance = normalize(&mut env.pool, distance);
     interval::bounds(env, around, distance).lo.is_some_and(|lo| lo >= 0)
 }
 
 /// `block` within `loops`, outermost first; within a loop of one iteration where there are none.
-fn wrap(env: &mut Env, stage: TensorId, block: Block, loops: &[(VarId, ExprId)]) -> Stmt {
+pub(super) fn wrap(env: &mut Env, stage: TensorId, block: Block, loops: &[(VarId, ExprId)]) -> Stmt {
     let once;
     let loops = if loops.is_empty() {
         once = [(env.new_var("once"), env.pool.int(1))];
@@ -547,45 +561,48 @@ fn build_pointwise(
         bound.insert(it.var, it.binding);
     }
     // The buffer is indexed by the loops: one more iterator for each, on both sides.
-    let slots: Vec<(VarId, ExprId, ExprId)> = loops
-        .iter()
-        .zip(&dims)
-        .map(|(&(v, _), d)| {
-            let name = env.vars[v].name.clone();
-            (env.new_var(name), d.extent, env.pool.var(v))
-        })
-        .collect();
-    block.index = slots.iter().map(|s| env.pool.var(s.0)).collect();
-    let spatial_end = block.iters.iter().position(|i| i.kind == IterKind::Reduce).unwrap_or(block.iters.len());
-    for (n, &(var, extent, binding)) in slots.iter().enumerate() {
-        block.iters.insert(spatial_end + n, Iter { var, kind: IterKind::Spatial, extent, binding });
-    }
+    let slots = loops.iter().zip(&dims).map(|(&(v, _), d)| (env.vars[v].name.clone(), d.extent, env.pool.var(v)));
+    let slots: Vec<_> = slots.collect();
+    write_slots(env, &mut block, &slots);
     env.tensors[stage].dims = dims;
     for (r, of) in readers.iter().zip(&all) {
-        read_by_loops(m, stage, r, &of.loops);
+        let by = of.loops.iter().map(|&(v, _)| (m.env.vars[v].name.clone(), m.env.pool.var(v)));
+        let by: Vec<_> = by.collect();
+        read_slots(m, stage, (r, &r.accesses[0]), &by);
     }
     loops.extend(reduce_loops);
     Some(wrap(&mut m.env, stage, block, &loops))
 }
 
-/// Has a reader read the stage's buffer by these of its loops.
-fn read_by_loops(m: &mut LoopModule, stage: TensorId, r: &Reader, loops: &[(VarId, ExprId)]) {
+/// Has a block write its buffer by these indices: name and extent of each dimension, and the index over the loops.
+pub(super) fn write_slots(env: &mut Env, block: &mut Block, slots: &[(String, ExprId, ExprId)]) {
+    let at = block.iters.iter().position(|i| i.kind == IterKind::Reduce).unwrap_or(block.iters.len());
+    block.index.clear();
+    for (n, (name, extent, binding)) in slots.iter().enumerate() {
+        let var = env.new_var(name.clone());
+        block.index.push(env.pool.var(var));
+        block.iters.insert(at + n, Iter { var, kind: IterKind::Spatial, extent: *extent, binding: *binding });
+    }
+}
+
+/// Has a reader's access read the stage's buffer by these indices over its loops, each with the name of its dimension.
+pub(super) fn read_slots(m: &mut LoopModule, stage: TensorId, (r, a): (&Reader, &Access), by: &[(String, ExprId)]) {
     let env = &mut m.env;
     let reader = block_at_mut(&mut m.body, &r.block);
     let mut index = Vec::new();
-    for &(v, _) in loops {
-        let name = env.vars[v].name.clone();
-        let bound = env.tensors[stage].dims[index.len()].extent;
-        let var = env.new_var(name);
-        let binding = env.pool.var(v);
-        let at = reader.iters.iter().position(|i| i.kind == IterKind::Reduce).unwrap_or(reader.iters.len());
-        let kind = if is_reduction_var(&env.pool, reader, v) { IterKind::Reduce } else { IterKind::Spatial };
-        let at = if kind == IterKind::Reduce { reader.iters.len() } else { at };
-        reader.iters.insert(at, Iter { var, kind, extent: bound, binding });
+    for (n, (name, binding)) in by.iter().enumerate() {
+        let var = env.new_var(name.clone());
+        let reduced = env.pool.vars_of(*binding).iter().any(|&v| is_reduction_var(&env.pool, reader, v));
+        let (kind, at) = match reader.iters.iter().position(|i| i.kind == IterKind::Reduce) {
+            Some(first) if !reduced => (IterKind::Spatial, first),
+            _ => (if reduced { IterKind::Reduce } else { IterKind::Spatial }, reader.iters.len()),
+        };
+        let extent = env.tensors[stage].dims[n].extent;
+        reader.iters.insert(at, Iter { var, kind, extent, binding: *binding });
         index.push(env.pool.var(var));
     }
     reader.value = env.pool.rewrite(reader.value, &mut |p, e| match p.get(e).clone() {
-        Expr::Load { tensor, part, guard, .. } if tensor == stage => {
+        Expr::Load { tensor, part, index: old, guard } if tensor == stage && *old == *a.raw => {
             let ty = p.ty(e).scalar;
             Some(p.load_guarded((tensor, part), ty, index.iter().copied(), guard))
         }

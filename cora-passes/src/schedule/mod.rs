@@ -26,6 +26,7 @@ mod padded_reads;
 pub mod parallel;
 mod parts;
 pub mod peel;
+mod positions;
 pub mod prefetch;
 pub(crate) mod readers;
 pub mod region;
