@@ -143,7 +143,7 @@ impl Functions<'_> {
         }
         let out = match self.env.pool.get(e).clone() {
             Expr::Call(f, args) => match self.env.ufs[f].def {
-                UfDef::Search { sum } => self.search(sum, &args),
+                UfDef::Search { sum } => self.search(f, sum, &args),
                 _ => self.read(f, &args),
             },
             _ => {
@@ -197,7 +197,8 @@ impl Functions<'_> {
         Some((sum, at.collect()))
     }
 
-    fn search(&mut self, sum: UfId, args: &[ExprId]) -> ExprId {
+    /// The row of `sum` that `f` finds for `args` (not lowered yet); 0 where there is none.
+    fn search(&mut self, f: UfId, sum: UfId, args: &[ExprId]) -> ExprId {
         let (&position, outer) = args.split_last().expect("a search has at least one argument");
         let zero = self.env.pool.int(0);
         let first: Vec<ExprId> = outer.iter().copied().chain([zero]).collect();
@@ -212,9 +213,7 @@ impl Functions<'_> {
         let extent = self.env.pool.instantiate(extent, outer);
         let mut len = self.lower(extent);
         let mut base = self.entry(holder, &holder_first);
-        let total: Vec<ExprId> = outer.iter().copied().chain([extent]).collect();
-        let total = self.env.pool.call(sum, total);
-        if self.in_domain(sum, &first) && self.inside(position, total) {
+        if self.in_domain(f, args) {
             value = from_row(self, value);
             return self.env.pool.search(table, base, len, value);
         }
