@@ -14,6 +14,7 @@
 //! make calls disappear.
 
 mod boxes;
+mod digits;
 
 use super::Simplifier;
 use super::bulk;

@@ -14,7 +14,7 @@
 //! Requires: what `bind` requires, but that iterations are independent. Ensures: the stage's updates are atomic and go on
 //! from stage `S.init`, whose loops are the stage's spatial dimensions. Every later step is held to the same.
 
-use super::tree::{find_loop, is_reduction_var, loop_at, own_iters, remove_init};
+use super::tree::{find_loop, is_reduction_var, loop_at, own_iters, remove_init, writes_below};
 use cora_ir::loops::{Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::storage::is_atomic;
@@ -55,8 +55,9 @@ pub(super) fn make_atomic(m: &mut LoopModule, path: &[usize], target: &LoopRef) 
         if !update.continues {
             remove_init(&mut m.body, stage);
             let first = identity_nest(m, &update);
-            // The nests before it are fewer where one of them was the removed initialisation.
-            let nest = find_loop(m, target)?[0];
+            // Other parts of the stage write elements of their own, which they have after this.
+            let writes = |s: &Stmt| writes_below(std::slice::from_ref(s)).contains(&update.tensor);
+            let nest = m.body.iter().position(writes).unwrap_or(0);
             m.body.insert(nest, first);
         }
     }

@@ -208,10 +208,18 @@ fn check_order(m: &LoopModule, root: &Path, path: &Path, shown: &str) -> Result<
     permuted.map_or(Ok(()), |r| Err(super::reorder::permuted(m, r, shown)))
 }
 
-/// `at` between 0 and the extent: as it is where that is proved.
+/// `at` between 0 and the extent: as it is where that is proved, also where loops around that are reduced over have no
+/// iteration, since elements have their first values there.
 fn within(m: &mut LoopModule, path: &Path, at: ExprId, extent: ExprId) -> ExprId {
     let at = normalize(&mut m.env.pool, at);
-    let loops: Vec<(VarId, ExprId)> = enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)).collect();
+    let mut loops: Vec<(VarId, ExprId)> = enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)).collect();
+    for s in &loop_at(&m.body, path).body {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s {
+                loops.retain(|l| !is_reduction_var(&m.env.pool, b, l.0));
+            }
+        });
+    }
     let facts = Facts::in_loops(loops);
     let zero = m.env.pool.int(0);
     let mut prover = Prover::new();

@@ -2,6 +2,7 @@
 
 use super::super::grid::{self, Private};
 use super::super::sign::never_negative;
+use super::digits::Digits;
 use super::{DenseBox, Lowering};
 use crate::schedule::region::{bound_above, least, range_over};
 use cora_ir::affine::normalize;
@@ -99,12 +100,15 @@ impl Lowering<'_> {
         };
         let mut threads: Vec<(Axis, VarId)> = Vec::new();
         let writers = || all.iter().filter(|u| u.block.tensor == tensor && u.block.role != BlockRole::Init);
+        let mut gaps: Vec<Vec<Option<Digits>>> = Vec::new();
         for u in writers() {
             let (loops, common) = grid::loops_of(&mut self.env, &u.loops, common, private, &mut threads);
             let map = self.bindings(u, common, private, &threads);
             let mut index = Vec::new();
+            let mut digits = Vec::new();
             for d in 0..rank {
                 let e = self.env.pool.substitute(u.block.index[d], &map);
+                digits.push(Digits::of(&mut self.env, e, &loops[common..]));
                 let one = self.env.pool.int(1);
                 let range = range_over(&mut self.env, e, &loops, common);
                 // Which of the elements are a thread's own is not known then.
@@ -135,6 +139,7 @@ impl Lowering<'_> {
                 hi[d] = Some(hi[d].map_or(h, |x| self.env.pool.max(x, h)));
             }
             outer = loops;
+            gaps.push(digits);
         }
         if private == Private::No && first.loops[..common].iter().any(|l| l.kind.is_thread()) {
             return Err(grid::shared_by_one(&self.env, tensor));
@@ -179,11 +184,12 @@ impl Lowering<'_> {
         }
         let (own, copies): (Vec<_>, Vec<_>) =
             threads.into_iter().partition(|&(_, v)| los.iter().any(|&l| self.env.pool.uses_var(l, v)));
-        copies.iter().try_for_each(|c| self.check_copies(m, (tensor, c.0), &all, (common, private)))?;
+        copies.iter().try_for_each(|c| self.check_threads(m, (tensor, c.0), &all, (common, private), false))?;
         let threads = own;
         if !threads.is_empty() {
-            let region = (&los[..], &hi[..]);
+            let region = (&los[..], &hi[..], &gaps[..]);
             all.iter().try_for_each(|u| self.check_own(tensor, u, (common, private), region, &threads))?;
+            threads.iter().try_for_each(|t| self.check_threads(m, (tensor, t.0), &all, (common, private), true))?;
         }
         if private == Private::Lanes {
             all.iter().try_for_each(|u| self.check_lanes(tensor, u, (common, &los), &threads))?;
@@ -251,13 +257,15 @@ impl Lowering<'_> {
         u.block.iters.iter().map(|i| (i.var, pool.substitute(i.binding, &own))).collect()
     }
 
-    /// Where threads along `axis` have the same elements, each a copy: those that read theirs write it.
-    fn check_copies(
+    /// The threads along `axis` that read elements write them: each its `own` ones, or each a copy of the same. Which of
+    /// its own a thread has is another question, so where both numbers are bounded the bounds are compared.
+    fn check_threads(
         &mut self,
         m: &LoopModule,
         (tensor, axis): (TensorId, Axis),
         all: &[Use<'_>],
         (common, private): (usize, Private),
+        own: bool,
     ) -> Result<(), Diagnostic> {
         let along = |u: &Use<'_>| {
             let own = u.loops[common..].iter().find(|l| private.owns(l) && l.kind.axis() == Some(axis));
@@ -274,6 +282,10 @@ impl Lowering<'_> {
             let around: Vec<(VarId, ExprId)> = u.loops.iter().map(|l| (l.var, l.extent)).collect();
             for &least in &written {
                 for &n in &readers {
+                    let bounds = self.env.pool.constant_bound(n).zip(self.env.pool.constant_bound(least));
+                    if own && bounds.is_some_and(|(n, least)| n <= least) {
+                        continue;
+                    }
                     let enough = self.env.pool.le(n, least);
                     if !self.simplifier.prove(&mut self.env, &around, &[], enough) {
                         return Err(grid::foreign_read(&self.env, tensor, u.block.stage));
@@ -290,7 +302,7 @@ impl Lowering<'_> {
         tensor: TensorId,
         u: &Use<'_>,
         (common, private): (usize, Private),
-        (lo, hi): (&[ExprId], &[Option<ExprId>]),
+        (lo, hi, gaps): (&[ExprId], &[Option<ExprId>], &[Vec<Option<Digits>>]),
         threads: &[(Axis, VarId)],
     ) -> Result<(), Diagnostic> {
         let reads = reads_of(&self.env, u.block, tensor);
@@ -309,7 +321,12 @@ impl Lowering<'_> {
                     }
                     _ => false,
                 };
-                if missing || !inside {
+                let offset = self.env.pool.sub(e, lo[d]);
+                let written = gaps.iter().any(|w| match &w[d] {
+                    Some(digits) => digits.have(&mut self.env, offset, &loops),
+                    None => true,
+                });
+                if missing || !inside || !written {
                     return Err(grid::foreign_read(&self.env, tensor, u.block.stage));
                 }
             }
