@@ -260,19 +260,22 @@ fn lanes_of(env: &mut Env, var: VarId, extent: ExprId, body: &[Stmt], around: &m
 /// A condition that holds where `conds` do in a lane that runs.
 fn any_lane(env: &mut Env, l: &Lanes, conds: &[ExprId]) -> ExprId {
     let cond = env.pool.all(conds.iter().copied());
-    let at = |env: &mut Env, lane: i64| {
+    let at = |env: &mut Env, cond: ExprId, lane: i64| {
         let lane = env.pool.int(lane);
         let map: FxHashMap<VarId, ExprId> = [(l.var, lane)].into_iter().collect();
         env.pool.substitute(cond, &map)
     };
     // Conditions that fail from some lane on hold in the first if in any.
     if conds.iter().all(|&c| ends_once(env, l.var, c)) {
-        return at(env, 0);
+        return at(env, cond, 0);
     }
+    let lane = env.pool.var(l.var);
+    let runs = env.pool.lt(lane, l.extent);
+    let cond = mask_loads(env, cond, Some(runs));
     let mut any = env.pool.bool(false);
     for i in 0..l.count {
         let lane = env.pool.int(i64::from(i));
-        let (runs, holds) = (env.pool.lt(lane, l.extent), at(env, i64::from(i)));
+        let (runs, holds) = (env.pool.lt(lane, l.extent), at(env, cond, i64::from(i)));
         let both = env.pool.and(runs, holds);
         any = env.pool.bin(BinOp::Or, any, both);
     }
@@ -329,6 +332,7 @@ fn vector_stmt(
                 }
                 let cond = env.pool.all(varying);
                 let c = vector_expr(env, l, cond)?;
+                let c = mask_loads(env, c, mask);
                 let both = match mask {
                     Some(m) => env.pool.bin(BinOp::And, m, c),
                     None => c,

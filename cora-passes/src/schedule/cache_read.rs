@@ -19,7 +19,11 @@ use super::compute_at::compute_at;
 use super::compute_inline::zero_of;
 use super::pad_dim::calls_with_arg;
 use super::padded_reads::{Redirected, computed_ends, guard_padded_reads};
-use super::tree::{find_loop, find_stage, loop_at, loop_at_mut, reads_below, writes_below};
+use super::readers::collect_readers;
+use super::region::range_over;
+use super::split::divisible;
+use super::tree::{Path, find_loop, find_stage, loop_at, loop_at_mut, reads_below, stmt_at, writes_below};
+use cora_ir::affine::{least_operands, normalize};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LayoutDim, LoopRef, Part};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, ScalarType, Scope, Tensor, TensorDim, TensorId, VarId};
@@ -71,6 +75,12 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     let reads = Redirected { stage, below: path.as_deref(), access: c.access };
     guard_padded_reads(m, source, Some(reads));
     let ends = computed_ends(m, source);
+    if let Some(path) = &path
+        && let Err(e) = check_blocks(m, (stage, source), path, &layout)
+    {
+        *m = saved;
+        return Err(e);
+    }
     let body = match &path {
         Some(path) => &mut loop_at_mut(&mut m.body, path).body,
         None => &mut m.body,
@@ -112,6 +122,58 @@ fn check_loop(m: &LoopModule, source: TensorId, path: &[usize], tensor: &str, at
         .hint("name a loop inside the one in which it is attached"));
     }
     Ok(())
+}
+
+/// Blocks are copied whole. A source that is itself attached has the elements that are read in that loop and no others, so
+/// what is read of it must be whole blocks, up to the end of the dimension.
+fn check_blocks(
+    m: &mut LoopModule,
+    (stage, source): (TensorId, TensorId),
+    path: &Path,
+    layout: &[LayoutDim],
+) -> Result<(), Diagnostic> {
+    if m.env.tensors[source].scope == Scope::Global {
+        return Ok(());
+    }
+    let readers = collect_readers(m, source, path);
+    let blocks = layout.iter().filter_map(|l| if let Part::Div(c) = l.part { Some((l.dim, c)) } else { None });
+    for (d, c) in blocks {
+        for r in readers.iter().filter(|r| block_stage(&m.body, &r.block) == Some(stage)) {
+            for a in &r.accesses {
+                let env = &mut m.env;
+                let whole = range_over(env, a.index[d], &r.loops, r.outer).is_some_and(|(lo, hi)| {
+                    let one = env.pool.int(1);
+                    let (extent, end) = (env.extent_at(source, d, &a.index), env.pool.add(hi, one));
+                    let end = normalize(&mut env.pool, end);
+                    let ends = least_operands(&mut env.pool, end);
+                    let extent = normalize(&mut env.pool, extent);
+                    divisible(&mut env.pool, lo, c)
+                        && ends.into_iter().all(|e| e == extent || divisible(&mut env.pool, e, c))
+                });
+                if !whole {
+                    let t = &m.env.tensors[source];
+                    return Err(Diagnostic::new(
+                        "E0464",
+                        format!(
+                            "what is read of `{}` there is not known to be whole blocks of {c} of `{}`, and `{}` is \
+                             attached: it has no other elements",
+                            t.name, t.dims[d].name, t.name
+                        ),
+                    )
+                    .hint("lay the dimension out as a whole, or copy before the tensor is attached"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The stage of the block at `path`.
+fn block_stage(body: &[Stmt], path: &[usize]) -> Option<TensorId> {
+    match stmt_at(body, path) {
+        Some(Stmt::Block(b)) => Some(b.stage),
+        _ => None,
+    }
 }
 
 /// What setup copies is given once, and its shape is the same for every batch.
@@ -325,7 +387,7 @@ fn copy_dims(
                 let outer = layout.iter().position(|x| x.dim == l.dim).unwrap_or(0);
                 let base = env.pool.mul(args[outer], size);
                 let rest = env.pool.sub(whole, base);
-                let divides = super::split::divisible(&mut env.pool, whole, c);
+                let divides = divisible(&mut env.pool, whole, c);
                 let extent = if divides { size } else { env.pool.min(size, rest) };
                 TensorDim { name: format!("{name}_i"), also: None, extent, storage: size }
             }

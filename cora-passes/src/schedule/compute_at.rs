@@ -21,7 +21,8 @@ use super::positions::build_positions;
 use super::readers::{Access, Reader, collect_readers, mark_conditional, shared_mask};
 use super::region::{bound_above, range_over, without_greater};
 use super::tree::{
-    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below, steered_by,
+    Path, body_at_mut, find_loop, find_stage, is_condition, is_reduction_var, loop_at, place_init, reads_below,
+    steered_by,
 };
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, interval};
@@ -327,12 +328,21 @@ fn build_box(m: &mut LoopModule, stage: TensorId, own: &Naive, (region, readers)
     wrap(env, stage, block, &loops)
 }
 
+/// Whether by declared ranges a range may begin before the first position: that of a loop without iterations has no meaning.
+fn may_be_negative(env: &mut Env, around: &Facts, lo: ExprId) -> bool {
+    let zero = env.pool.int(0);
+    interval::bounds(env, around, lo).lo.is_some_and(|n| n < 0) && {
+        let goal = env.pool.le(zero, lo);
+        !Prover::new().prove(env, around, goal).is_proved()
+    }
+}
+
 /// Where a range begins and how long it is, without what lies outside `0..=last`.
 pub(super) fn clipped(env: &mut Env, around: &Facts, Range { lo, hi, clip }: Range, last: ExprId) -> (ExprId, ExprId) {
     // Reads that no condition guards are in bounds: such a range is clipped only where it was
     // overestimated.
     let hi = if hi == last || never_above(env, around, hi, last) { hi } else { env.pool.min(hi, last) };
-    let lo = if clip { as_size(env, &[], lo) } else { lo };
+    let lo = if clip || may_be_negative(env, around, lo) { as_size(env, &[], lo) } else { lo };
     let one = env.pool.int(1);
     let size = env.pool.sub(hi, lo);
     let size = env.pool.add(size, one);
@@ -453,6 +463,8 @@ fn used_loops<'a>(env: &Env, r: &Reader, exprs: impl Iterator<Item = &'a ExprId>
 struct Mirrored {
     loops: Vec<(VarId, ExprId)>,
     masks: Vec<ExprId>,
+    /// Of these, loops of the reader that are conditions and are not among `loops`: inside them functions have values.
+    around: Vec<ExprId>,
 }
 
 /// Nothing where a condition reads what is attached.
@@ -468,12 +480,14 @@ fn mirrored(env: &mut Env, r: &Reader, mask: &[ExprId]) -> Option<Mirrored> {
     }
     let used = used_loops(env, r, access.iter().chain(&masks));
     // A loop that is not copied may be what keeps the reader from running.
+    let mut around = Vec::new();
     for (n, &(v, extent)) in r.loops.iter().enumerate().skip(r.outer) {
         if !used.contains(&v) && !r.runs(env, n) {
             let zero = env.pool.int(0);
             let runs = env.pool.lt(zero, extent);
             if !mask.contains(&runs) && env.pool.vars_of(runs).iter().any(|v| indexed.contains(v)) {
                 masks.push(runs);
+                around.extend(is_condition(&env.pool, extent).then_some(runs));
             }
         }
     }
@@ -482,7 +496,7 @@ fn mirrored(env: &mut Env, r: &Reader, mask: &[ExprId]) -> Option<Mirrored> {
     }
     let used = used_loops(env, r, access.iter().chain(&masks));
     let loops = r.loops[r.outer..].iter().filter(|(v, _)| used.contains(v)).copied().collect();
-    Some(Mirrored { loops, masks })
+    Some(Mirrored { loops, masks, around })
 }
 
 /// Whether a reader with these loops reads the same elements, in the same order, as one with those of `first`.
@@ -516,7 +530,7 @@ fn build_pointwise(
     if !readers.iter().zip(&all).all(|one| reads_alike(env, one, (r, of))) {
         return None;
     }
-    let Mirrored { loops: mirrored, masks } = of;
+    let Mirrored { loops: mirrored, masks, around } = of;
     let access = &r.accesses[0].index;
     // Copies of the reader's loops, and the producer's indices through them.
     let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
@@ -527,6 +541,16 @@ fn build_pointwise(
         let also = d.map(|d| old[d].name.clone()).filter(|n| *n != name);
         let bound = bound_above(env, extent, &r.loops)?;
         dims.push(TensorDim { also: also.clone(), ..TensorDim::new(name.clone(), bound) });
+        // It may have a value only inside a condition that is not copied.
+        let inside = |e: ExprId| mirrored.iter().any(|l| env.pool.uses_var(e, l.0) && !map.contains_key(&l.0));
+        let known: Vec<ExprId> = around.iter().copied().filter(|&c| !inside(c)).collect();
+        let facts = Facts::in_loops(r.loops[..r.outer].iter().chain(mirrored).copied());
+        let extent = if known.is_empty() || is_defined(env, &mut Prover::new(), &facts, extent) {
+            extent
+        } else {
+            let (holds, zero) = (env.pool.all(known), env.pool.int(0));
+            env.pool.select(holds, extent, zero)
+        };
         let extent = env.pool.substitute(extent, &map);
         let copy = env.new_var(name);
         env.vars[copy].also = also;

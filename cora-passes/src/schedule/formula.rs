@@ -76,8 +76,10 @@ fn unknown(m: &LoopModule, path: &Path, own: bool, message: String) -> Diagnosti
 }
 
 fn name(m: &mut LoopModule, path: &Path, n: &str, own: bool) -> Result<ExprId, Diagnostic> {
-    if let Some((_, var, _)) = visible(m, path, own).into_iter().find(|l| l.0 == n) {
-        return Ok(m.env.pool.var(var));
+    if let Some((_, var, extent)) = visible(m, path, own).into_iter().find(|l| l.0 == n) {
+        // A loop that is a condition counts nothing: what does not depend on it stays so.
+        let pool = &mut m.env.pool;
+        return Ok(if is_condition(pool, extent) { pool.int(0) } else { pool.var(var) });
     }
     let param = m.env.params.iter().find(|(_, p)| p.name == n).map(|(id, _)| id);
     match param {

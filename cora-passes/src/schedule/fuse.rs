@@ -120,6 +120,7 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
         check_count(m, &outer, total, refs)?;
     }
     let index = layout.unflatten(&mut m.env, space.outer.len(), &space.outer, f);
+    let index: Vec<ExprId> = index.into_iter().map(|e| space.inside_conditions(&mut m.env, e)).collect();
     let map: FxHashMap<VarId, ExprId> = nest.iter().map(|l| l.var).zip(index).collect();
     let innermost = loop_at_mut(&mut m.body, &path);
     let mut body = std::mem::take(&mut innermost.body);
@@ -210,19 +211,26 @@ impl FusedSpace {
         let needed = needed(env, enclosing, nest.iter().map(|l| l.extent).chain(masks.iter().map(|c| c.1)));
         let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
         let (mut extents, mut outer, mut conditions) = (Vec::new(), Vec::new(), Vec::new());
-        // What was met on the way in and no loop bears yet.
-        let mut pending: Vec<ExprId> = Vec::new();
+        // What was met on the way in, whether no loop bears it yet, and the loops that have no iteration without it.
+        let (mut met, mut pending, mut borne): (Vec<ExprId>, bool, Vec<VarId>) = (Vec::new(), false, Vec::new());
         let all = enclosing.iter().map(|&(v, e)| (v, e, true)).chain(nest.iter().map(|l| (l.var, l.extent, false)));
         for (v, extent, is_outer) in all.collect::<Vec<_>>() {
             if is_outer && !needed.contains(&v) {
-                pending.extend(masks.iter().filter(|c| c.0 == v).map(|c| c.1));
+                met.extend(masks.iter().filter(|c| c.0 == v).map(|c| c.1));
+                pending |= masks.iter().any(|c| c.0 == v);
                 continue;
             }
             let mut size = extent;
-            if !pending.is_empty() {
-                let (here, zero) = (env.pool.all(std::mem::take(&mut pending)), env.pool.int(0));
+            let inside = borne.iter().any(|&b| env.pool.uses_var(extent, b));
+            let calls = env.pool.any(extent, &mut |n| matches!(n, cora_ir::Expr::Call(..)));
+            if pending || (!met.is_empty() && calls && !inside) {
+                let (here, zero) = (env.pool.all(met.iter().copied()), env.pool.int(0));
                 size = env.pool.select(here, extent, zero);
                 conditions.push(here);
+                borne.push(v);
+                pending = false;
+            } else if inside {
+                borne.push(v);
             }
             let over_args = env.pool.substitute(size, &map);
             extents.push(over_args);

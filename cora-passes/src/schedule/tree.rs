@@ -230,9 +230,9 @@ pub fn distinguishes(pool: &ExprPool, b: &Block, v: VarId) -> bool {
     b.iters.iter().any(|i| i.kind == IterKind::Spatial && pool.uses_var(i.binding, v) && indexes(i))
 }
 
-/// Gives surplus iterations of loop `v`, which a mask will keep from writing, the loops and the other
-/// masks of iteration `last`: functions and tensors have no value beyond it. Nothing changes where
-/// extents and predicates below do not depend on such a value.
+/// Gives surplus iterations of loop `v` the loops and masks of iteration `last` where functions and tensors have no value
+/// beyond it: loops that look up one, or that run through positions at which one is looked up. Others have the extents of
+/// their own iteration: where storage is padded it has room for those.
 pub fn clamp_surplus(pool: &mut ExprPool, stmts: &mut [Stmt], v: VarId, last: ExprId) {
     if !stmts.iter().any(|s| looks_up(pool, s, v)) {
         return;
@@ -240,7 +240,7 @@ pub fn clamp_surplus(pool: &mut ExprPool, stmts: &mut [Stmt], v: VarId, last: Ex
     let var = pool.var(v);
     let clamped = pool.min(var, last);
     let map: FxHashMap<VarId, ExprId> = [(v, clamped)].into_iter().collect();
-    clamp_below(pool, stmts, &map);
+    clamp_below(pool, stmts, v, &map);
 }
 
 /// Whether an extent or a predicate below calls a function or reads a tensor at something that
@@ -265,16 +265,37 @@ pub fn looks_up_at(pool: &ExprPool, e: ExprId, v: VarId) -> bool {
     found
 }
 
-fn clamp_below(pool: &mut ExprPool, stmts: &mut [Stmt], map: &FxHashMap<VarId, ExprId>) {
+fn clamp_below(pool: &mut ExprPool, stmts: &mut [Stmt], v: VarId, map: &FxHashMap<VarId, ExprId>) {
     for s in stmts {
         match s {
             Stmt::For(l) => {
-                l.extent = pool.substitute(l.extent, map);
-                clamp_below(pool, &mut l.body, map);
+                if looks_up_at(pool, l.extent, v) || (pool.uses_var(l.extent, v) && is_looked_up(pool, &l.body, l.var))
+                {
+                    l.extent = pool.substitute(l.extent, map);
+                }
+                clamp_below(pool, &mut l.body, v, map);
             }
-            Stmt::Block(b) => b.predicate.iter_mut().for_each(|p| *p = pool.substitute(*p, map)),
+            Stmt::Block(b) => {
+                for p in &mut b.predicate {
+                    if looks_up_at(pool, *p, v) {
+                        *p = pool.substitute(*p, map);
+                    }
+                }
+            }
         }
     }
+}
+
+/// Whether something is looked up below at `v`, or at a loop that ends by it.
+fn is_looked_up(pool: &ExprPool, body: &[Stmt], v: VarId) -> bool {
+    let by_loop = |s: &Stmt| match s {
+        Stmt::For(l) if pool.uses_var(l.extent, v) => {
+            is_looked_up(pool, &l.body, l.var) || is_looked_up(pool, &l.body, v)
+        }
+        Stmt::For(l) => is_looked_up(pool, &l.body, v),
+        Stmt::Block(_) => false,
+    };
+    body.iter().any(|s| looks_up(pool, s, v) || by_loop(s))
 }
 
 /// Whether a loop decides if those inside it run at all: outside it, their extents may have no value.
