@@ -276,8 +276,9 @@ fn enclosing_conditions(
     read: &[VarId],
 ) -> Vec<(VarId, ExprId)> {
     let first = enclosing.iter().position(|l| is_condition(&env.pool, l.1));
-    // A single loop needs no table.
-    let Some(first) = first.filter(|_| nest.len() > 1) else { return Vec::new() };
+    // A single loop needs no table, and where no loop around says how long others are, functions are called alike everywhere.
+    let steered = enclosing.iter().any(|l| read.contains(&l.0));
+    let Some(first) = first.filter(|_| nest.len() > 1 && steered) else { return Vec::new() };
     let around = enclosing[first + 1..].iter().filter(|l| read.contains(&l.0)).map(|l| l.1);
     let mut inside = around.chain(nest.iter().map(|l| l.extent));
     if !inside.any(|e| env.pool.any(e, &mut |n| matches!(n, cora_ir::Expr::Call(..)))) {

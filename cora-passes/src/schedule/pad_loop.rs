@@ -16,8 +16,8 @@ use super::relax::each_block;
 use super::serial_loop::serial_or;
 use super::split::divisible;
 use super::tree::{
-    Path, add_predicate, clamp_surplus, enclosing, find_loop, find_stage, is_reduction_var, looks_up, loop_at,
-    loop_at_mut, place_init, written_by,
+    Path, add_predicate, blocks_below, clamp_surplus, enclosing, find_loop, find_stage, is_reduction_var, looks_up,
+    loop_at, loop_at_mut, place_init, written_by,
 };
 use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::affine::normalize;
@@ -53,6 +53,8 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     let mut body = loop_at(&m.body, &path).body.clone();
     let mut loops: Loops = enclosing(&m.body, &path).iter().map(|l| (l.var, l.extent)).collect();
     loops.push((var, padded));
+    // The loop may go through a part of the dimension: beyond it are other positions, up to the end of that.
+    let end = dimension_end(m, &path).unwrap_or(extent);
     let stretches = stretches(m);
     let surplus = Relaxed { var, loops, stretches: &stretches, never_empty: false };
     for s in &mut body {
@@ -82,7 +84,7 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
         return Err(e);
     }
     let one = m.env.pool.int(1);
-    let last = m.env.pool.sub(extent, one);
+    let last = m.env.pool.sub(end, one);
     clamp_surplus(&mut m.env.pool, &mut body, var, last);
     if reduced {
         let cond = m.env.pool.lt(v, extent);
@@ -153,6 +155,22 @@ fn at_least(m: &mut LoopModule, path: &Path, to: ExprId, extent: ExprId) -> Expr
     let facts = Facts::in_loops(enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)));
     let goal = m.env.pool.le(extent, to);
     if Prover::new().prove(&mut m.env, &facts, goal).is_proved() { to } else { m.env.pool.max(to, extent) }
+}
+
+/// The extent of the iterator that is the loop at `path`, over the loops around, if all blocks inside have the same.
+fn dimension_end(m: &mut LoopModule, path: &Path) -> Option<ExprId> {
+    let l = loop_at(&m.body, path);
+    let around: Vec<VarId> = enclosing(&m.body, path).iter().map(|l| l.var).collect();
+    let pool = &mut m.env.pool;
+    let own = pool.var(l.var);
+    let mut ends = Vec::new();
+    for b in blocks_below(&l.body) {
+        let map = b.iters.iter().map(|i| (i.var, i.binding)).collect();
+        ends.extend(b.iters.iter().filter(|i| i.binding == own).map(|i| pool.substitute(i.extent, &map)));
+    }
+    let end = *ends.first()?;
+    let known = pool.vars_of(end).iter().all(|v| around.contains(v));
+    (known && ends.iter().all(|&e| e == end)).then_some(end)
 }
 
 /// The iterators that a loop steers.

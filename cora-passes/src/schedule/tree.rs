@@ -231,8 +231,8 @@ pub fn distinguishes(pool: &ExprPool, b: &Block, v: VarId) -> bool {
 }
 
 /// Gives surplus iterations of loop `v` the loops and masks of iteration `last` where functions and tensors have no value
-/// beyond it: loops that look up one, or that run through positions at which one is looked up. Others have the extents of
-/// their own iteration: where storage is padded it has room for those.
+/// beyond it: loops that look up one, or that run through positions at which one is looked up, and conditions. Others have
+/// the extents of their own iteration: where storage is padded it has room for those.
 pub fn clamp_surplus(pool: &mut ExprPool, stmts: &mut [Stmt], v: VarId, last: ExprId) {
     if !stmts.iter().any(|s| looks_up(pool, s, v)) {
         return;
@@ -269,8 +269,8 @@ fn clamp_below(pool: &mut ExprPool, stmts: &mut [Stmt], v: VarId, map: &FxHashMa
     for s in stmts {
         match s {
             Stmt::For(l) => {
-                if looks_up_at(pool, l.extent, v) || (pool.uses_var(l.extent, v) && is_looked_up(pool, &l.body, l.var))
-                {
+                let own = !is_condition(pool, l.extent) && !is_looked_up(pool, &l.body, l.var);
+                if !own || looks_up_at(pool, l.extent, v) {
                     l.extent = pool.substitute(l.extent, map);
                 }
                 clamp_below(pool, &mut l.body, v, map);
