@@ -17,6 +17,9 @@ pub(super) struct Use<'a> {
     path: Vec<usize>,
 }
 
+/// What one writer leaves out in each dimension.
+type Gaps = Vec<Option<Digits>>;
+
 /// The blocks that write or read `tensor`.
 pub(super) fn uses<'a>(m: &'a LoopModule, tensor: TensorId) -> Vec<Use<'a>> {
     fn go<'a>(
@@ -100,7 +103,7 @@ impl Lowering<'_> {
         };
         let mut threads: Vec<(Axis, VarId)> = Vec::new();
         let writers = || all.iter().filter(|u| u.block.tensor == tensor && u.block.role != BlockRole::Init);
-        let mut gaps: Vec<Vec<Option<Digits>>> = Vec::new();
+        let mut gaps: Vec<Gaps> = Vec::new();
         for u in writers() {
             let (loops, common) = grid::loops_of(&mut self.env, &u.loops, common, private, &mut threads);
             let map = self.bindings(u, common, private, &threads);
@@ -302,7 +305,7 @@ impl Lowering<'_> {
         tensor: TensorId,
         u: &Use<'_>,
         (common, private): (usize, Private),
-        (lo, hi, gaps): (&[ExprId], &[Option<ExprId>], &[Vec<Option<Digits>>]),
+        (lo, hi, gaps): (&[ExprId], &[Option<ExprId>], &[Gaps]),
         threads: &[(Axis, VarId)],
     ) -> Result<(), Diagnostic> {
         let reads = reads_of(&self.env, u.block, tensor);
