@@ -74,10 +74,10 @@ pub fn find(name: &str) -> Result<&'static Workload, Failure> {
     })
 }
 
-/// The names of a workload's schedules for `cpu` or `cuda` besides that target's own.
+/// The names of a workload's schedules for `cpu` or `cuda` besides that target's own, on whatever machine.
 pub fn schedules(w: &Workload, kind: &str) -> Vec<String> {
     let graph = parse_program(w.name, w.text, &[]).unwrap_or_default();
-    let names = graph.schedules.into_iter().map(|s| s.name);
+    let names = graph.schedules.into_iter().filter(|s| s.features.is_empty()).map(|s| s.name);
     names.filter(|n| n != kind && n.starts_with("cuda") == (kind == "cuda")).collect()
 }
 

@@ -51,8 +51,9 @@ pub struct CacheRead<'a> {
 /// # Errors
 /// `E0401`/`E0402` unknown stage or loop, `E0460` the name is taken, `E0463` unknown tensor or one
 /// that the stage does not read there, `E0464` a layout that is not a permutation, that puts a
-/// dimension outside one it depends on or whose blocks reach beyond what an attached tensor has, `E0466` a tensor that the loop itself computes, `E0467` a
-/// copy at setup of what is no const input of constant shape; and those of `compute_at`.
+/// dimension outside one it depends on or whose blocks reach beyond what an attached tensor has,
+/// `E0466` a tensor that the loop itself computes, `E0467` a copy at setup of what is no const input
+/// of constant shape; and those of `compute_at`.
 pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     let stage = find_stage(m, c.stage)?;
     let path = c.at.map(|at| find_loop(m, at)).transpose()?;

@@ -14,8 +14,8 @@
 //! Ensures: the same iterations in the same order.
 
 use super::tree::{
-    Path, body_at_mut, check_fresh_loop, check_no_marks, find_loop, loop_at, place_init, reads_below, remove_init,
-    stages_of, substitute, writes_below,
+    Path, body_at_mut, check_fresh_loop, check_no_marks, find_loop, loop_at, not_a_condition, place_init, reads_below,
+    remove_init, stages_of, substitute, writes_below,
 };
 use crate::lower::sign::as_size;
 use cora_ir::affine::normalize;
@@ -27,7 +27,7 @@ use cora_ir::{Diagnostic, TensorId};
 ///
 /// # Errors
 /// `E0402` no such loop, `E0403` the name is taken, `E0411` a loop that is not serial, `E0489` loops
-/// that are not in one body in that order, `E0468` a dependence between them or on what stands between.
+/// that are not in one body in that order, `E0423` one that is a condition, `E0468` a dependence between them or on what stands between.
 pub fn hfuse(m: &mut LoopModule, loops: &[LoopRef], name: &str) -> Result<(), Diagnostic> {
     let saved = m.body.clone();
     let result = fuse(m, loops, name);
@@ -54,6 +54,7 @@ fn fuse(m: &mut LoopModule, refs: &[LoopRef], name: &str) -> Result<(), Diagnost
     for r in refs {
         let l = loop_at(&m.body, &find_loop(m, r)?);
         check_no_marks(&m.env, l, r)?;
+        not_a_condition(m, l, r)?;
         if l.kind != LoopKind::Serial {
             return Err(Diagnostic::new("E0411", format!("loop `{}` is already {}", show(r), l.kind.name()))
                 .hint("fuse loops before they are made parallel, vector or unrolled"));

@@ -9,6 +9,7 @@
 //! formula is not proved to be as much as the extent, the greater of the two is taken.
 
 use super::compute_inline::zero_of;
+use super::defined::is_defined;
 use super::filled::{Loops, Relaxed, stretches};
 use super::formula;
 use super::pad_dim::check_multiple;
@@ -157,7 +158,8 @@ fn at_least(m: &mut LoopModule, path: &Path, to: ExprId, extent: ExprId) -> Expr
     if Prover::new().prove(&mut m.env, &facts, goal).is_proved() { to } else { m.env.pool.max(to, extent) }
 }
 
-/// The extent of the iterator that is the loop at `path`, over the loops around, if all blocks inside have the same.
+/// The extent of the iterator that is the loop at `path`, over the loops around, if all blocks inside have the same and it
+/// has a value in surplus iterations of those.
 fn dimension_end(m: &mut LoopModule, path: &Path) -> Option<ExprId> {
     let l = loop_at(&m.body, path);
     let around: Vec<VarId> = enclosing(&m.body, path).iter().map(|l| l.var).collect();
@@ -169,8 +171,9 @@ fn dimension_end(m: &mut LoopModule, path: &Path) -> Option<ExprId> {
         ends.extend(b.iters.iter().filter(|i| i.binding == own).map(|i| pool.substitute(i.extent, &map)));
     }
     let end = *ends.first()?;
-    let known = pool.vars_of(end).iter().all(|v| around.contains(v));
-    (known && ends.iter().all(|&e| e == end)).then_some(end)
+    let known = pool.vars_of(end).iter().all(|v| around.contains(v)) && ends.iter().all(|&e| e == end);
+    let facts = Facts::in_loops(enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)));
+    (known && is_defined(&mut m.env, &mut Prover::new(), &facts, end)).then_some(end)
 }
 
 /// The iterators that a loop steers.

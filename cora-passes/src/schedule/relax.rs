@@ -30,7 +30,7 @@ use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::affine::poly;
 use cora_ir::loops::{Block, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Scope, TensorId, VarId};
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, Scope, TensorDim, TensorId, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Relaxes one loop; with `zero`, surplus iterations read nothing and take zeros.
@@ -222,6 +222,12 @@ fn room(
             if uses && b.iters.iter().any(|i| env.pool.uses_var(e, i.var) && looks_up_at(&env.pool, i.binding, var)) {
                 return Err(NO_ROOM);
             }
+            // What is inside has the length of the last position that there is, which is more than later ones have.
+            let shrinks =
+                |x: &TensorDim| !calls_with_arg(&env.pool, x.storage, d as u32) && !grows(&env.pool, x.storage, d);
+            if uses && env.tensors[b.tensor].dims[d + 1..].iter().any(shrinks) {
+                return Err(NO_ROOM);
+            }
             if !uses || (binding == Some(v) && env.pool.as_int(storage).is_some_and(|n| n >= tile)) {
                 continue;
             }
@@ -269,6 +275,22 @@ fn room(
         }
     }
     Ok(out)
+}
+
+/// Whether `e` is plainly no less for a greater `Arg(d)`.
+fn grows(pool: &ExprPool, e: ExprId, d: usize) -> bool {
+    if !pool.any(e, &mut |n| *n == Expr::Arg(d as u32)) {
+        return true;
+    }
+    let positive = |c: ExprId| pool.as_int(c).is_some_and(|c| c > 0);
+    match *pool.get(e) {
+        Expr::Arg(_) => true,
+        Expr::Bin(BinOp::Add | BinOp::Min | BinOp::Max, a, b) => grows(pool, a, d) && grows(pool, b, d),
+        Expr::Bin(BinOp::Sub, a, b) => grows(pool, a, d) && !pool.any(b, &mut |n| *n == Expr::Arg(d as u32)),
+        Expr::Bin(BinOp::Mul, a, b) => (positive(b) && grows(pool, a, d)) || (positive(a) && grows(pool, b, d)),
+        Expr::Bin(BinOp::FloorDiv, a, b) => positive(b) && grows(pool, a, d),
+        _ => false,
+    }
 }
 
 /// Whether `e` is proved to be no less than 0 inside `loops`.
@@ -354,7 +376,7 @@ fn separate_index(env: &mut Env, b: &mut Block, var: VarId) {
     }
 }
 
-/// Loads whose index depends on the lane are masked.
+/// Loads whose index or guard depends on the lane are masked.
 fn mask_reads(env: &mut Env, b: &mut Block, var: VarId, (full, rest): (ExprId, ExprId), settled: &FxHashSet<VarId>) {
     let steered = b.iters.iter().filter(|i| env.pool.uses_var(i.binding, var) && !settled.contains(&i.var));
     let dependent: Vec<VarId> = steered.map(|i| i.var).collect();
@@ -365,7 +387,9 @@ fn mask_reads(env: &mut Env, b: &mut Block, var: VarId, (full, rest): (ExprId, E
         let (l, r) = (env.pool.var(lane), env.pool.var(valid));
         let cond = env.pool.lt(l, r);
         b.value = env.pool.rewrite(b.value, &mut |p, e| match p.get(e).clone() {
-            Expr::Load { tensor, part, index, guard } if index.iter().any(|&i| touched(p, i)) => {
+            Expr::Load { tensor, part, index, guard }
+                if index.iter().chain(guard.iter().map(|g| &g.0)).any(|&i| touched(p, i)) =>
+            {
                 let ty = p.ty(e).scalar;
                 let guard = match guard {
                     Some((c, o)) => (p.and(cond, c), o),

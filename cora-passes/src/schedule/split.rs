@@ -10,8 +10,8 @@
 
 use super::serial_loop::serial_or;
 use super::tree::{
-    add_predicate, check_fresh_loop, check_no_marks, clamp_surplus, find_loop, loop_at, loop_at_mut, place_init,
-    substitute,
+    add_predicate, check_fresh_loop, check_no_marks, clamp_surplus, find_loop, loop_at, loop_at_mut, not_a_condition,
+    place_init, substitute,
 };
 use super::{MAX_FACTOR, MAX_PADDING};
 use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
@@ -51,7 +51,7 @@ pub fn split_step(
 ///
 /// # Errors
 /// `E0402` no such loop, `E0403` a name is taken, `E0410` a factor that is not positive or too large,
-/// `E0411` a loop that is already parallel, vector or unrolled.
+/// `E0411` a loop that is already parallel, vector or unrolled, `E0423` one that is a condition.
 pub fn split(
     m: &mut LoopModule,
     target: &LoopRef,
@@ -73,6 +73,7 @@ pub fn split(
     }
     serial_or(m, &path, target, "split it before it is made parallel, vector or unrolled")?;
     check_no_marks(&m.env, l, target)?;
+    not_a_condition(m, l, target)?;
     for n in [names.0, names.1] {
         if n != target.name {
             check_fresh_loop(m, stage, n)?;

@@ -303,6 +303,20 @@ pub fn is_condition(pool: &ExprPool, extent: ExprId) -> bool {
     pool.any(extent, &mut |n| matches!(n, cora_ir::Expr::Select(..)))
 }
 
+/// A loop that is a condition has nothing to be parted or joined.
+///
+/// # Errors
+/// `E0423` it is one.
+pub fn not_a_condition(m: &LoopModule, l: &For, target: &LoopRef) -> Result<(), Diagnostic> {
+    let pool = &m.env.pool;
+    match *pool.get(l.extent) {
+        cora_ir::Expr::Select(_, one, none) if pool.as_int(one) == Some(1) && pool.as_int(none) == Some(0) => {}
+        _ => return Ok(()),
+    }
+    let what = format!("loop `{}.{}` is a condition for the loops inside it", target.stage, target.name);
+    Err(Diagnostic::new("E0423", what).hint("name a loop inside it"))
+}
+
 /// The condition under which a loop of this extent runs at all.
 pub fn runs(env: &mut Env, extent: ExprId) -> ExprId {
     let zero = env.pool.int(0);
