@@ -11,6 +11,7 @@
 //! in the same order. With bulk padding the surplus iterations are masked by a predicate.
 
 use super::MAX_PADDING;
+use super::defined::is_defined;
 use super::serial_loop::serial_or;
 use super::tree::{
     Path, add_predicate, check_fresh_loop, check_no_marks, clamp_surplus, enclosing, find_loop, is_condition, loop_at,
@@ -18,6 +19,7 @@ use super::tree::{
 };
 use crate::lower::declared::{Indices, bounds};
 use crate::lower::layout::{Layout, sizes};
+use crate::simplify::{Facts, Prover};
 use cora_ir::loops::{BlockRole, For, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, VarId};
@@ -207,7 +209,8 @@ struct FusedSpace {
 impl FusedSpace {
     fn new(env: &mut Env, enclosing: &[(VarId, ExprId)], nest: &[For]) -> Self {
         let read = needed(env, enclosing, nest.iter().map(|l| l.extent));
-        let masks = enclosing_conditions(env, enclosing, nest, &read);
+        let mut masks = enclosing_conditions(env, enclosing, nest, &read);
+        masks.extend(conditions_of_length(env, enclosing, nest, &read));
         let needed = needed(env, enclosing, nest.iter().map(|l| l.extent).chain(masks.iter().map(|c| c.1)));
         let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
         let (mut extents, mut outer, mut conditions) = (Vec::new(), Vec::new(), Vec::new());
@@ -253,6 +256,31 @@ impl FusedSpace {
             })
         })
     }
+}
+
+/// That loops run whose variables no table has as an argument: where one has no iteration, what is looked up inside may have
+/// no value. None where it has.
+fn conditions_of_length(
+    env: &mut Env,
+    enclosing: &[(VarId, ExprId)],
+    nest: &[For],
+    read: &[VarId],
+) -> Vec<(VarId, ExprId)> {
+    let around = enclosing.iter().filter(|l| read.contains(&l.0) || is_condition(&env.pool, l.1)).copied();
+    let facts = Facts::in_loops(around.chain(nest.iter().map(|l| (l.var, l.extent))));
+    let prover = &mut Prover::new();
+    if nest.len() < 2 || nest.iter().all(|l| is_defined(env, prover, &facts, l.extent)) {
+        return Vec::new();
+    }
+    let mut out = Vec::new();
+    let others = enclosing.iter().filter(|l| !read.contains(&l.0));
+    for &(v, extent) in others.filter(|l| !is_condition(&env.pool, l.1)).collect::<Vec<_>>() {
+        let runs = runs(env, extent);
+        if !prover.prove(env, &Facts::new(), runs).is_proved() {
+            out.push((v, runs));
+        }
+    }
+    out
 }
 
 /// The variables in `exprs`, and in the extents of enclosing loops that bind such.

@@ -6,8 +6,9 @@
 //!   =>  for %i in 0..hi - lo + 1 { P[%i] = ..[at(lo + %i), lo + %i - F(at(lo + %i))].. }    readers: P[p - lo]
 //! ```
 //!
-//! Rows of one length are found by division instead. The tile covers parts of several rows, which are no box of the two dimensions; they are one range of positions (paper
-//! section 5.2, figure on ranges of fused loops). The buffer has that range as one dimension in the place of the two.
+//! Rows of one length are found by division instead. The tile covers parts of several rows, which are no box of the two
+//! dimensions; they are one range of positions (paper section 5.2, figure on ranges of fused loops). The buffer has that
+//! range as one dimension in the place of the two.
 
 use super::compute_at::{Naive, Range, clipped, never_above, range_of_dim, read_slots, spanned, wrap, write_slots};
 use super::defined::is_defined;
@@ -71,6 +72,18 @@ impl Way {
                 let row = env.pool.call(*search, outer.iter().copied().chain([position]));
                 let start = env.pool.call(*sum, outer.iter().copied().chain([row]));
                 (row, env.pool.sub(position, start))
+            }
+        }
+    }
+
+    /// How many positions a row has.
+    fn length(&self, env: &mut Env, row: ExprId) -> Option<ExprId> {
+        match self {
+            Self::Divide(by) => Some(*by),
+            Self::Search { sum, outer, .. } => {
+                let body = env.ufs[*sum].def.body()?;
+                let at: Vec<ExprId> = outer.iter().copied().chain([row]).collect();
+                Some(env.pool.instantiate(body, &at))
             }
         }
     }
@@ -152,13 +165,12 @@ impl Fused {
         Some(())
     }
 
-    /// Puts row and column in the place of the position.
-    fn undo(&self, env: &mut Env, index: &mut [Option<ExprId>]) {
-        if let Some(position) = index[self.columns] {
-            let (row, column) = self.way.element(env, position);
-            index[self.rows] = Some(row);
-            index[self.columns] = Some(column);
-        }
+    /// Puts row and column in the place of the position, if that is known.
+    fn undo(&self, env: &mut Env, index: &mut [Option<ExprId>]) -> Option<()> {
+        let (row, column) = self.way.element(env, index[self.columns]?);
+        index[self.rows] = Some(row);
+        index[self.columns] = Some(column);
+        Some(())
     }
 }
 
@@ -208,6 +220,7 @@ pub(super) fn build_positions(
     let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
     let (mut loops, mut slots) = (around.clone(), Vec::new());
     let mut bindings: Vec<Option<ExprId>> = vec![None; reads[0].index.len()];
+    let mut rows: Vec<Option<ExprId>> = vec![None; steps.len()];
     let mut dim = 0;
     for (it, &extent) in block.iters.iter_mut().zip(&own.extents) {
         let extent = env.pool.substitute(extent, &map);
@@ -251,10 +264,21 @@ pub(super) fn build_positions(
                 let v = env.pool.var(var);
                 env.pool.add(lo, v)
             });
-            steps.iter().rev().for_each(|s| s.undo(env, &mut element));
+            for (s, row) in steps.iter().zip(&mut rows).rev() {
+                if s.undo(env, &mut element).is_some() {
+                    *row = element[s.rows];
+                }
+            }
             bindings.iter_mut().zip(element).for_each(|(b, e)| *b = b.or(e));
         }
         it.binding = bindings[dim]?;
+        // Positions that only pad a row are no columns, nor are those of a row that is another dimension's too.
+        if let Some((s, &row)) = steps.iter().zip(&rows).find(|(s, _)| s.columns == dim) {
+            let length = s.way.length(env, row?)?;
+            if normalize(&mut env.pool, length) != normalize(&mut env.pool, extent) {
+                return None;
+            }
+        }
         dim += 1;
         map.insert(it.var, it.binding);
     }

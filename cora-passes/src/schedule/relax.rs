@@ -30,7 +30,7 @@ use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::affine::poly;
 use cora_ir::loops::{Block, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, Scope, TensorDim, TensorId, VarId};
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, Scope, TensorId, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Relaxes one loop; with `zero`, surplus iterations read nothing and take zeros.
@@ -223,10 +223,19 @@ fn room(
                 return Err(NO_ROOM);
             }
             // What is inside has the length of the last position that there is, which is more than later ones have.
-            let shrinks =
-                |x: &TensorDim| !calls_with_arg(&env.pool, x.storage, d as u32) && !grows(&env.pool, x.storage, d);
-            if uses && env.tensors[b.tensor].dims[d + 1..].iter().any(shrinks) {
-                return Err(NO_ROOM);
+            for inner in d + 1..env.tensors[b.tensor].dims.len() {
+                let storage = env.tensors[b.tensor].dims[inner].storage;
+                if !uses || calls_with_arg(&env.pool, storage, d as u32) || grows(&env.pool, storage, d) {
+                    continue;
+                }
+                let binding = binding.ok_or(NO_ROOM)?;
+                let slope = poly(&mut env.pool, binding).terms.get(&vec![v]).copied().unwrap_or(0);
+                let less = shrinks_by(env, storage, d).and_then(|c| c.checked_mul(slope.checked_mul(tile - 1)?));
+                let less = less.filter(|&n| n >= 0).ok_or(NO_ROOM)?;
+                if out.iter().all(|(k, _)| *k != inner) {
+                    let more = env.pool.int(less);
+                    out.push((inner, env.pool.add(storage, more)));
+                }
             }
             if !uses || (binding == Some(v) && env.pool.as_int(storage).is_some_and(|n| n >= tile)) {
                 continue;
@@ -275,6 +284,15 @@ fn room(
         }
     }
     Ok(out)
+}
+
+/// By how much `e` is less for an `Arg(d)` that is 1 greater, if that is always the same.
+fn shrinks_by(env: &mut Env, e: ExprId, d: usize) -> Option<i64> {
+    let own = env.pool.arg(d as u32);
+    let mut terms = poly(&mut env.pool, e).terms;
+    let slope = terms.remove(&vec![own])?;
+    let elsewhere = terms.keys().flatten().any(|&a| env.pool.any(a, &mut |n| *n == Expr::Arg(d as u32)));
+    if elsewhere { None } else { slope.checked_neg() }
 }
 
 /// Whether `e` is plainly no less for a greater `Arg(d)`.
