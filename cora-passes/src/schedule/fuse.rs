@@ -209,8 +209,7 @@ struct FusedSpace {
 impl FusedSpace {
     fn new(env: &mut Env, enclosing: &[(VarId, ExprId)], nest: &[For]) -> Self {
         let read = needed(env, enclosing, nest.iter().map(|l| l.extent));
-        let mut masks = enclosing_conditions(env, enclosing, nest, &read);
-        masks.extend(conditions_of_length(env, enclosing, nest, &read));
+        let masks = enclosing_conditions(env, enclosing, nest, &read);
         let needed = needed(env, enclosing, nest.iter().map(|l| l.extent).chain(masks.iter().map(|c| c.1)));
         let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
         let (mut extents, mut outer, mut conditions) = (Vec::new(), Vec::new(), Vec::new());
@@ -258,31 +257,6 @@ impl FusedSpace {
     }
 }
 
-/// That loops run whose variables no table has as an argument: where one has no iteration, what is looked up inside may have
-/// no value. None where it has.
-fn conditions_of_length(
-    env: &mut Env,
-    enclosing: &[(VarId, ExprId)],
-    nest: &[For],
-    read: &[VarId],
-) -> Vec<(VarId, ExprId)> {
-    let around = enclosing.iter().filter(|l| read.contains(&l.0) || is_condition(&env.pool, l.1)).copied();
-    let facts = Facts::in_loops(around.chain(nest.iter().map(|l| (l.var, l.extent))));
-    let prover = &mut Prover::new();
-    if nest.len() < 2 || nest.iter().all(|l| is_defined(env, prover, &facts, l.extent)) {
-        return Vec::new();
-    }
-    let mut out = Vec::new();
-    let others = enclosing.iter().filter(|l| !read.contains(&l.0));
-    for &(v, extent) in others.filter(|l| !is_condition(&env.pool, l.1)).collect::<Vec<_>>() {
-        let runs = runs(env, extent);
-        if !prover.prove(env, &Facts::new(), runs).is_proved() {
-            out.push((v, runs));
-        }
-    }
-    out
-}
-
 /// The variables in `exprs`, and in the extents of enclosing loops that bind such.
 fn needed(env: &Env, enclosing: &[(VarId, ExprId)], exprs: impl Iterator<Item = ExprId>) -> Vec<VarId> {
     let mut needed: Vec<VarId> = exprs.flat_map(|e| env.pool.vars_of(e)).collect();
@@ -294,25 +268,36 @@ fn needed(env: &Env, enclosing: &[(VarId, ExprId)], exprs: impl Iterator<Item = 
     needed
 }
 
-/// The tables of a fused space cover all iterations of the enclosing loops; where a loop that is a
-/// condition does not run, functions that the extents inside it call may have no value. The conditions of such
-/// loops; none if nothing inside is called. `read` are the variables that the extents of the nest depend on.
+/// The tables of a fused space cover all iterations of the enclosing loops that they have as arguments, `read`; where others
+/// do not run, functions that the extents call may have no value. The conditions that those run: none where the extents
+/// always have a value; of the loops that are conditions, and where these are not enough of those that may be empty.
 fn enclosing_conditions(
     env: &mut Env,
     enclosing: &[(VarId, ExprId)],
     nest: &[For],
     read: &[VarId],
 ) -> Vec<(VarId, ExprId)> {
-    let first = enclosing.iter().position(|l| is_condition(&env.pool, l.1));
-    // A single loop needs no table, and where no loop around says how long others are, functions are called alike everywhere.
-    let steered = enclosing.iter().any(|l| read.contains(&l.0));
-    let Some(first) = first.filter(|_| nest.len() > 1 && steered) else { return Vec::new() };
-    let around = enclosing[first + 1..].iter().filter(|l| read.contains(&l.0)).map(|l| l.1);
-    let mut inside = around.chain(nest.iter().map(|l| l.extent));
-    if !inside.any(|e| env.pool.any(e, &mut |n| matches!(n, cora_ir::Expr::Call(..)))) {
+    // A single loop needs no table.
+    if nest.len() < 2 {
         return Vec::new();
     }
-    let conditions: Vec<(VarId, ExprId)> =
-        enclosing[first..].iter().copied().filter(|l| is_condition(&env.pool, l.1)).collect();
-    conditions.into_iter().map(|(v, e)| (v, runs(env, e))).collect()
+    let own: Vec<(VarId, ExprId)> = enclosing.iter().filter(|l| read.contains(&l.0)).copied().collect();
+    let all: Vec<(VarId, ExprId)> = own.into_iter().chain(nest.iter().map(|l| (l.var, l.extent))).collect();
+    let mut out: Vec<(VarId, ExprId)> = Vec::new();
+    for conditions in [true, false] {
+        let mut facts = Facts::in_loops(all.iter().copied());
+        facts.assumptions.extend(out.iter().map(|c| c.1));
+        let prover = &mut Prover::new();
+        if all.iter().all(|l| is_defined(env, prover, &facts, l.1)) {
+            break;
+        }
+        let others = enclosing.iter().filter(|l| !read.contains(&l.0) && is_condition(&env.pool, l.1) == conditions);
+        for (v, extent) in others.copied().collect::<Vec<_>>() {
+            let runs = runs(env, extent);
+            if !prover.prove(env, &Facts::new(), runs).is_proved() {
+                out.push((v, runs));
+            }
+        }
+    }
+    out
 }

@@ -308,22 +308,25 @@ pub fn is_condition(pool: &ExprPool, extent: ExprId) -> bool {
 /// # Errors
 /// `E0423` it is one.
 pub fn not_a_condition(m: &LoopModule, l: &For, target: &LoopRef) -> Result<(), Diagnostic> {
-    let pool = &m.env.pool;
-    match *pool.get(l.extent) {
-        cora_ir::Expr::Select(_, one, none) if pool.as_int(one) == Some(1) && pool.as_int(none) == Some(0) => {}
-        _ => return Ok(()),
+    if condition(&m.env.pool, l.extent).is_none() {
+        return Ok(());
     }
     let what = format!("loop `{}.{}` is a condition for the loops inside it", target.stage, target.name);
     Err(Diagnostic::new("E0423", what).hint("name a loop inside it"))
 }
 
+/// The condition that a loop of this extent stands for: it has one iteration where that holds, else none.
+fn condition(pool: &ExprPool, extent: ExprId) -> Option<ExprId> {
+    match *pool.get(extent) {
+        cora_ir::Expr::Select(c, one, none) if pool.as_int(one) == Some(1) && pool.as_int(none) == Some(0) => Some(c),
+        _ => None,
+    }
+}
+
 /// The condition under which a loop of this extent runs at all.
 pub fn runs(env: &mut Env, extent: ExprId) -> ExprId {
     let zero = env.pool.int(0);
-    match *env.pool.get(extent) {
-        cora_ir::Expr::Select(c, a, b) if env.pool.as_int(a) == Some(1) && env.pool.as_int(b) == Some(0) => c,
-        _ => env.pool.lt(zero, extent),
-    }
+    condition(&env.pool, extent).unwrap_or_else(|| env.pool.lt(zero, extent))
 }
 
 /// Removes the `init` block of `stage` and its loops, wherever they are.
