@@ -241,7 +241,11 @@ impl Gen<'_> {
     }
 
     /// Adds the operator over the current dimensions, of which `reduced` are reduced over.
-    fn define(&mut self, ty: ScalarType, reduced: &[DimId], value: Val) {
+    fn define(&mut self, mut ty: ScalarType, reduced: &[DimId], mut value: Val) {
+        if reduced.len() > 2 && !value.exact {
+            // The order of a sum of thousands of f32 matters by more than results may differ.
+            (ty, value.e) = (ScalarType::F64, self.env().pool.cast(ScalarType::F64, value.e));
+        }
         let (value, combiner) =
             if reduced.is_empty() { (self.small(value, EXACT), None) } else { self.term(ty, value) };
         self.define_with(ty, reduced, combiner, value);
