@@ -167,7 +167,8 @@ impl Checker<'_> {
                 args: (j as u32, "tensor-dims"),
                 vars: if free { None } else { Some((&nothing, "tensor-dims")) },
                 no_calls: None,
-                vectors: false,
+                // Sizes of tables may search others.
+                vectors: !tables.is_empty(),
             };
             for (e, what) in [(d.extent, "an extent"), (d.storage, "a storage extent")] {
                 self.scalar(e, ScalarType::Index, "tensor-dims", what, &allow);

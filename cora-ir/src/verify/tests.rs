@@ -328,6 +328,10 @@ fn storage_modules() {
     storage(&table("table @row.t = @p entries = M domain = [M] body = $0"), "tables");
     storage(&table("table @p.t = @row entries = M domain = [M] body = $0"), "tables");
     storage(&table("tensor @f[] : f32 temp table @f = @p entries = M domain = [M] body = $0"), "tables");
+    let found = "search @row.t[0, M, 3] + 1";
+    let sized =
+        format!("uf @q($0 <= M) = prefix_sum $0 tensor @q.t[x: {found}] : i32 temp table @q.t = @q entries = {found}");
+    storage(&format!("{sized} domain = [search @row.t[0, M, 3]] body = $0"), "");
     storage("tensor @O[] : f32 output", "written");
 }
 

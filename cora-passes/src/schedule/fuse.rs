@@ -285,10 +285,16 @@ fn enclosing_conditions(
     let all: Vec<(VarId, ExprId)> = own.into_iter().chain(nest.iter().map(|l| (l.var, l.extent))).collect();
     let mut out: Vec<(VarId, ExprId)> = Vec::new();
     for conditions in [true, false] {
-        let mut facts = Facts::in_loops(all.iter().copied());
+        let mut facts = Facts::new();
         facts.assumptions.extend(out.iter().map(|c| c.1));
         let prover = &mut Prover::new();
-        if all.iter().all(|l| is_defined(env, prover, &facts, l.1)) {
+        // That a loop runs says that its extent has a value, but only to what is inside it.
+        let defined = all.iter().all(|&(v, extent)| {
+            let defined = is_defined(env, prover, &facts, extent);
+            facts.push_var(v, extent);
+            defined
+        });
+        if defined {
             break;
         }
         let others = enclosing.iter().filter(|l| !read.contains(&l.0) && is_condition(&env.pool, l.1) == conditions);
