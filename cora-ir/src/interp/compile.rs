@@ -116,6 +116,10 @@ impl Compiler<'_, '_> {
                     self.end_statement();
                 }
                 Node::Let { var, value } => self.let_var(*var, *value)?,
+                Node::Address(e) => {
+                    self.typed(*e, ScalarType::Index)?;
+                    self.end_statement();
+                }
                 Node::Sync(s) => self.push(Step::Sync(*s)),
                 Node::Slot { tensor, slot, how } => {
                     let slot = self.scalar(*slot)?;

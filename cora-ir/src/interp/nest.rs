@@ -22,6 +22,8 @@ pub(crate) enum Node {
         value: ExprId,
     },
     Leaf(Leaf),
+    /// What only the reads in it matter of: nothing is done there.
+    Address(ExprId),
     /// What orders the accesses of threads.
     Sync(Sync),
     /// A box is asked for into a slot of a tensor, or waited for.
@@ -163,7 +165,7 @@ impl Reads {
                     let here = usize::from(self.of(env, *cond).contains(&t));
                     here + self.count(env, then, t) + self.count(env, other, t)
                 }
-                Node::Let { value, .. } => usize::from(self.of(env, *value).contains(&t)),
+                Node::Let { value, .. } | Node::Address(value) => usize::from(self.of(env, *value).contains(&t)),
                 Node::Sync(_) | Node::Slot { .. } => 0,
                 Node::Leaf(leaf) => {
                     usize::from(leaf.targets().any(|w| w == t) || leaf.exprs().any(|e| self.of(env, e).contains(&t)))
@@ -193,7 +195,7 @@ pub(crate) fn used_tensors(env: &Env, nests: &[Vec<Node>]) -> FxHashSet<TensorId
                     collect(env, then, reads, used);
                     collect(env, other, reads, used);
                 }
-                Node::Let { value, .. } => used.extend(reads.of(env, *value)),
+                Node::Let { value, .. } | Node::Address(value) => used.extend(reads.of(env, *value)),
                 Node::Sync(_) | Node::Slot { .. } => {}
                 Node::Leaf(leaf) => {
                     used.extend(leaf.targets());
@@ -256,7 +258,7 @@ pub(crate) fn mark_strips(env: &Env, nodes: &mut [Node]) {
                 mark_strips(env, then);
                 mark_strips(env, other);
             }
-            Node::Let { .. } | Node::Leaf(_) | Node::Sync(_) | Node::Slot { .. } => {}
+            Node::Let { .. } | Node::Leaf(_) | Node::Address(_) | Node::Sync(_) | Node::Slot { .. } => {}
         }
     }
 }

@@ -158,8 +158,6 @@ fn plain(env: &mut Env, body: &[Stmt]) -> Vec<Stmt> {
             Stmt::If { cond, then, other } => {
                 out.push(Stmt::If { cond: *cond, then: plain(env, then), other: plain(env, other) });
             }
-            // Nothing is read.
-            Stmt::Prefetch { .. } => {}
             s => out.push(s.clone()),
         }
     }
@@ -345,11 +343,10 @@ fn node(env: &Env, s: &Stmt, factors: Option<Factors>) -> Node {
             _ => Node::If { cond: *cond, then: nodes(then), other: nodes(other) },
         },
         Stmt::Let { var, value } => Node::Let { var: *var, value: *value },
+        Stmt::Prefetch { index, .. } => Node::Address(*index),
         // One thread after the other: nothing to wait for. Products of matrices and exchanges between lanes are loops by
-        // now, and prefetches gone.
-        Stmt::Prefetch { .. } | Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => {
-            Node::Sync(Sync::Barrier)
-        }
+        // now.
+        Stmt::Gemm(_) | Stmt::Tile(_) | Stmt::Shuffle { .. } | Stmt::Barrier => Node::Sync(Sync::Barrier),
         Stmt::Bulk(b) => {
             let how = SlotSync::Ask { elems: b.elems(), begin: b.begin(env), slots: b.slots(env) };
             Node::Slot { tensor: b.to, slot: b.slot, how }

@@ -18,7 +18,7 @@
 //! there yet: no condition that reads it is asked, and no address is found through it.
 
 use super::to_storage::Lowering;
-use crate::schedule::prefetch::{Read, readers, reads};
+use crate::schedule::prefetch::{Read, asked_for, reads};
 use crate::schedule::tree::writes_below;
 use cora_ir::affine::{normalize, poly};
 use cora_ir::loops::{Block, For, LoopKind, LoopModule, Prefetch, Stmt as LoopStmt};
@@ -29,28 +29,36 @@ use rustc_hash::FxHashMap;
 /// Bytes of a cache line on every processor that there is code for.
 const LINE: i64 = 64;
 
+/// Numbers below this can be multiplied.
+const MANY: i64 = 1 << 31;
+
 /// Loops of at most so many iterations are unrolled.
 const UNROLL: i64 = 8;
 
-/// What is written in each loop whose iterations some prefetch counts.
-pub(super) fn written(m: &LoopModule) -> FxHashMap<VarId, Vec<TensorId>> {
-    let (mut counted, mut out) = (Vec::new(), FxHashMap::default());
-    let loops = |f: &mut dyn FnMut(&For)| {
-        for s in &m.body {
-            s.walk(&mut |s| {
-                if let LoopStmt::For(l) = s {
-                    f(l);
-                }
-            });
-        }
-    };
-    loops(&mut |l| counted.extend(l.prefetch.iter().map(|p| p.of.unwrap_or(l.var))));
-    loops(&mut |l| {
-        if counted.contains(&l.var) {
-            out.insert(l.var, writes_below(&l.body));
-        }
-    });
-    out
+/// A loop whose iterations a prefetch counts.
+pub(super) struct Counted<'a> {
+    l: &'a For,
+    /// What is written in it.
+    written: Vec<TensorId>,
+}
+
+/// The loops whose iterations some prefetch counts.
+pub(super) fn counted(m: &LoopModule) -> FxHashMap<VarId, Counted<'_>> {
+    let mut loops = Vec::new();
+    for s in &m.body {
+        s.walk(&mut |s| {
+            if let LoopStmt::For(l) = s {
+                loops.push(l);
+            }
+        });
+    }
+    let counted: Vec<VarId> = loops.iter().flat_map(|l| l.prefetch.iter().map(|p| p.of.unwrap_or(l.var))).collect();
+    loops.retain(|l| counted.contains(&l.var));
+    loops.into_iter().map(|l| (l.var, Counted { l, written: writes_below(&l.body) })).collect()
+}
+
+fn is_lookup(e: &Expr) -> bool {
+    matches!(e, Expr::Call(..) | Expr::Load { .. } | Expr::Search { .. })
 }
 
 impl Lowering<'_> {
@@ -58,7 +66,9 @@ impl Lowering<'_> {
     pub(super) fn prefetches(&mut self, l: &For, extent: ExprId, out: &mut Vec<Stmt>) {
         let mut seen = Vec::new();
         for p in &l.prefetch {
-            for (block, loops) in readers(l, p.stage) {
+            let counted = self.counted.get(&p.of.unwrap_or(l.var)).map_or(l, |c| c.l);
+            for (block, mut loops) in asked_for(&self.env.pool, (l, counted), p.stage, p.tensor) {
+                loops.retain(|x| !self.loops.iter().any(|&(v, _)| v == x.var));
                 for read in reads(&self.env.pool, block, p.tensor) {
                     let Some(&tensor) = self.components.of(p.tensor).get(read.0 as usize) else { continue };
                     let own = Prefetch { tensor, ..p.clone() };
@@ -89,7 +99,7 @@ impl Lowering<'_> {
         let counted = p.of.unwrap_or(l.var);
         let place = self.loops.iter().position(|&(v, _)| v == counted)?;
         // A buffer that was attached inside since has no later contents yet.
-        let filled = self.written.get(&counted).is_some_and(|w| w.contains(&p.tensor));
+        let filled = self.written_in(counted).contains(&p.tensor);
         if filled && self.env.tensors[p.tensor].scope != Scope::Global {
             return None;
         }
@@ -191,16 +201,13 @@ impl Lowering<'_> {
 
     /// Whether a function or a tensor is read to find an address.
     fn looks_up(&self, at: ExprId) -> bool {
-        let mut found = false;
-        self.env
-            .pool
-            .walk(at, &mut |_, e| found |= matches!(e, Expr::Call(..) | Expr::Load { .. } | Expr::Search { .. }));
-        found
+        self.env.pool.any(at, &mut is_lookup)
     }
 
     /// Divides the lines that `inner` goes through among the iterations of `idle`, on which they do not depend: line `q`
-    /// is asked for by iteration `q / (lines / iterations)`, both counted row by row. Where a number is not constant the
-    /// first iteration asks for all, which the condition that is given back says.
+    /// is asked for by iteration `q / (lines / iterations)`, both counted row by row; where there are more iterations than
+    /// lines, by several in a row, or if nobody knows how many there are by iteration `q`, and the last line by those after
+    /// it. Where no bound is known the first iteration asks for all, which the condition that is given back says.
     fn share(
         &mut self,
         idle: &[(VarId, ExprId)],
@@ -208,10 +215,16 @@ impl Lowering<'_> {
         at: &mut ExprId,
         conds: &mut Vec<ExprId>,
     ) -> Option<ExprId> {
+        // A line beyond the last does no harm where nothing is looked up to find it.
+        let mut harmless = true;
+        self.env.pool.walk(*at, &mut |e, n| {
+            harmless &= !is_lookup(n) || inner.iter().all(|&(v, _)| !self.env.pool.uses_var(e, v));
+        });
         let pool = &mut self.env.pool;
-        let sizes: Option<Vec<i64>> = inner.iter().map(|&(_, e)| pool.as_int(e).filter(|&n| n > 0)).collect();
+        let size = |e: ExprId| if harmless { pool.constant_bound(e) } else { pool.as_int(e) };
+        let sizes: Option<Vec<i64>> = inner.iter().map(|&(_, e)| size(e).filter(|&n| n > 0)).collect();
         let most: Option<Vec<i64>> = idle.iter().map(|&(_, e)| pool.constant_bound(e).filter(|&n| n > 0)).collect();
-        let product = |n: &[i64]| n.iter().try_fold(1i64, |p, &n| p.checked_mul(n));
+        let product = |n: &[i64]| n.iter().try_fold(1i64, |p, &n| p.checked_mul(n).filter(|&n| n < MANY));
         let known = sizes.as_ref().and_then(|n| product(n)).zip(most.as_ref().and_then(|n| product(n)));
         let (Some((lines, iterations)), Some(sizes), Some(most)) = (known, &sizes, &most) else {
             let one = pool.int(1);
@@ -222,23 +235,34 @@ impl Lowering<'_> {
             let first: Vec<ExprId> = first.collect();
             return Some(pool.all(first));
         };
-        let each = (lines + iterations - 1) / iterations;
         let mut number = pool.int(0);
         for (&(v, _), &n) in idle.iter().zip(most) {
             let (v, n) = (pool.var(v), pool.int(n));
             number = pool.mul(number, n);
             number = pool.add(number, v);
         }
-        let turn = self.env.new_var("line");
-        let pool = &mut self.env.pool;
-        let (e, t) = (pool.int(each), pool.var(turn));
-        number = pool.mul(number, e);
-        number = pool.add(number, t);
-        let number = normalize(pool, number);
-        if each * iterations != lines {
-            let lines = pool.int(lines);
-            conds.push(pool.lt(number, lines));
+        let mut turns = Vec::new();
+        if lines >= iterations {
+            let (turn, each) = (self.env.new_var("line"), (lines + iterations - 1) / iterations);
+            let pool = &mut self.env.pool;
+            let (e, t) = (pool.int(each), pool.var(turn));
+            turns.push((turn, e));
+            number = pool.mul(number, e);
+            number = pool.add(number, t);
+            if each * iterations != lines {
+                let lines = pool.int(lines);
+                conds.push(pool.lt(number, lines));
+            }
+        } else if idle.iter().all(|&(_, e)| pool.as_int(e).is_some()) {
+            let (lines, iterations) = (pool.int(lines), pool.int(iterations));
+            number = pool.mul(number, lines);
+            number = pool.floor_div(number, iterations);
+        } else {
+            let last = pool.int(lines - 1);
+            number = pool.min(number, last);
         }
+        let pool = &mut self.env.pool;
+        let number = normalize(pool, number);
         // The line's own indices, row by row.
         let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
         let mut below = 1;
@@ -254,7 +278,7 @@ impl Lowering<'_> {
         }
         *at = pool.substitute(*at, &map);
         conds.iter_mut().for_each(|c| *c = pool.substitute(*c, &map));
-        *inner = vec![(turn, e)];
+        *inner = turns;
         None
     }
 
@@ -280,9 +304,13 @@ impl Lowering<'_> {
         used
     }
 
+    fn written_in(&self, counted: VarId) -> &[TensorId] {
+        self.counted.get(&counted).map_or(&[], |c| &c.written)
+    }
+
     /// Whether an expression reads what the later iteration itself will write.
     fn comes_later(&self, counted: VarId, e: ExprId) -> bool {
-        let written = self.written.get(&counted).map_or(&[][..], Vec::as_slice);
+        let written = self.written_in(counted);
         self.env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if written.contains(tensor)))
     }
 

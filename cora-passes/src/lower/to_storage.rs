@@ -72,7 +72,7 @@ fn lower(m: &LoopModule, simplifier: &mut dyn Simplifier, csf: bool) -> Result<S
         arrays: FxHashMap::default(),
         boxes: FxHashMap::default(),
         spreads,
-        written: prefetch::written(m),
+        counted: prefetch::counted(m),
         loops: Vec::new(),
         threads: Vec::new(),
         in_grid: false,
@@ -204,8 +204,8 @@ pub(super) struct Lowering<'a> {
     boxes: FxHashMap<TensorId, DenseBox>,
     /// The buffers in the registers of warps' lanes.
     pub(super) spreads: FxHashMap<TensorId, Spread>,
-    /// What is written in the loops whose iterations prefetches count.
-    pub(super) written: FxHashMap<VarId, Vec<TensorId>>,
+    /// The loops whose iterations prefetches count.
+    pub(super) counted: FxHashMap<VarId, prefetch::Counted<'a>>,
     /// The loops around, with their extents.
     pub(super) loops: Vec<(VarId, ExprId)>,
     /// The thread loops around.

@@ -54,8 +54,10 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     let mut body = loop_at(&m.body, &path).body.clone();
     let mut loops: Loops = enclosing(&m.body, &path).iter().map(|l| (l.var, l.extent)).collect();
     loops.push((var, padded));
-    // The loop may go through a part of the dimension: beyond it are other positions, up to the end of that.
-    let end = dimension_end(m, &path).unwrap_or(extent);
+    // The loop may go through a part of the dimension: beyond it are other positions, up to the end of that. Or it goes
+    // beyond the dimension already, where nothing is computed.
+    let around = Facts::in_loops(enclosing(&m.body, &path).iter().map(|l| (l.var, l.extent)));
+    let end = dimension_end(m, &path).filter(|&end| reaches(&mut m.env, &around, end, extent)).unwrap_or(extent);
     let stretches = stretches(m);
     let surplus = Relaxed { var, loops, stretches: &stretches, never_empty: false };
     for s in &mut body {
@@ -65,7 +67,13 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
             let other = using.is_empty() && b.stage == stage && b.role != BlockRole::Init;
             if other || using.iter().any(|&n| b.iters[n].binding != v) {
                 error = Some(not_a_dimension(target));
-            } else if !indexes(&m.env.pool, b, &using) || using.iter().any(|&n| b.iters[n].kind == IterKind::Reduce) {
+            } else if !indexes(&m.env.pool, b, &using)
+                || using.iter().any(|&n| b.iters[n].kind == IterKind::Reduce)
+                || using.iter().any(|&n| {
+                    let end = end_of(&mut m.env.pool, b, n);
+                    !reaches(&mut m.env, &around, end, extent)
+                })
+            {
                 reduced = true;
             } else {
                 // What a copy holds there reaches surplus elements only.
@@ -167,13 +175,24 @@ fn dimension_end(m: &mut LoopModule, path: &Path) -> Option<ExprId> {
     let own = pool.var(l.var);
     let mut ends = Vec::new();
     for b in blocks_below(&l.body) {
-        let map = b.iters.iter().map(|i| (i.var, i.binding)).collect();
-        ends.extend(b.iters.iter().filter(|i| i.binding == own).map(|i| pool.substitute(i.extent, &map)));
+        ends.extend((0..b.iters.len()).filter(|&n| b.iters[n].binding == own).map(|n| end_of(pool, b, n)));
     }
     let end = *ends.first()?;
     let known = pool.vars_of(end).iter().all(|v| around.contains(v)) && ends.iter().all(|&e| e == end);
     let facts = Facts::in_loops(enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)));
     (known && is_defined(&mut m.env, &mut Prover::new(), &facts, end)).then_some(end)
+}
+
+/// The extent of iterator `n`, over the loops around.
+fn end_of(pool: &mut ExprPool, b: &Block, n: usize) -> ExprId {
+    let map = b.iters.iter().map(|i| (i.var, i.binding)).collect();
+    pool.substitute(b.iters[n].extent, &map)
+}
+
+/// Whether a dimension that ends at `end` is proved to be as long as a loop.
+fn reaches(env: &mut Env, facts: &Facts, end: ExprId, extent: ExprId) -> bool {
+    let within = env.pool.le(extent, end);
+    Prover::new().prove(env, facts, within).is_proved()
 }
 
 /// The iterators that a loop steers.

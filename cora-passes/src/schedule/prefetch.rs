@@ -7,11 +7,13 @@
 //!
 //! With `in S.m` the iterations of a loop inside, `m`, ask: of what is read in that iteration of `m`, `k` moved on. Loops
 //! between the two that the read does not depend on share the work: each of their iterations asks for some of the lines.
-//! There the last iteration is asked for again where there is none so much later, which costs no condition.
+//! There the last iteration is asked for again where there is none so much later, which costs no condition. `m` may also be
+//! a loop that does not lie around the read, of this stage or of another one: it does not matter to the read, so its
+//! iterations share the work too.
 //!
-//! Nothing is read: interpreters skip it, and an iteration that there is not is not asked for. The loops inside that the
-//! read depends on run once for each line of the cache; the others do not matter. A grid has no such statement, so there
-//! the step has no effect.
+//! Nothing is read but the tables that an address is found by, and an iteration that there is not is not asked for. The
+//! loops inside that the read depends on run once for each line of the cache; the others do not matter. A grid has no such
+//! statement, so there the step has no effect.
 //!
 //! The tensor may be the one that the stage writes: its lines are then there when they are written.
 //!
@@ -63,17 +65,12 @@ pub fn prefetch(
             "prefetch 1 to {MAX_DISTANCE} iterations ahead, with a locality from 0 (used once) to 3 (kept in all caches)"
         )));
     }
-    let inner = inside.unwrap_or(at);
-    let read = m.env.tensor_named(tensor);
-    let Some(t) = read.filter(|&t| {
-        readers(loop_at(&m.body, &asks), of).iter().any(|(b, _)| reads(&m.env.pool, b, t).next().is_some())
-    }) else {
+    let loops = (loop_at(&m.body, &asks), loop_at(&m.body, &path));
+    let found = m.env.tensor_named(tensor).map(|t| (t, asked_for(&m.env.pool, loops, of, t)));
+    let Some((t, blocks)) = found.filter(|(_, blocks)| !blocks.is_empty()) else {
         return Err(Diagnostic::new(
             "E0463",
-            format!(
-                "stage `{stage}` does not read or write a tensor `{tensor}` inside loop `{}.{}`",
-                inner.stage, inner.name
-            ),
+            format!("stage `{stage}` does not read or write a tensor `{tensor}` inside loop `{}.{}`", at.stage, at.name),
         )
         .hint("name a tensor that the stage reads or writes there, and a loop around that"));
     };
@@ -81,7 +78,7 @@ pub fn prefetch(
         return Err(Diagnostic::new("E0412", format!("`{tensor}` is in registers, which no cache holds"))
             .hint("prefetch what is copied into the registers"));
     }
-    let own = readers(loop_at(&m.body, &asks), of).iter().all(|(b, _)| b.tensor == t);
+    let own = blocks.iter().all(|(b, _)| b.tensor == t);
     if !own && writes_below(&loop_at(&m.body, &path).body).contains(&t) {
         return Err(Diagnostic::new(
             "E0412",
@@ -126,8 +123,25 @@ pub fn check(m: &LoopModule) -> Result<(), Diagnostic> {
     go(m, &m.body, &mut Vec::new())
 }
 
+/// The blocks of `stage` that read or write `tensor` inside `asks`, or where there are none inside `counted`, which is around
+/// it; with the loops between.
+pub(crate) fn asked_for<'a>(
+    pool: &ExprPool,
+    (asks, counted): (&'a For, &'a For),
+    stage: TensorId,
+    tensor: TensorId,
+) -> Vec<(&'a Block, Vec<&'a For>)> {
+    let below = |l: &'a For| {
+        let mut found = readers(l, stage);
+        found.retain(|(b, _)| reads(pool, b, tensor).next().is_some());
+        found
+    };
+    let here = below(asks);
+    if here.is_empty() { below(counted) } else { here }
+}
+
 /// The blocks of `stage` below `l`, with the loops between.
-pub(crate) fn readers(l: &For, stage: TensorId) -> Vec<(&Block, Vec<&For>)> {
+fn readers(l: &For, stage: TensorId) -> Vec<(&Block, Vec<&For>)> {
     fn go<'a>(body: &'a [Stmt], stage: TensorId, around: &mut Vec<&'a For>, out: &mut Vec<(&'a Block, Vec<&'a For>)>) {
         for s in body {
             match s {

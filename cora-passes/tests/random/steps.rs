@@ -390,7 +390,14 @@ impl<'r> Proposer<'r> {
         let outer = self.rng.random_range(0..around.len().max(1));
         let at = loop_ref(m, around.get(outer)?);
         let below = &around[outer + 1..];
-        let inside = if self.rng.random_bool(0.5) { below.choose(self.rng).map(|p| loop_ref(m, p)) } else { None };
+        let inside = if self.rng.random_bool(0.5) {
+            below.choose(self.rng).map(|p| loop_ref(m, p))
+        } else if self.rng.random_bool(0.3) {
+            let elsewhere: Vec<_> = all.iter().filter(|o| o.0.starts_with(&path[..=outer])).collect();
+            elsewhere.choose(self.rng).and_then(|o| Some(loop_ref(m, enclosing(&m.body, &o.0).last()?)))
+        } else {
+            None
+        };
         let distance = self.rng.random_range(1..4);
         Some(StepKind::Prefetch { stage, tensor, at, inside, distance, locality: self.rng.random_range(0..4) })
     }
