@@ -149,14 +149,12 @@ impl Lowering<'_> {
             self.loops.truncate(outer);
             return None;
         }
-        // Iterations of the loops between that the later iteration does not have.
+        // Iterations of the loops between that the later iteration does not have: this one, or any at all.
         let mut there = Vec::new();
-        for &(v, e) in between.iter().filter(|x| !idle.contains(x)) {
-            if self.env.pool.uses_var(e, counted) {
-                let e = self.env.pool.substitute(e, &map);
-                let v = self.env.pool.var(v);
-                there.push(self.env.pool.lt(v, e));
-            }
+        for l in between.iter().filter(|l| self.env.pool.uses_var(l.1, counted)).copied().collect::<Vec<_>>() {
+            let e = self.env.pool.substitute(l.1, &map);
+            let at = if idle.contains(&l) { self.env.pool.int(0) } else { self.env.pool.var(l.0) };
+            there.push(self.env.pool.lt(at, e));
         }
         there.extend(run);
         self.loops.truncate(outer);

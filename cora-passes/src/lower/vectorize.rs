@@ -303,6 +303,15 @@ fn vector_stmt(
     around: &mut Around<'_>,
     out: &mut Vec<Stmt>,
 ) -> Option<()> {
+    if only_asks(s) {
+        // The line of the first lane, where that runs.
+        let zero = env.pool.int(0);
+        let first = substitute(env, s, &[(l.var, zero)].into_iter().collect());
+        let cond = env.pool.lt(zero, l.extent);
+        let runs = l.mask.is_none() || around.simplifier.prove(env, &around.loops, &[], cond);
+        out.push(if runs { first } else { Stmt::If { cond, then: vec![first], other: Vec::new() } });
+        return Some(());
+    }
     match s {
         Stmt::For { var, extent, kind, body } => {
             if env.pool.uses_var(*extent, l.var) {
@@ -370,6 +379,7 @@ fn vector_stmt(
         | Stmt::Copy { .. }
         | Stmt::Shuffle { .. }
         | Stmt::Barrier
+        | Stmt::Prefetch { .. }
         | Stmt::Commit
         | Stmt::Wait { .. }
         | Stmt::Bulk(_)
@@ -377,17 +387,13 @@ fn vector_stmt(
         | Stmt::Beside(_) => {
             return None;
         }
-        // The line of the first lane.
-        Stmt::Prefetch { .. } => {
-            let zero = env.pool.int(0);
-            out.push(substitute(env, s, &[(l.var, zero)].into_iter().collect()));
-        }
         Stmt::Store { tensor, index, value, mask: own, rest } => {
             if own.is_some() || env.pool.ty(*value).lanes != 1 || env.pool.ty(*index).lanes != 1 {
                 return None;
             }
             if env.pool.uses_var(*index, l.var) {
                 let at = vector_expr(env, l, *index)?;
+                let at = mask_loads(env, at, mask);
                 let mut lanes = |e: ExprId| {
                     let v = vector_expr(env, l, e)?;
                     let v = mask_loads(env, v, mask);
@@ -405,6 +411,15 @@ fn vector_stmt(
         }
     }
     Some(())
+}
+
+/// Whether nothing is done but to ask the caches.
+fn only_asks(s: &Stmt) -> bool {
+    match s {
+        Stmt::Prefetch { .. } => true,
+        Stmt::For { .. } | Stmt::If { .. } => s.bodies().flatten().next().is_some() && s.bodies().flatten().all(only_asks),
+        _ => false,
+    }
 }
 
 /// `T[x] = T[x] op term(lane)` for all lanes: the lanes are combined, then added.

@@ -102,9 +102,15 @@ impl Lowering<'_> {
             _ => Private::Thread,
         };
         let mut threads: Vec<(Axis, VarId)> = Vec::new();
-        let writers = || all.iter().filter(|u| u.block.tensor == tensor && u.block.role != BlockRole::Init);
+        let mut writers: Vec<&Use<'_>> =
+            all.iter().filter(|u| u.block.tensor == tensor && u.block.role != BlockRole::Init).collect();
+        // A part that never writes, as what peeling leaves of a padded loop, has no position that means anything.
+        let runs = |u: &&Use<'_>| u.block.predicate.iter().all(|&p| self.env.pool.as_bool(p) != Some(false));
+        if writers.iter().any(runs) {
+            writers.retain(runs);
+        }
         let mut gaps: Vec<Gaps> = Vec::new();
-        for u in writers() {
+        for &u in &writers {
             let (loops, common) = grid::loops_of(&mut self.env, &u.loops, common, private, &mut threads);
             let map = self.bindings(u, common, private, &threads);
             let mut index = Vec::new();
@@ -126,7 +132,7 @@ impl Lowering<'_> {
                     (self.env.pool.int(0), self.env.pool.sub(extent, one))
                 });
                 // Where a writer has no iteration, the region is that of the others.
-                let l = self.not_before_the_first(l, if writers().count() > 1 { &loops[..common] } else { &loops });
+                let l = self.not_before_the_first(l, if writers.len() > 1 { &loops[..common] } else { &loops });
                 index.push(if l == h {
                     l
                 } else {
