@@ -67,6 +67,11 @@ impl Lowering<'_> {
         let mut seen = Vec::new();
         for p in &l.prefetch {
             let counted = self.counted.get(&p.of.unwrap_or(l.var)).map_or(l, |c| c.l);
+            // A buffer that was attached inside since has no later contents yet.
+            let filled = self.written_in(counted.var).contains(&p.tensor);
+            if filled && self.env.tensors[p.tensor].scope != Scope::Global {
+                continue;
+            }
             for (block, mut loops) in asked_for(&self.env.pool, (l, counted), p.stage, p.tensor) {
                 loops.retain(|x| !self.loops.iter().any(|&(v, _)| v == x.var));
                 for read in reads(&self.env.pool, block, p.tensor) {
@@ -98,11 +103,6 @@ impl Lowering<'_> {
         // The loop whose iterations are counted, and those inside it down to this one.
         let counted = p.of.unwrap_or(l.var);
         let place = self.loops.iter().position(|&(v, _)| v == counted)?;
-        // A buffer that was attached inside since has no later contents yet.
-        let filled = self.written_in(counted).contains(&p.tensor);
-        if filled && self.env.tensors[p.tensor].scope != Scope::Global {
-            return None;
-        }
         let extent = if p.of.is_some() { self.loops[place].1 } else { extent };
         let between: Vec<(VarId, ExprId)> = self.loops[place + 1..].to_vec();
         let around =
