@@ -96,6 +96,10 @@ impl Threads<'_> {
             out.push(Stmt::For { var, extent, kind: LoopKind::Serial, body });
             return;
         };
+        // What instances share is not run for none.
+        if count < 1 {
+            return;
+        }
         for tensors in self.private.remove(&var).unwrap_or_default() {
             body = self.own_parts(&tensors, var, count, &body);
         }
