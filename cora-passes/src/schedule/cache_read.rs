@@ -19,10 +19,10 @@ use super::compute_at::compute_at;
 use super::compute_inline::zero_of;
 use super::pad_dim::calls_with_arg;
 use super::padded_reads::{Redirected, computed_ends, guard_padded_reads};
-use super::readers::collect_readers;
+use super::readers::{block_paths, collect_readers};
 use super::region::range_over;
 use super::split::divisible;
-use super::tree::{Path, find_loop, find_stage, loop_at, loop_at_mut, reads_below, stmt_at, writes_below};
+use super::tree::{Path, enclosing, find_loop, find_stage, loop_at, loop_at_mut, reads_below, stmt_at, writes_below};
 use cora_ir::affine::{least_operands, normalize};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LayoutDim, LoopRef, Part};
@@ -77,7 +77,7 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     guard_padded_reads(m, source, Some(reads));
     let ends = computed_ends(m, source);
     if let Some(path) = &path
-        && let Err(e) = check_blocks(m, (stage, source), path, &layout)
+        && let Err(e) = check_attached(m, (stage, source), path, &layout)
     {
         *m = saved;
         return Err(e);
@@ -125,9 +125,10 @@ fn check_loop(m: &LoopModule, source: TensorId, path: &[usize], tensor: &str, at
     Ok(())
 }
 
-/// Blocks are copied whole. A source that is itself attached has the elements that are read in that loop and no others, so
-/// what is read of it must be whole blocks, up to the end of the dimension.
-fn check_blocks(
+/// A source that is itself attached has the elements that are read in that loop and no others. Of a dimension in which
+/// nobody knows what is read all is copied, so all must be there. Blocks are copied whole, so what is read must be whole
+/// blocks, up to the end of the dimension.
+fn check_attached(
     m: &mut LoopModule,
     (stage, source): (TensorId, TensorId),
     path: &Path,
@@ -136,10 +137,27 @@ fn check_blocks(
     if m.env.tensors[source].scope == Scope::Global {
         return Ok(());
     }
-    let readers = collect_readers(m, source, path);
+    let mut readers = collect_readers(m, source, path);
+    readers.retain(|r| block_stage(&m.body, &r.block) == Some(stage));
+    for r in &readers {
+        for (d, a) in (0..m.env.tensors[source].dims.len()).flat_map(|d| r.accesses.iter().map(move |a| (d, a))) {
+            if range_over(&mut m.env, a.index[d], &r.loops, r.outer).is_none() && !is_whole(m, source, d, path) {
+                let t = &m.env.tensors[source];
+                return Err(Diagnostic::new(
+                    "E0464",
+                    format!(
+                        "what is read of `{}` there is not known, and `{}` is attached: it may not have all positions of \
+                         dimension `{}`",
+                        t.name, t.name, t.dims[d].name
+                    ),
+                )
+                .hint("copy before the loops between are fused, or read the tensor itself"));
+            }
+        }
+    }
     let blocks = layout.iter().filter_map(|l| if let Part::Div(c) = l.part { Some((l.dim, c)) } else { None });
     for (d, c) in blocks {
-        for r in readers.iter().filter(|r| block_stage(&m.body, &r.block) == Some(stage)) {
+        for r in &readers {
             for a in &r.accesses {
                 let env = &mut m.env;
                 let whole = range_over(env, a.index[d], &r.loops, r.outer).is_some_and(|(lo, hi)| {
@@ -167,6 +185,29 @@ fn check_blocks(
         }
     }
     Ok(())
+}
+
+/// Whether one of the blocks that write an attached tensor writes all positions of dimension `d` inside the loops that it
+/// shares with those at `path`.
+fn is_whole(m: &mut LoopModule, tensor: TensorId, d: usize, path: &Path) -> bool {
+    let around: Vec<VarId> = enclosing(&m.body, path).iter().map(|l| l.var).chain([loop_at(&m.body, path).var]).collect();
+    let mut writers: Vec<(Vec<(VarId, ExprId)>, Vec<ExprId>)> = Vec::new();
+    for p in block_paths(&m.body, &[]) {
+        if let Some(Stmt::Block(b)) = stmt_at(&m.body, &p)
+            && b.tensor == tensor && b.role != BlockRole::Init && b.predicate.is_empty() {
+            let map = b.iters.iter().map(|i| (i.var, i.binding)).collect();
+            let index = b.index.iter().map(|&e| m.env.pool.substitute(e, &map)).collect();
+            writers.push((enclosing(&m.body, &p).iter().map(|l| (l.var, l.extent)).collect(), index));
+        }
+    }
+    writers.into_iter().any(|(loops, index)| {
+        let common = loops.iter().take_while(|l| around.contains(&l.0)).count();
+        let Some((lo, hi)) = range_over(&mut m.env, index[d], &loops, common) else { return false };
+        let (extent, one) = (m.env.extent_at(tensor, d, &index), m.env.pool.int(1));
+        let end = m.env.pool.add(hi, one);
+        let (end, extent) = (normalize(&mut m.env.pool, end), normalize(&mut m.env.pool, extent));
+        m.env.pool.as_int(lo) == Some(0) && end == extent
+    })
 }
 
 /// The stage of the block at `path`.

@@ -55,9 +55,8 @@ pub(crate) fn element_reads(pool: &ExprPool, b: &Block, tensor: TensorId) -> Vec
     out
 }
 
-/// The blocks below the loop at `path` that read `tensor` for their elements. What reads it to know
-/// which elements there are is not among them.
-pub(super) fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path) -> Vec<Reader> {
+/// The paths of all blocks in the statements of the loop at `path`, or of the module where that is empty.
+pub(super) fn block_paths(body: &[Stmt], path: &[usize]) -> Vec<Path> {
     fn go(body: &[Stmt], here: &mut Path, out: &mut Vec<Path>) {
         for (i, s) in body.iter().enumerate() {
             here.push(i);
@@ -69,7 +68,14 @@ pub(super) fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path)
         }
     }
     let mut blocks = Vec::new();
-    go(&loop_at(&m.body, path).body, &mut path.clone(), &mut blocks);
+    go(body, &mut path.to_vec(), &mut blocks);
+    blocks
+}
+
+/// The blocks below the loop at `path` that read `tensor` for their elements. What reads it to know
+/// which elements there are is not among them.
+pub(super) fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path) -> Vec<Reader> {
+    let blocks = block_paths(&loop_at(&m.body, path).body, path);
     let beside = path.first().and_then(|&n| m.body.get(n)).map(|s| writes_below(std::slice::from_ref(s)));
     let beside = beside.unwrap_or_default();
     let mut readers = Vec::new();
