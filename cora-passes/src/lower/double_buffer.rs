@@ -143,6 +143,8 @@ impl Slots<'_> {
             Stmt::For { var, extent, kind, body: inner } => {
                 let several = inner.iter().filter(|s| reads(env, s, t) || writes(s, t)).count() > 1;
                 if !several {
+                    // A thread that fills it for itself is not waited for.
+                    self.beside &= !kind.is_thread();
                     return self.in_body(inner, true);
                 }
                 let (var, extent, kind) = (*var, *extent, *kind);
