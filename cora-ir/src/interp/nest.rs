@@ -210,10 +210,10 @@ pub(crate) fn used_tensors(env: &Env, nests: &[Vec<Node>]) -> FxHashSet<TensorId
 }
 
 /// Attaches each of `locals` to the innermost loop around all of its uses: a new, undefined
-/// instance in each iteration. One used in no single loop lives for the whole run.
+/// instance in each iteration. One used in no single loop, or with slots that later iterations use, lives for the whole run.
 pub(crate) fn place_attachments(env: &Env, nests: &mut [Vec<Node>], locals: &[TensorId]) {
     let mut reads = Reads::default();
-    for &t in locals {
+    for &t in locals.iter().filter(|&&t| env.tensors[t].slots().is_none()) {
         let counts: Vec<usize> = nests.iter().map(|n| reads.count(env, n, t)).collect();
         let total = counts.iter().sum();
         for (nest, &count) in nests.iter_mut().zip(&counts) {

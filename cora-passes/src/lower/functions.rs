@@ -103,7 +103,8 @@ impl Functions<'_> {
                         LoopKind::Unroll | LoopKind::Vector => self.env.pool.constant_bound(*extent),
                         _ => None,
                     };
-                    let stays = range.is_none();
+                    // So does the one of a loop that is there to be named only.
+                    let stays = range.is_none() && self.env.pool.as_int(*extent) != Some(1);
                     let range = range.map_or(*extent, |bound| self.env.pool.int(bound));
                     self.loops.push(Around { var: *var, extent: range, stays });
                     *extent = self.lower(*extent);

@@ -98,7 +98,16 @@ fn simplify_extents(m: &mut LoopModule, innermost: &[usize], new: &mut [For]) {
         let uses = |m: &LoopModule, e| inner.iter().any(|v| m.env.pool.uses_var(e, *v));
         if uses(m, new[n].extent) {
             let ranges = ranges_of(m, &around, new[n].extent);
-            let simpler = simplify(&mut m.env, None, &Facts::in_loops(ranges), new[n].extent);
+            let mut simpler = simplify(&mut m.env, None, &Facts::in_loops(ranges), new[n].extent);
+            // A block's shape is the constant bound of its thread loops.
+            let bound = |m: &LoopModule, e| m.env.pool.constant_bound(e);
+            if new[n].kind.is_thread()
+                && bound(m, simpler).is_none()
+                && let Some(most) = bound(m, new[n].extent)
+            {
+                let most = m.env.pool.int(most);
+                simpler = m.env.pool.min(most, simpler);
+            }
             // Functions may have no value where the loop that is left does not run.
             let here = Facts::in_loops(ranges_of(m, &around, simpler));
             if !uses(m, simpler) && is_defined(&mut m.env, &mut Prover::new(), &here, simpler) {

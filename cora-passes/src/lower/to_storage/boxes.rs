@@ -318,6 +318,10 @@ impl Lowering<'_> {
         let (loops, from) = grid::loops_of(&mut self.env, &u.loops, common, private, &mut threads.to_vec());
         let map = self.bindings(u, common, private, threads);
         let missing = threads.iter().any(|(a, _)| !u.loops.iter().any(|l| l.kind.axis() == Some(*a)));
+        // All threads have what one part writes, and each its own of another part.
+        if missing && u.block.tensor == tensor && u.block.role != BlockRole::Init {
+            return Err(grid::foreign_read(&self.env, tensor, u.block.stage));
+        }
         for index in reads {
             for (d, &e) in index.iter().enumerate() {
                 let e = self.env.pool.substitute(e, &map);
