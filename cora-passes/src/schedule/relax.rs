@@ -92,13 +92,14 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
         clamp_surplus(&mut m.env.pool, &mut body, var, last);
     }
     for s in &mut body {
+        // Loops inside end where they do at the last position that there is: what they read ends there.
+        clamp_extents(&mut m.env, s, var, rest);
         if mask {
             each_block(s, &mut Vec::new(), &mut |b, inside| {
                 let own = relaxed.settle(&mut m.env, b, inside);
                 mask_reads(&mut m.env, b, var, (full, rest), &own);
             });
         } else {
-            clamp_extents(&mut m.env, s, var, rest);
             each_block(s, &mut Vec::new(), &mut |b, inside| {
                 let own = relaxed.settle(&mut m.env, b, inside);
                 clamp_reads(&mut m.env, b, (var, rest), &own);
