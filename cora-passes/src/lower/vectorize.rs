@@ -417,7 +417,9 @@ fn vector_stmt(
 fn only_asks(s: &Stmt) -> bool {
     match s {
         Stmt::Prefetch { .. } => true,
-        Stmt::For { .. } | Stmt::If { .. } => s.bodies().flatten().next().is_some() && s.bodies().flatten().all(only_asks),
+        Stmt::For { .. } | Stmt::If { .. } => {
+            s.bodies().flatten().next().is_some() && s.bodies().flatten().all(only_asks)
+        }
         _ => false,
     }
 }

@@ -190,17 +190,21 @@ fn check_attached(
 /// Whether one of the blocks that write an attached tensor writes all positions of dimension `d` inside the loops that it
 /// shares with those at `path`.
 fn is_whole(m: &mut LoopModule, tensor: TensorId, d: usize, path: &Path) -> bool {
-    let around: Vec<VarId> = enclosing(&m.body, path).iter().map(|l| l.var).chain([loop_at(&m.body, path).var]).collect();
-    let mut writers: Vec<(Vec<(VarId, ExprId)>, Vec<ExprId>)> = Vec::new();
-    for p in block_paths(&m.body, &[]) {
-        if let Some(Stmt::Block(b)) = stmt_at(&m.body, &p)
-            && b.tensor == tensor && b.role != BlockRole::Init && b.predicate.is_empty() {
-            let map = b.iters.iter().map(|i| (i.var, i.binding)).collect();
-            let index = b.index.iter().map(|&e| m.env.pool.substitute(e, &map)).collect();
-            writers.push((enclosing(&m.body, &p).iter().map(|l| (l.var, l.extent)).collect(), index));
-        }
-    }
-    writers.into_iter().any(|(loops, index)| {
+    let around: Vec<VarId> =
+        enclosing(&m.body, path).iter().map(|l| l.var).chain([loop_at(&m.body, path).var]).collect();
+    let writes = |b: &Block| b.tensor == tensor && b.role != BlockRole::Init && b.predicate.is_empty();
+    let paths = block_paths(&m.body, &[]);
+    let writers: Vec<(Path, Block)> = paths
+        .into_iter()
+        .filter_map(|p| match stmt_at(&m.body, &p) {
+            Some(Stmt::Block(b)) if writes(b) => Some((p, b.clone())),
+            _ => None,
+        })
+        .collect();
+    writers.into_iter().any(|(p, b)| {
+        let loops: Vec<(VarId, ExprId)> = enclosing(&m.body, &p).iter().map(|l| (l.var, l.extent)).collect();
+        let map = b.iters.iter().map(|i| (i.var, i.binding)).collect();
+        let index: Vec<ExprId> = b.index.iter().map(|&e| m.env.pool.substitute(e, &map)).collect();
         let common = loops.iter().take_while(|l| around.contains(&l.0)).count();
         let Some((lo, hi)) = range_over(&mut m.env, index[d], &loops, common) else { return false };
         let (extent, one) = (m.env.extent_at(tensor, d, &index), m.env.pool.int(1));

@@ -70,7 +70,10 @@ pub fn prefetch(
     let Some((t, blocks)) = found.filter(|(_, blocks)| !blocks.is_empty()) else {
         return Err(Diagnostic::new(
             "E0463",
-            format!("stage `{stage}` does not read or write a tensor `{tensor}` inside loop `{}.{}`", at.stage, at.name),
+            format!(
+                "stage `{stage}` does not read or write a tensor `{tensor}` inside loop `{}.{}`",
+                at.stage, at.name
+            ),
         )
         .hint("name a tensor that the stage reads or writes there, and a loop around that"));
     };
