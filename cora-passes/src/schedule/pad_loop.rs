@@ -50,7 +50,8 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     let padded = cora_ir::affine::normalize(&mut m.env.pool, padded);
     let v = m.env.pool.var(var);
     let mut error = None;
-    let mut reduced = false;
+    // Whether surplus iterations compute nothing in some block.
+    let mut masked = false;
     let mut body = loop_at(&m.body, &path).body.clone();
     let mut loops: Loops = enclosing(&m.body, &path).iter().map(|l| (l.var, l.extent)).collect();
     loops.push((var, padded));
@@ -74,7 +75,7 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
                     !reaches(&mut m.env, &around, end, extent)
                 })
             {
-                reduced = true;
+                masked = true;
             } else {
                 // What a copy holds there reaches surplus elements only.
                 let free = !inside.iter().any(|l| m.env.pool.uses_var(l.1, var));
@@ -95,7 +96,7 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     let one = m.env.pool.int(1);
     let last = m.env.pool.sub(end, one);
     clamp_surplus(&mut m.env.pool, &mut body, var, last);
-    if reduced {
+    if masked {
         let cond = m.env.pool.lt(v, extent);
         let updates = |s: &mut Stmt| add_predicate(&m.env.pool, std::slice::from_mut(s), cond);
         body.iter_mut().for_each(updates);
