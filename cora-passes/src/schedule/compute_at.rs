@@ -15,6 +15,7 @@
 //! Requires: a producer whose own loops are not scheduled yet, every reader inside the loop.
 //! Ensures: the same values; the tensor's scope is `local`; its loops can be scheduled afterwards.
 
+use super::compute_inline::guard_loads;
 use super::defined::is_defined;
 use super::padded_reads::guard_padded_reads;
 use super::positions::build_positions;
@@ -177,10 +178,20 @@ fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: 
     }
 }
 
+/// That all conditions hold: what one reads is there where those before it hold.
+fn all_in_turn(env: &mut Env, conds: &[ExprId]) -> ExprId {
+    let mut all: Vec<ExprId> = Vec::new();
+    for &c in conds {
+        let before = env.pool.all(all.iter().copied());
+        all.push(if all.is_empty() { c } else { guard_loads(&mut env.pool, c, before) });
+    }
+    env.pool.all(all)
+}
+
 /// The nest in a loop that runs once where all of `mask` holds, else not at all.
 fn masked(env: &mut Env, stage: TensorId, nest: Stmt, mask: &[ExprId]) -> Stmt {
     let var = env.new_var("once");
-    let holds = env.pool.all(mask.iter().copied());
+    let holds = all_in_turn(env, mask);
     let (one, zero) = (env.pool.int(1), env.pool.int(0));
     let extent = env.pool.select(holds, one, zero);
     Stmt::For(For { var, stage, extent, kind: LoopKind::Serial, prefetch: vec![], init: false, body: vec![nest] })
@@ -548,7 +559,7 @@ fn build_pointwise(
         let extent = if known.is_empty() || is_defined(env, &mut Prover::new(), &facts, extent) {
             extent
         } else {
-            let (holds, zero) = (env.pool.all(known), env.pool.int(0));
+            let (holds, zero) = (all_in_turn(env, &known), env.pool.int(0));
             env.pool.select(holds, extent, zero)
         };
         let extent = env.pool.substitute(extent, &map);
@@ -571,7 +582,7 @@ fn build_pointwise(
                 // Where the reader is masked the position may lie outside, and functions have no value.
                 let here: Vec<ExprId> = masks.iter().map(|&c| env.pool.substitute(c, &map)).collect();
                 let extent = if env.pool.any(extent, &mut |n| matches!(n, Expr::Call(..))) {
-                    let (holds, zero) = (env.pool.all(here), env.pool.int(0));
+                    let (holds, zero) = (all_in_turn(env, &here), env.pool.int(0));
                     env.pool.select(holds, extent, zero)
                 } else {
                     extent
