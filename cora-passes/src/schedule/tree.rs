@@ -234,7 +234,7 @@ pub fn distinguishes(pool: &ExprPool, b: &Block, v: VarId) -> bool {
 /// beyond it: loops that look up one, or that run through positions at which one is looked up, and conditions. Others have
 /// the extents of their own iteration: where storage is padded it has room for those.
 pub fn clamp_surplus(pool: &mut ExprPool, stmts: &mut [Stmt], v: VarId, last: ExprId) {
-    if !stmts.iter().any(|s| looks_up(pool, s, v)) {
+    if !is_looked_up(pool, stmts, v) {
         return;
     }
     let var = pool.var(v);
