@@ -51,7 +51,8 @@ pub struct CacheRead<'a> {
 /// # Errors
 /// `E0401`/`E0402` unknown stage or loop, `E0460` the name is taken, `E0463` unknown tensor or one
 /// that the stage does not read there, `E0464` a layout that is not a permutation, that puts a
-/// dimension outside one it depends on or whose blocks reach beyond what an attached tensor has,
+/// dimension outside one it depends on or whose blocks reach beyond what an attached tensor has, or
+/// an attached tensor of which nobody knows what is read,
 /// `E0466` a tensor that the loop itself computes, `E0467` a copy at setup of what is no const input
 /// of constant shape; and those of `compute_at`.
 pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
