@@ -127,12 +127,31 @@ pub(crate) struct Instr {
     pub line: u32,
 }
 
+/// A function of registers and numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Compute {
+    One(Fn1, Src),
+    Two(Fn2, Src, Src),
+    Three(Fn3, Src, Src, Src),
+}
+
+impl Compute {
+    /// Its value, where `get` gives the operands'.
+    pub(crate) fn value(&self, get: impl Fn(Src) -> u64) -> u64 {
+        match *self {
+            Compute::One(f, a) => f(get(a)),
+            Compute::Two(f, a, b) => f(get(a), get(b)),
+            Compute::Three(f, a, b, c) => f(get(a), get(b), get(c)),
+        }
+    }
+}
+
 /// What an instruction does.
 #[derive(Debug)]
 pub(crate) enum Op {
-    One(Fn1, Reg, Src),
-    Two(Fn2, Reg, Src, Src),
-    Three(Fn3, Reg, Src, Src, Src),
+    Compute(Reg, Compute),
+    /// The same for the low and the high 16 bits of 32.
+    Halves(Reg, Compute),
     Special(Reg, Special),
     /// Each register a part of so many bits of the last operand.
     Unpack(Box<[Option<Reg>]>, u32, Src),

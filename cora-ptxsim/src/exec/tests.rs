@@ -81,6 +81,18 @@ fn true_is_minus_one() {
 }
 
 #[test]
+fn pairs_of_16_bits_are_computed_each() {
+    // Halves of f16: 1 and -2, and 2 and not a number; of integers: no carry from one to the other.
+    let text = format!(
+        "{OWN} mov.b32 %r2, 0x3c00c000; mov.b32 %r3, 0x40007e00; max.NaN.f16x2 %r4, %r2, %r3; max.f16x2 %r5, %r2, %r3;
+        fma.rn.f16x2 %r6, %r2, %r2, %r2; mov.b32 %r7, 0x0001ffff; add.u16x2 %r8, %r7, %r7;
+        st.global.b32 [%rd1], %r4; st.global.b32 [%rd1+4], %r5; st.global.b32 [%rd1+8], %r6;
+        st.global.b32 [%rd1+12], %r8;"
+    );
+    assert_eq!(words(&text, 1).expect("it runs")[..4], [0x4000_7fff, 0x4000_c000, 0x4000_4000, 0x0002_fffe]);
+}
+
+#[test]
 fn waiting_for_a_box_that_nobody_asked_for_is_found() {
     let text = format!(
         "{OWN} .shared .align 8 .b8 s[8]; mov.b64 %rd4, s; mbarrier.init.shared::cta.b64 [%rd4+0], 1;

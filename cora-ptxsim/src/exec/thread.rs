@@ -27,17 +27,14 @@ impl Block<'_> {
                 continue;
             }
             match &i.op {
-                Op::One(f, to, a) => {
-                    let v = f(self.get(thread, *a));
+                Op::Compute(to, f) => {
+                    let v = f.value(|s| self.get(thread, s));
                     self.set(thread, *to, v);
                 }
-                Op::Two(f, to, a, b) => {
-                    let v = f(self.get(thread, *a), self.get(thread, *b));
-                    self.set(thread, *to, v);
-                }
-                Op::Three(f, to, a, b, c) => {
-                    let v = f(self.get(thread, *a), self.get(thread, *b), self.get(thread, *c));
-                    self.set(thread, *to, v);
+                Op::Halves(to, f) => {
+                    let low = f.value(|s| self.get(thread, s) & 0xffff);
+                    let high = f.value(|s| self.get(thread, s) >> 16 & 0xffff);
+                    self.set(thread, *to, high << 16 | low);
                 }
                 Op::Special(to, what) => {
                     let v = self.special(thread, *what);

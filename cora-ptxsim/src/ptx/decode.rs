@@ -2,7 +2,7 @@
 
 use super::alu::{self, Kind, Ty};
 use super::convert::{conversion, tf32, two_halves};
-use super::{Address, Async, Factor, Group, Load, Op, Pairing, Reg, Space, Special, Src, Warp};
+use super::{Address, Async, Compute, Factor, Group, Load, Op, Pairing, Reg, Space, Special, Src, Warp};
 
 /// An operand, its names resolved.
 #[derive(Clone, Debug)]
@@ -48,7 +48,8 @@ pub(super) fn decode(opcode: &str, operands: &[Operand]) -> Result<Op, String> {
                 [comparison] => alu::comparison(comparison, ty),
                 _ => None,
             };
-            Ok(Op::Two(f.ok_or("this comparison is not known")?, o.reg(0)?, o.src(1)?, o.src(2)?))
+            let f = f.ok_or("this comparison is not known")?;
+            Ok(Op::Compute(o.reg(0)?, Compute::Two(f, o.src(1)?, o.src(2)?)))
         }
         "shfl" => shuffle(&parts, &o),
         "mma" => matrix(&parts, &o),
@@ -132,18 +133,27 @@ fn last_type(parts: &[&str]) -> Result<Ty, String> {
 }
 
 fn arithmetic(parts: &[&str], o: &Operands) -> Result<Op, String> {
-    let (name, ty) = (parts[0], last_type(parts)?);
+    let name = parts[0];
+    // `f16x2`: two numbers in one register.
+    let last = parts.last().copied().unwrap_or_default();
+    let pair = last.strip_suffix("x2");
+    let ty = parse_type(pair.unwrap_or(last))?;
+    if pair.is_some() && ty.bits != 16 {
+        return Err("only pairs of 16 bits are known".to_owned());
+    }
     let mods = parts.get(1..parts.len() - 1).unwrap_or_default();
     if mods.iter().any(|m| matches!(*m, "ftz" | "sat" | "approx" | "full" | "rz" | "rm" | "rp" | "cc")) {
         return Err("this rounding is not known".to_owned());
     }
     let unknown = || "this instruction is not interpreted".to_owned();
-    match o.0.len() {
-        2 => Ok(Op::One(alu::one(name, ty).ok_or_else(unknown)?, o.reg(0)?, o.src(1)?)),
-        3 => Ok(Op::Two(alu::two(name, mods, ty).ok_or_else(unknown)?, o.reg(0)?, o.src(1)?, o.src(2)?)),
-        4 => Ok(Op::Three(alu::three(name, mods, ty).ok_or_else(unknown)?, o.reg(0)?, o.src(1)?, o.src(2)?, o.src(3)?)),
-        _ => Err(unknown()),
-    }
+    let f = match o.0.len() {
+        2 => Compute::One(alu::one(name, ty).ok_or_else(unknown)?, o.src(1)?),
+        3 => Compute::Two(alu::two(name, mods, ty).ok_or_else(unknown)?, o.src(1)?, o.src(2)?),
+        4 => Compute::Three(alu::three(name, mods, ty).ok_or_else(unknown)?, o.src(1)?, o.src(2)?, o.src(3)?),
+        _ => return Err(unknown()),
+    };
+    let to = o.reg(0)?;
+    Ok(if pair.is_some() { Op::Halves(to, f) } else { Op::Compute(to, f) })
 }
 
 fn mov(parts: &[&str], o: &Operands) -> Result<Op, String> {
@@ -168,14 +178,14 @@ fn convert(parts: &[&str], o: &Operands) -> Result<Op, String> {
     let from = parse_type(from)?;
     let single = from == Ty { kind: Kind::Float, bits: 32 };
     match *to {
-        "tf32" if single && mods == ["rna"] => Ok(Op::One(tf32, o.reg(0)?, o.src(1)?)),
+        "tf32" if single && mods == ["rna"] => Ok(Op::Compute(o.reg(0)?, Compute::One(tf32, o.src(1)?))),
         "bf16x2" | "f16x2" if single && mods == ["rn"] => {
             let kind = if *to == "bf16x2" { Kind::BFloat } else { Kind::Float };
-            Ok(Op::Two(two_halves(kind), o.reg(0)?, o.src(1)?, o.src(2)?))
+            Ok(Op::Compute(o.reg(0)?, Compute::Two(two_halves(kind), o.src(1)?, o.src(2)?)))
         }
         to => {
             let f = conversion(mods, parse_type(to)?, from).ok_or("this conversion is not known")?;
-            Ok(Op::One(f, o.reg(0)?, o.src(1)?))
+            Ok(Op::Compute(o.reg(0)?, Compute::One(f, o.src(1)?)))
         }
     }
 }
