@@ -97,6 +97,9 @@ impl<'r> Proposer<'r> {
         if self.grid && self.rng.random_bool(0.3) {
             return if self.rng.random_bool(0.15) { self.unordered(m) } else { self.bound(m, &stages) };
         }
+        if self.rng.random_bool(0.15) {
+            return self.rare(m, &stages);
+        }
         match self.rng.random_range(0..100) {
             0..16 => self.split(m, &stages),
             16..18 => self.parts(m, &stages),
@@ -378,6 +381,20 @@ impl<'r> Proposer<'r> {
                 let names = (0..2 * chosen.len()).map(|_| self.fresh("t")).collect();
                 Some(StepKind::Tile { stage: name(m, stage), loops: chosen, names })
             }
+        }
+    }
+
+    /// A step of a kind that the others leave rare.
+    fn rare(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
+        match self.rng.random_range(0..9) {
+            0 | 1 => self.prefetch(m),
+            2 => self.double_buffer(m, stages),
+            3 => self.box_of_a_copy(m, stages),
+            4 => self.hfuse(m, stages),
+            5 => self.parts(m, stages),
+            6 => self.pack(m, stages),
+            7 => Some(StepKind::Peel { target: self.any_loop(m, stages)? }),
+            _ => Some(StepKind::Relax { target: self.any_loop(m, stages)?, zero: self.rng.random_bool(0.3) }),
         }
     }
 
