@@ -247,7 +247,7 @@ impl Bench<'_> {
             let mine = Times::of(&ours.turn(self.args.turn_ms, TURN_RUNS)?).median_ms;
             if round > 0 {
                 samples.ours.push(mine);
-                samples.prelude.push(ms(ours.build_prelude()?.0));
+                samples.prelude.push(ms(ours.build_prelude()?));
                 if let Some((name, rate)) = ours.device()? {
                     samples.device = Some(name);
                     samples.rates.push(rate / 1e9);
@@ -405,7 +405,7 @@ fn record(bench: &Bench, ours: &Ready, samples: Samples) -> Result<Record, Failu
         prelude: Times::of(&samples.prelude),
         copy: samples.device.is_some().then(|| Times::of(&samples.copy)),
         copy_gb_s: samples.rates.iter().copied().reduce(f64::max),
-        table_bytes: ours.build_prelude()?.1.bytes(),
+        table_bytes: ours.table_bytes(),
         compile_ms: ms(ours.compile_time),
         kernels: kernels.collect(),
         useful_flops: ours.useful_flops,

@@ -16,7 +16,7 @@ use cora::runtime::cuda::Device;
 use cora::runtime::exec::{Instance, Options};
 use cora::runtime::npy;
 use cora::runtime::pool::Pool;
-use cora::runtime::prelude::{Batch, Prelude, Tables};
+use cora::runtime::prelude::{Batch, Prelude, PreludeCache, Tables};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -117,7 +117,7 @@ enum Machine {
 pub struct Ready {
     machine: Machine,
     desc: Arc<ProgramDesc>,
-    prelude: Prelude,
+    prelude: PreludeCache,
     batch: Batch,
     kernel_times: Vec<(String, Duration)>,
     /// Floating-point operations of the unpadded multiply-adds of one run (two for each).
@@ -159,13 +159,13 @@ impl Ready {
         let extents = env.ufs.iter().filter(|(_, u)| matches!(u.def, UfDef::Extent { .. }));
         let entries = extents.map(|(f, u)| (u.name.as_str(), resolved.extents.get(&f).cloned().unwrap_or_default()));
         let batch = Batch::from_named(&desc, params, entries)?;
-        let prelude = Prelude::new(desc.clone())?;
-        let tables = prelude.build(&batch, &Limits::default())?;
+        let mut prelude = PreludeCache::new(Arc::new(Prelude::new(desc.clone())?));
+        prelude.update(&batch, &Limits::default(), None)?;
         _ = match &mut machine {
             Machine::Cpu(i) => i.bind(&batch)?,
             Machine::Gpu(d) => d.bind(&batch)?,
         };
-        each_input(source, &tables, &desc, &mut |n, _, array| Ok(machine.set_input(n, array)?))?;
+        each_input(source, tables(&prelude)?, &desc, &mut |n, _, array| Ok(machine.set_input(n, array)?))?;
         let plain = interp::Batch { params: resolved.params, extents: resolved.extents, inputs: Default::default() };
         let work = cora::work::kernel_flops(source, &lowered.loops, &plain);
         let useful_flops = work.iter().map(|w| w.0).sum();
@@ -212,14 +212,21 @@ impl Ready {
         Ok(Some(copied))
     }
 
-    /// Checks the batch and builds the tables from nothing.
+    /// Checks the batch and builds its tables as for one that is new, on one thread and, as from batch to batch, in
+    /// memory that is there.
     ///
     /// # Errors
     /// The runtime's.
-    pub fn build_prelude(&self) -> Result<(Duration, Tables), Failure> {
+    pub fn build_prelude(&mut self) -> Result<Duration, Failure> {
+        self.prelude.forget();
         let start = Instant::now();
-        let tables = self.prelude.build(&self.batch, &Limits::default())?;
-        Ok((start.elapsed(), tables))
+        self.prelude.update(&self.batch, &Limits::default(), None)?;
+        Ok(start.elapsed())
+    }
+
+    /// Bytes of the batch's tables.
+    pub fn table_bytes(&self) -> u64 {
+        self.prelude.sizes().map(|(_, bytes)| bytes).sum()
     }
 
     /// One turn: a run to warm up, unless it takes `min_ms` already, then timed runs until they take `min_ms` together or
@@ -279,8 +286,7 @@ impl Ready {
     /// The runtime's, of files too.
     pub fn write_inputs(&self, source: &Source, dir: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
         let mut files = Vec::new();
-        let tables = self.build_prelude()?.1;
-        each_input(source, &tables, &self.desc, &mut |_, name, array| {
+        each_input(source, tables(&self.prelude)?, &self.desc, &mut |_, name, array| {
             let path = dir.join(format!("{name}.npy"));
             // The format does not know bf16.
             let wide = match array.dtype() {
@@ -309,6 +315,11 @@ impl Machine {
 /// In milliseconds.
 pub fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
+}
+
+/// The tables of a batch that was given.
+fn tables(prelude: &PreludeCache) -> Result<&Tables, Failure> {
+    prelude.tables().ok_or_else(|| Failure::Bug("a prelude without tables".to_owned()))
 }
 
 type Visit<'a> = &'a mut dyn FnMut(usize, &str, &RaggedArray) -> Result<(), Failure>;

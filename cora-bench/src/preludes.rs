@@ -106,9 +106,8 @@ pub fn on_device(
             let (mut build, mut copy) = (0.0, 0.0);
             bytes = 0;
             for (program, times) in &mut programs {
-                let (time, tables) = program.build_prelude()?;
-                build += ms(time) * *times as f64;
-                bytes += tables.bytes() * *times as u64;
+                build += ms(program.build_prelude()?) * *times as f64;
+                bytes += program.table_bytes() * *times as u64;
                 copy += program.copy_tables()?.map_or(0.0, ms) * *times as f64;
             }
             built.push(build);

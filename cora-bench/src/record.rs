@@ -25,7 +25,7 @@ pub struct Record {
     pub repeat: usize,
     /// Ours: kernels alone.
     pub ours: Times,
-    /// The tables built from nothing.
+    /// A batch checked and its tables built.
     pub prelude: Times,
     /// The tables copied to a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]

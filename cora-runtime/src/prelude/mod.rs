@@ -246,6 +246,11 @@ impl PreludeCache {
         Ok(false)
     }
 
+    /// Holds no batch from here on: whatever the next one is, its tables are built. Their memory is kept.
+    pub fn forget(&mut self) {
+        self.valid = false;
+    }
+
     /// The tables; `None` before the first batch and after an error.
     pub fn tables(&self) -> Option<&Tables> {
         self.valid.then_some(&self.tables)

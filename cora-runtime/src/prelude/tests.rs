@@ -200,6 +200,10 @@ fn cache_reuses_equal_batches_only() {
     assert!(cache.update(&batch(500), &limits, None).is_err());
     assert_eq!(cache.tables(), None);
     assert!(!cache.update(&batch(5), &limits, None).unwrap());
+    cache.forget();
+    assert_eq!(cache.tables(), None);
+    assert!(!cache.update(&batch(5), &limits, None).unwrap());
+    assert!(cache.tables().is_some());
 }
 
 /// Tables of every kind over one, two and three dims, long enough to be cut into parts.
