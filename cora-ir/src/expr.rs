@@ -119,6 +119,18 @@ impl ExprPool {
         }
     }
 
+    /// `e`, which stands for `form`: where the form of `form` shows a constant bound and that of `e` none, with it. A
+    /// simpler form must not take it away, since a block's shape is the constant bound of its thread loops.
+    pub fn with_bound_of(&mut self, form: ExprId, e: ExprId) -> ExprId {
+        match self.constant_bound(form) {
+            Some(most) if self.constant_bound(e).is_none() => {
+                let most = self.int(most);
+                self.min(most, e)
+            }
+            _ => e,
+        }
+    }
+
     /// Depth of `e`, and the number of its nodes when written out as a tree.
     pub fn measure(&self, e: ExprId) -> (u32, u64) {
         self.measure_memo(e, &mut FxHashMap::default())

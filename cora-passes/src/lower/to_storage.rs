@@ -404,14 +404,8 @@ impl Lowering<'_> {
     fn loop_stmt(&mut self, l: &For, out: &mut Vec<Stmt>) {
         let written = self.value(l.extent, &mut FxHashMap::default());
         let mut extent = self.simplifier.simplify(&mut self.env, &self.loops, written);
-        // A block's shape is the constant bound of its thread loops, which a proof that the
-        // rest is never greater must not take away.
-        if l.kind.is_thread()
-            && self.env.pool.constant_bound(extent).is_none()
-            && let Some(most) = self.env.pool.constant_bound(written)
-        {
-            let most = self.env.pool.int(most);
-            extent = self.env.pool.min(most, extent);
+        if l.kind.is_thread() {
+            extent = self.env.pool.with_bound_of(written, extent);
         }
         let (mut launched, mut guard) = (extent, None);
         if l.kind.is_block() && self.loops.iter().any(|&(v, _)| self.env.pool.uses_var(extent, v)) {

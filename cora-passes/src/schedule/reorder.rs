@@ -99,14 +99,8 @@ fn simplify_extents(m: &mut LoopModule, innermost: &[usize], new: &mut [For]) {
         if uses(m, new[n].extent) {
             let ranges = ranges_of(m, &around, new[n].extent);
             let mut simpler = simplify(&mut m.env, None, &Facts::in_loops(ranges), new[n].extent);
-            // A block's shape is the constant bound of its thread loops.
-            let bound = |m: &LoopModule, e| m.env.pool.constant_bound(e);
-            if new[n].kind.is_thread()
-                && bound(m, simpler).is_none()
-                && let Some(most) = bound(m, new[n].extent)
-            {
-                let most = m.env.pool.int(most);
-                simpler = m.env.pool.min(most, simpler);
+            if new[n].kind.is_thread() {
+                simpler = m.env.pool.with_bound_of(new[n].extent, simpler);
             }
             // Functions may have no value where the loop that is left does not run.
             let here = Facts::in_loops(ranges_of(m, &around, simpler));
