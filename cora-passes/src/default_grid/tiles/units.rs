@@ -2,9 +2,9 @@
 
 use super::{Copy, STEPS, TILE};
 use crate::default_grid::lanes::LANES;
-use crate::default_schedule::nest::Nest;
 use crate::default_schedule::step;
 use crate::default_schedule::steps::Steps;
+use crate::schedule::tree::{find_loop, loop_at};
 use cora_ir::IntrinsicId;
 use cora_ir::intrinsic::{Digit, Of};
 use cora_ir::loops::Axis;
@@ -60,8 +60,8 @@ pub(super) fn by_warps(sums: &mut Steps<'_>, result: &str, copies: &[Copy; 2], u
 /// A loop over a tile's rows or columns into one over warps and one over a warp's own: of a constant size as many as there
 /// are, if those fill instructions.
 fn part(s: &mut Steps<'_>, l: &str, filled: i64, [warp, own]: [&str; 2]) -> Option<()> {
-    let nest = Nest::of(s.m, s.m.env.tensor_named(&s.stage)?)?;
-    let extent = nest.loops.iter().find(|x| x.name == l)?.extent;
+    let at = find_loop(s.m, &s.named(l)).ok()?;
+    let extent = loop_at(&s.m.body, &at).extent;
     match s.m.env.pool.as_int(extent) {
         Some(n) if n % filled == 0 => s.split(l, PART, warp, own, Tail::Exact),
         _ => s.full(l, PART, warp, own, false),
