@@ -3,7 +3,7 @@
 //! `parallel` and `bind` ask before they spread a loop's iterations; every later step is held to the same, as it may
 //! give iterations a tensor to share (`cache_write S -> Sr global at S.b` inside a parallel `S.b`).
 
-use super::tree::{distinguishes, is_reduction_var};
+use super::tree::{blocks_in, distinguishes, is_reduction_var, reads_below, writes_below};
 use crate::simplify::{Facts, Prover};
 use cora_ir::loops::{Axis, Block, For, LoopKind, LoopModule, Stmt};
 use cora_ir::{BinOp, Diagnostic, ExprId, Role, Scope, TensorId, UnOp, VarId};
@@ -38,7 +38,7 @@ impl Conflict {
     /// What would help.
     pub(super) fn hint(&self, m: &LoopModule) -> String {
         let t = &m.env.tensors[self.tensor];
-        let attached = t.scope == Scope::Global && t.role == cora_ir::Role::Temp;
+        let attached = t.scope == Scope::Global && t.role == Role::Temp;
         match (self.reduced, attached) {
             (true, _) => "name a spatial loop, which indexes what the stage writes".to_owned(),
             (false, true) => {
@@ -56,14 +56,7 @@ impl Conflict {
 /// are an iteration's own; `parallel` gives each worker all its private ones.
 pub(super) fn conflict(m: &LoopModule, l: &For, among: Among) -> Option<Conflict> {
     let single = m.env.pool.constant_bound(l.extent).is_some_and(|e| e <= 1);
-    let mut blocks: Vec<&Block> = Vec::new();
-    l.body.iter().for_each(|s| {
-        s.walk(&mut |s| {
-            if let Stmt::Block(b) = s {
-                blocks.push(b);
-            }
-        });
-    });
+    let blocks: Vec<&Block> = blocks_in(&l.body).into_iter().map(|b| b.0).collect();
     let all = m.blocks();
     blocks.iter().find_map(|b| {
         let count = |blocks: &[&Block]| blocks.iter().filter(|o| o.tensor == b.tensor).count();
@@ -83,8 +76,8 @@ pub(super) fn conflict(m: &LoopModule, l: &For, among: Among) -> Option<Conflict
 /// attached are what readers need, and those of neighbouring iterations may need the same.
 fn regions_meet(m: &LoopModule, l: &For, b: &Block) -> bool {
     let mut env = m.env.clone();
-    let Some(mut inner) = loops_to(&l.body, b) else { return false };
-    inner.insert(0, (l.var, l.extent));
+    let Some((_, around)) = blocks_in(&l.body).into_iter().find(|(x, _)| *x == b) else { return false };
+    let inner: Vec<(VarId, ExprId)> = std::iter::once(l).chain(around).map(|l| (l.var, l.extent)).collect();
     let renamed: Vec<(VarId, VarId)> = inner.iter().map(|&(v, _)| (v, env.copy_var(v))).collect();
     let map: FxHashMap<VarId, ExprId> = renamed.iter().map(|&(v, w)| (v, env.pool.var(w))).collect();
     let bindings: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
@@ -117,22 +110,47 @@ fn regions_meet(m: &LoopModule, l: &For, b: &Block) -> bool {
     })
 }
 
-/// The loops around block `b` below `body`, outermost first.
-fn loops_to(body: &[Stmt], b: &Block) -> Option<Vec<(VarId, ExprId)>> {
-    body.iter().find_map(|s| match s {
-        Stmt::Block(x) => (x == b).then(Vec::new),
-        Stmt::For(l) => {
-            let mut inner = loops_to(&l.body, b)?;
-            inner.insert(0, (l.var, l.extent));
-            Some(inner)
+/// What stands beside a loop of blocks, in a loop of blocks, each of them runs: it may write only what each block has its
+/// own of, and read nothing of that which they compute part by part.
+fn check_beside_blocks(m: &LoopModule, l: &For) -> Result<(), Diagnostic> {
+    let blocks = |s: &Stmt| matches!(s, Stmt::For(b) if b.kind.is_block());
+    let Some(Stmt::For(inner)) = l.body.iter().find(|&s| blocks(s)).filter(|_| l.body.len() > 1) else { return Ok(()) };
+    let own = |t: &TensorId| m.env.tensors[*t].scope != Scope::Global;
+    let name = |t: TensorId| &m.env.tensors[t].name;
+    let refused = |why: String, hint: String| {
+        let of = format!("`{}.{}`", name(inner.stage), m.env.vars[inner.var].name);
+        Err(Diagnostic::new("E0446", format!("with this step loop {of} cannot be bound to blocks: {why}")).hint(hint))
+    };
+    let parts: Vec<TensorId> =
+        l.body.iter().filter(|&s| blocks(s)).flat_map(|s| writes_below(std::slice::from_ref(s))).collect();
+    for s in l.body.iter().filter(|&s| !blocks(s)) {
+        let s = std::slice::from_ref(s);
+        if let Some(t) = writes_below(s).into_iter().find(|t| !own(t)) {
+            let hint = match m.env.tensors[t].role {
+                Role::Temp => format!(
+                    "give `{0}` scope `local` or `shared`, which each block has its own of, or compute it inside",
+                    name(t)
+                ),
+                _ => "name a loop inside, or make it a thread loop".to_owned(),
+            };
+            let why = format!("each of its blocks would write all of `{}`, which is computed beside it", name(t));
+            return refused(why, hint);
         }
-    })
+        if let Some(t) = reads_below(&m.env.pool, s).into_iter().find(|t| own(t) && parts.contains(t)) {
+            return refused(
+                format!("each block computes a part of `{}`, and what is beside it reads all", name(t)),
+                format!("attach `{}` and what reads it inside the loop, or make it a thread loop", name(t)),
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Every loop whose iterations are spread is still one of independent iterations.
 ///
 /// # Errors
-/// `E0444` a parallel loop, `E0445` a bound one, whose iterations share what they write after this step.
+/// `E0444` a parallel loop, `E0445` a bound one, whose iterations share what they write after this step; `E0446` one of
+/// blocks beside which something is computed that each block would compute for all.
 pub(super) fn check_spread(m: &LoopModule) -> Result<(), Diagnostic> {
     let mut loops: Vec<&For> = Vec::new();
     for s in &m.body {
@@ -143,6 +161,7 @@ pub(super) fn check_spread(m: &LoopModule) -> Result<(), Diagnostic> {
         });
     }
     for l in loops {
+        check_beside_blocks(m, l)?;
         let code = match l.kind {
             LoopKind::Parallel => "E0444",
             LoopKind::Bound(_) | LoopKind::Virtual => "E0445",

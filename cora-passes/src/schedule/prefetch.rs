@@ -17,10 +17,10 @@
 //!
 //! The tensor may be the one that the stage writes: its lines are then there when they are written.
 //!
-//! Requires: a loop around a read of the tensor in the stage, or around its write, which is not yet split further. Ensures: loops, blocks and
-//! results stay.
+//! Requires: a loop around a read of the tensor in the stage, or around its write, which is not yet split further. Ensures:
+//! loops, blocks and results stay.
 
-use super::tree::{find_loop, find_stage, loop_at, loop_at_mut, writes_below};
+use super::tree::{blocks_in, find_loop, find_stage, loop_at, loop_at_mut, writes_below};
 use cora_ir::loops::{Block, BlockRole, For, LoopModule, Prefetch, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Expr, ExprPool, Scope, TensorId};
@@ -135,32 +135,12 @@ pub(crate) fn asked_for<'a>(
     tensor: TensorId,
 ) -> Vec<(&'a Block, Vec<&'a For>)> {
     let below = |l: &'a For| {
-        let mut found = readers(l, stage);
-        found.retain(|(b, _)| reads(pool, b, tensor).next().is_some());
+        let mut found = blocks_in(&l.body);
+        found.retain(|(b, _)| b.stage == stage && reads(pool, b, tensor).next().is_some());
         found
     };
     let here = below(asks);
     if here.is_empty() { below(counted) } else { here }
-}
-
-/// The blocks of `stage` below `l`, with the loops between.
-fn readers(l: &For, stage: TensorId) -> Vec<(&Block, Vec<&For>)> {
-    fn go<'a>(body: &'a [Stmt], stage: TensorId, around: &mut Vec<&'a For>, out: &mut Vec<(&'a Block, Vec<&'a For>)>) {
-        for s in body {
-            match s {
-                Stmt::Block(b) if b.stage == stage => out.push((b, around.clone())),
-                Stmt::Block(_) => {}
-                Stmt::For(l) => {
-                    around.push(l);
-                    go(&l.body, stage, around, out);
-                    around.pop();
-                }
-            }
-        }
-    }
-    let mut out = Vec::new();
-    go(&l.body, stage, &mut Vec::new(), &mut out);
-    out
 }
 
 /// A read: the component, its index, and the condition under which it happens.

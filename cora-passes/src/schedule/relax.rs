@@ -24,7 +24,9 @@ use super::filled::{Loops, Relaxed, stretches};
 use super::pad_dim::calls_with_arg;
 use super::region::bound_above;
 use super::relax_reduced;
-use super::tree::{clamp_surplus, enclosing, find_loop, looks_up_at, loop_at, loop_at_mut, place_init, written_by};
+use super::tree::{
+    blocks_in, clamp_surplus, enclosing, find_loop, looks_up_at, loop_at, loop_at_mut, place_init, written_by,
+};
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::affine::poly;
@@ -204,17 +206,12 @@ fn room(
     outer: &[(VarId, ExprId)],
     never_empty: bool,
 ) -> Result<Vec<(usize, ExprId)>, &'static str> {
-    let (mut blocks, mut loops) = (Vec::new(), outer.to_vec());
-    for s in body {
-        s.walk(&mut |s| match s {
-            Stmt::Block(b) => blocks.push(b),
-            Stmt::For(l) => loops.push((l.var, l.extent)),
-        });
-    }
     let tile = env.pool.as_int(full).ok_or(NO_ROOM)?;
     let v = env.pool.var(var);
     let mut out = Vec::new();
-    for b in blocks {
+    for (b, inner) in blocks_in(body) {
+        // A loop that a sum's terms are in says nothing of where its first value is written.
+        let loops: Vec<_> = outer.iter().copied().chain(inner.iter().map(|l| (l.var, l.extent))).collect();
         for (d, &e) in b.index.iter().enumerate() {
             let binding = env.pool.as_var(e).and_then(|x| b.iters.iter().find(|i| i.var == x)).map(|i| i.binding);
             let uses = b.iters.iter().any(|i| env.pool.uses_var(e, i.var) && env.pool.uses_var(i.binding, var));
@@ -275,11 +272,13 @@ fn room(
                 surplus_of_empty(env, b, (d, binding), slope.checked_mul(tile).ok_or(NO_ROOM)?, &loops)
                     .ok_or(NO_ROOM)?
             };
-            // A sum's first value and its terms need the same.
             let extent = env.pool.add(storage, more);
-            match out.iter().find(|(k, _)| *k == d) {
-                Some((_, other)) if *other != extent => return Err(NO_ROOM),
-                Some(_) => {}
+            match out.iter_mut().find(|(k, _)| *k == d) {
+                // A sum's first value may need more than its terms, or the same.
+                Some((_, other)) => {
+                    let both = env.pool.max(*other, extent);
+                    *other = cora_ir::affine::normalize(&mut env.pool, both);
+                }
                 None => out.push((d, extent)),
             }
         }

@@ -58,6 +58,25 @@ pub fn enclosing<'a>(body: &'a [Stmt], path: &[usize]) -> Vec<&'a For> {
     (1..path.len()).map(|n| loop_at(body, &path[..n])).collect()
 }
 
+/// Every block in `body`, in order, with the loops around it there, outermost first.
+pub fn blocks_in(body: &[Stmt]) -> Vec<(&Block, Vec<&For>)> {
+    fn go<'a>(body: &'a [Stmt], around: &mut Vec<&'a For>, out: &mut Vec<(&'a Block, Vec<&'a For>)>) {
+        for s in body {
+            match s {
+                Stmt::Block(b) => out.push((b, around.clone())),
+                Stmt::For(l) => {
+                    around.push(l);
+                    go(&l.body, around, out);
+                    around.pop();
+                }
+            }
+        }
+    }
+    let mut out = Vec::new();
+    go(body, &mut Vec::new(), &mut out);
+    out
+}
+
 /// Every stage with a loop or a block below, in order of appearance.
 pub fn stages_of(body: &[Stmt]) -> Vec<TensorId> {
     let (mut out, mut seen) = (Vec::new(), FxHashSet::default());
