@@ -118,6 +118,7 @@ pub(crate) enum Special {
 pub(crate) type Fn1 = fn(u64) -> u64;
 pub(crate) type Fn2 = fn(u64, u64) -> u64;
 pub(crate) type Fn3 = fn(u64, u64, u64) -> u64;
+pub(crate) type Fn4 = fn(u64, u64, u64, u64) -> u64;
 
 /// An instruction; where there is a guard, it happens only if the register is not 0 (or is, if negated).
 #[derive(Debug)]
@@ -133,6 +134,7 @@ pub(crate) enum Compute {
     One(Fn1, Src),
     Two(Fn2, Src, Src),
     Three(Fn3, Src, Src, Src),
+    Four(Fn4, [Src; 4]),
 }
 
 impl Compute {
@@ -142,6 +144,7 @@ impl Compute {
             Compute::One(f, a) => f(get(a)),
             Compute::Two(f, a, b) => f(get(a), get(b)),
             Compute::Three(f, a, b, c) => f(get(a), get(b), get(c)),
+            Compute::Four(f, [a, b, c, d]) => f(get(a), get(b), get(c), get(d)),
         }
     }
 }

@@ -294,8 +294,8 @@ impl<'r> Proposer<'r> {
         let axis = match self.rng.random_range(0..4) {
             _ if lanes => Axis::ThreadX,
             0..2 => Axis::ThreadX,
-            2 => Axis::ThreadY,
-            _ => Axis::BlockX,
+            2 => *[Axis::ThreadY, Axis::ThreadY, Axis::ThreadZ].choose(self.rng)?,
+            _ => *[Axis::BlockX, Axis::BlockY].choose(self.rng)?,
         };
         if !axis.is_thread() {
             return Some(StepKind::Bind { target, to: Binding::Axis(axis), atomic: false });

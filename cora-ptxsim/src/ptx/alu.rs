@@ -2,7 +2,7 @@
 //!
 //! Registers hold their bits in the low end of 64, zeros above. Subnormals are kept, as without `.ftz`.
 
-use super::{Fn1, Fn2, Fn3};
+use super::{Fn1, Fn2, Fn3, Fn4};
 use half::{bf16, f16};
 use std::cmp::Ordering;
 
@@ -360,6 +360,22 @@ pub(super) fn three(name: &str, mods: &[&str], ty: Ty) -> Option<Fn3> {
     })
 }
 
+/// Functions of four operands.
+pub(super) fn four(name: &str, ty: Ty) -> Option<Fn4> {
+    Some(match (name, ty.kind, ty.bits) {
+        ("bfi", Kind::Bits, 32) => |a, b, at, n| insert(a, b, at, n) as u32 as u64,
+        ("bfi", Kind::Bits, 64) => insert,
+        _ => return None,
+    })
+}
+
+/// `b` with the lowest `n` bits of `a` from bit `at` on; those beyond its highest are lost.
+fn insert(a: u64, b: u64, at: u64, n: u64) -> u64 {
+    let mask = field(u64::MAX, 0, n).checked_shl((at & 0xff) as u32).unwrap_or(0);
+    let moved = a.checked_shl((at & 0xff) as u32).unwrap_or(0);
+    (b & !mask) | (moved & mask)
+}
+
 /// `n` bits of `a` from bit `at` on.
 fn field(a: u64, at: u64, n: u64) -> u64 {
     let (at, n) = (at & 0xff, n & 0xff);
@@ -421,6 +437,9 @@ mod tests {
     fn bytes_and_fields() {
         let prmt = three("prmt", &[], ty("b32")).expect("known");
         assert_eq!(prmt(0x1122_3344, 0x5566_7788, 0x5410), 0x7788_3344);
+        let bfi = four("bfi", ty("b32")).expect("known");
+        assert_eq!((bfi(0xab, 0x1111_1111, 8, 8), bfi(0xab, 0x11, 0, 4)), (0x1111_ab11, 0x1b));
+        assert_eq!((bfi(0xab, 7, 28, 8), bfi(0xab, 7, 40, 8), bfi(0xab, 7, 4, 0)), (0xb000_0007, 7, 7));
         let bfe = three("bfe", &[], ty("u32")).expect("known");
         assert_eq!(bfe(0xabcd, 4, 8), 0xbc);
         let bfe = three("bfe", &[], ty("s64")).expect("known");

@@ -130,26 +130,35 @@ fn of_integer(mods: &[&str], to: Ty, from: Ty) -> Option<Fn1> {
     })
 }
 
-/// Towards zero or to the nearest; what is out of range is at its end, and what is no number 0.
+/// What is out of range is at its end, and what is no number 0. Any float is a number of 64 bits.
 fn to_integer(mods: &[&str], to: Ty, from: Ty) -> Option<Fn1> {
-    if from.kind != Kind::Float {
-        return None;
+    macro_rules! rounded {
+        ($of:expr) => {
+            match rounding(mods)? {
+                "rzi" => rounded!($of, f64::trunc),
+                "rni" => rounded!($of, f64::round_ties_even),
+                "rmi" => rounded!($of, f64::floor),
+                "rpi" => rounded!($of, f64::ceil),
+                _ => return None,
+            }
+        };
+        ($of:expr, $round:expr) => {
+            match (to.kind == Kind::Signed, to.bits) {
+                (true, 16) => |x| $round($of(x)) as i16 as u16 as u64,
+                (true, 32) => |x| $round($of(x)) as i32 as u32 as u64,
+                (true, 64) => |x| $round($of(x)) as i64 as u64,
+                (false, 16) => |x| $round($of(x)) as u16 as u64,
+                (false, 32) => |x| $round($of(x)) as u32 as u64,
+                (false, 64) => |x| $round($of(x)) as u64,
+                _ => return None,
+            }
+        };
     }
-    let signed = to.kind == Kind::Signed;
-    Some(match (rounding(mods)?, from.bits, signed, to.bits) {
-        ("rzi", 32, true, 16) => |x| f32_of(x) as i16 as u16 as u64,
-        ("rzi", 32, true, 32) => |x| f32_of(x) as i32 as u32 as u64,
-        ("rzi", 32, true, 64) => |x| f32_of(x) as i64 as u64,
-        ("rzi", 32, false, 16) => |x| f32_of(x) as u16 as u64,
-        ("rzi", 32, false, 32) => |x| f32_of(x) as u32 as u64,
-        ("rzi", 32, false, 64) => |x| f32_of(x) as u64,
-        ("rzi", 64, true, 32) => |x| f64_of(x) as i32 as u32 as u64,
-        ("rzi", 64, true, 64) => |x| f64_of(x) as i64 as u64,
-        ("rzi", 64, false, 32) => |x| f64_of(x) as u32 as u64,
-        ("rzi", 64, false, 64) => |x| f64_of(x) as u64,
-        ("rni", 32, true, 32) => |x| f32_of(x).round_ties_even() as i32 as u32 as u64,
-        ("rni", 64, true, 32) => |x| f64_of(x).round_ties_even() as i32 as u32 as u64,
-        ("rni", 64, true, 64) => |x| f64_of(x).round_ties_even() as i64 as u64,
+    Some(match (from.kind, from.bits) {
+        (Kind::Float, 16) => rounded!(|x| f16::from_bits(x as u16).to_f64()),
+        (Kind::BFloat, 16) => rounded!(|x| bf16::from_bits(x as u16).to_f64()),
+        (Kind::Float, 32) => rounded!(|x| f64::from(f32_of(x))),
+        (Kind::Float, 64) => rounded!(f64_of),
         _ => return None,
     })
 }
@@ -169,6 +178,9 @@ mod tests {
         assert_eq!(cvt(&[], "u64", "u32", 0xffff_ffff), 0xffff_ffff);
         assert_eq!(cvt(&[], "u32", "u64", 0x1_0000_0002), 2);
         assert_eq!(cvt(&["rzi"], "s32", "f32", bits32(-2.5)), (-2i32) as u32 as u64);
+        assert_eq!(cvt(&["rzi"], "s16", "f64", bits64(-40000.5)), 0x8000, "at the end of the range");
+        assert_eq!((cvt(&["rni"], "u16", "f32", bits32(2.5)), cvt(&["rpi"], "s64", "f16", 0x3e00)), (2, 2));
+        assert_eq!(cvt(&["rzi"], "s64", "f64", bits64(f64::NAN)), 0);
         assert_eq!(cvt(&["rn"], "bf16", "f32", bits32(1.0)), 0x3f80);
         assert_eq!(tf32(0x3f80_1000), 0x3f80_2000);
     }

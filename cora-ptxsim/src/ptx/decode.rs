@@ -150,6 +150,10 @@ fn arithmetic(parts: &[&str], o: &Operands) -> Result<Op, String> {
         2 => Compute::One(alu::one(name, ty).ok_or_else(unknown)?, o.src(1)?),
         3 => Compute::Two(alu::two(name, mods, ty).ok_or_else(unknown)?, o.src(1)?, o.src(2)?),
         4 => Compute::Three(alu::three(name, mods, ty).ok_or_else(unknown)?, o.src(1)?, o.src(2)?, o.src(3)?),
+        5 => {
+            let from = [o.src(1)?, o.src(2)?, o.src(3)?, o.src(4)?];
+            Compute::Four(alu::four(name, ty).ok_or_else(unknown)?, from)
+        }
         _ => return Err(unknown()),
     };
     let to = o.reg(0)?;
