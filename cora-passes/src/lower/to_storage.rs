@@ -255,6 +255,8 @@ impl Lowering<'_> {
                 elems = self.env.pool.mul(elems, s);
             }
             let elems = self.simplifier.simplify(&mut self.env, &[], elems);
+            // Also of what nobody has an element of, on a stack or in shared memory there is one.
+            let elems = if self.env.pool.as_int(elems) == Some(0) { self.env.pool.int(1) } else { elems };
             return Buffer { tensor, elems, offset: None };
         }
         let t = self.env.tensors[tensor].clone();

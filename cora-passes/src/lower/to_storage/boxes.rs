@@ -3,7 +3,7 @@
 use super::super::grid::{self, Private};
 use super::super::sign::never_negative;
 use super::digits::Digits;
-use super::{DenseBox, Lowering};
+use super::{DenseBox, Lowering, in_grid};
 use crate::schedule::region::{bound_above, least, range_over};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, LoopModule, Stmt as LoopStmt};
@@ -176,8 +176,7 @@ impl Lowering<'_> {
             if let Some(room) = room {
                 bound = self.lower_bound(bound, room);
             }
-            let in_grid = all.iter().any(|u| u.loops.iter().any(|l| l.kind.axis().is_some()));
-            if in_grid && self.env.pool.as_int(bound).is_none() {
+            if in_grid(m, tensor) && self.env.pool.as_int(bound).is_none() {
                 bound = grid::constant_size(&mut self.env, bound)
                     .ok_or_else(|| grid::unbounded(&self.env, tensor, &dim))?;
             }
