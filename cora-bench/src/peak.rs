@@ -2,7 +2,8 @@
 //!
 //! The loop keeps independent accumulators of one vector register each, enough to cover the latency of an FMA and
 //! few enough to stay in registers, and reads no memory. It is written as MLIR and goes through the pipeline that
-//! kernels go through. Each thread times its own loop, all at once; a round's rate is the sum of the threads' rates.
+//! kernels go through. Each thread times its own loop, all at once; a round's rate is the sum of the threads' rates, in
+//! the second of two such loops, when each thread has found a processor.
 //! Rounds are spread over a run, since clocks change: the peak is the greatest, and the median is kept beside it.
 
 use cora::codegen_llvm::llvm::{CPU_PIPELINE, CodegenError, Jit, LlvmModule, MlirModule, TargetSpec};
@@ -118,7 +119,6 @@ impl Meter {
         let flops = (2 * self.lanes * self.accumulators) as f64 * ITERATIONS as f64;
         let barrier = Barrier::new(self.threads);
         let one = || {
-            // The first time new threads may wait for each other on one processor.
             let mut seconds = 0.0;
             for _ in 0..2 {
                 let mut sink = Sink([0.0; 16]);
