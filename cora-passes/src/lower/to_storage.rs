@@ -255,7 +255,7 @@ impl Lowering<'_> {
                 elems = self.env.pool.mul(elems, s);
             }
             let elems = self.simplifier.simplify(&mut self.env, &[], elems);
-            // Also of what nobody has an element of, on a stack or in shared memory there is one.
+            // A stack and shared memory hold nothing of no size: what has no element gets one.
             let elems = if self.env.pool.as_int(elems) == Some(0) { self.env.pool.int(1) } else { elems };
             return Buffer { tensor, elems, offset: None };
         }

@@ -130,7 +130,7 @@ fn of_integer(mods: &[&str], to: Ty, from: Ty) -> Option<Fn1> {
     })
 }
 
-/// What is out of range is at its end, and what is no number 0. Any float is a number of 64 bits.
+/// What is out of range is at its end, and what is no number 0. Every float is exact in 64 bits.
 fn to_integer(mods: &[&str], to: Ty, from: Ty) -> Option<Fn1> {
     macro_rules! rounded {
         ($of:expr) => {

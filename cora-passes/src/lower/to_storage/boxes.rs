@@ -176,7 +176,7 @@ impl Lowering<'_> {
             if let Some(room) = room {
                 bound = self.lower_bound(bound, room);
             }
-            if in_grid(m, tensor) && self.env.pool.as_int(bound).is_none() {
+            if self.env.pool.as_int(bound).is_none() && in_grid(m, tensor) {
                 bound = grid::constant_size(&mut self.env, bound)
                     .ok_or_else(|| grid::unbounded(&self.env, tensor, &dim))?;
             }
