@@ -466,6 +466,15 @@ impl ExprPool {
         }
     }
 
+    /// Whether the value, or each lane of it, is the constant whose bits are all zero.
+    pub fn is_zero_bits(&self, id: ExprId) -> bool {
+        match *self.get(id) {
+            Expr::Splat(one, _) => self.is_zero_bits(one),
+            Expr::Lit(l) => l.is_zero_bits(),
+            _ => false,
+        }
+    }
+
     /// The variable, if the expression is just one.
     pub fn as_var(&self, id: ExprId) -> Option<VarId> {
         match self.get(id) {

@@ -74,9 +74,14 @@ impl Graph {
     }
 
     /// The default schedule of a machine: of those for features that it `has` the one for most, the first of several, or
-    /// else the one that has the target's name.
+    /// else the one that has the target's name and is for no features.
     pub fn default_schedule(&self, target: &str, has: impl Fn(&str) -> bool) -> Option<&Schedule> {
         let suits = |s: &&Schedule| !s.features.is_empty() && s.features.iter().all(|f| has(f));
-        self.schedules.iter().filter(suits).rev().max_by_key(|s| s.features.len()).or_else(|| self.schedule(target))
+        self.schedules
+            .iter()
+            .filter(suits)
+            .rev()
+            .max_by_key(|s| s.features.len())
+            .or_else(|| self.schedule(target).filter(|s| s.features.is_empty()))
     }
 }

@@ -105,18 +105,52 @@ pub fn capability(arch: &str) -> u32 {
     arch.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
 }
 
-/// Features of a processor, as far as intrinsics need them.
+/// A processor's vector registers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Vectors {
+    /// LLVM's name of the feature that has them.
+    pub feature: &'static str,
+    /// Bytes of one.
+    pub bytes: i64,
+    /// How many there are.
+    pub registers: i64,
+}
+
+/// The widest first.
+const VECTORS: [Vectors; 4] = [
+    Vectors { feature: "avx512f", bytes: 64, registers: 32 },
+    Vectors { feature: "avx", bytes: 32, registers: 16 },
+    Vectors { feature: "neon", bytes: 16, registers: 32 },
+    Vectors { feature: "sse2", bytes: 16, registers: 16 },
+];
+
+impl Default for Vectors {
+    /// The widest.
+    fn default() -> Self {
+        VECTORS[0]
+    }
+}
+
+/// Features of a processor, as far as schedules depend on them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Features {
     /// A bit for each of [`INTRINSICS`] that the processor has instructions for.
     intrinsics: u32,
+    /// Its vector registers.
+    vectors: Vectors,
 }
 
 impl Features {
-    /// Those that a processor has by LLVM's name.
+    /// Those that a processor has by LLVM's name; the widest vectors where it names none.
     pub fn of(has: impl Fn(&str) -> bool) -> Self {
         let found = |i: &IntrinsicId| i.get().needs.feature().is_some_and(&has);
-        Self { intrinsics: IntrinsicId::ALL.into_iter().filter(found).map(|i| 1 << i.0).sum() }
+        let intrinsics = IntrinsicId::ALL.into_iter().filter(found).map(|i| 1 << i.0).sum();
+        Self { intrinsics, vectors: VECTORS.into_iter().find(|v| has(v.feature)).unwrap_or_default() }
+    }
+
+    /// The processor's vector registers.
+    pub fn vectors(self) -> Vectors {
+        self.vectors
     }
 
     /// Whether the processor has instructions for an intrinsic.
@@ -124,11 +158,20 @@ impl Features {
         self.intrinsics >> intrinsic.0 & 1 == 1
     }
 
-    /// LLVM's names.
+    /// LLVM's names, that of the widest vectors left out.
     pub fn names(self) -> Vec<&'static str> {
         let own = IntrinsicId::ALL.into_iter().filter(|&i| self.contain(i));
         let mut names: Vec<&str> = own.filter_map(|i| i.get().needs.feature()).collect();
         names.dedup();
+        let widest = Vectors::default();
+        names.extend(Some(self.vectors.feature).filter(|&f| f != widest.feature));
+        names
+    }
+
+    /// All that there are.
+    pub fn known() -> Vec<&'static str> {
+        let mut names = Self::of(|_| true).names();
+        names.extend(VECTORS.map(|v| v.feature));
         names
     }
 }

@@ -20,15 +20,46 @@ use crate::schedule::compute_inline::compute_inline;
 use crate::schedule::relax::relax_register_tails;
 use crate::schedule::tensorize::REFUSALS;
 use crate::standard::StandardSimplifier;
-use cora_ir::intrinsic::Features;
+use cora_ir::intrinsic::{Features, Vectors};
 use cora_ir::loops::{Block, BlockRole, For, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Step, StepKind};
 use cora_ir::{Expr, Role, TensorId, UnOp};
 use nest::Nest;
 use rustc_hash::FxHashSet;
 
-/// Lanes of a vector.
-const LANES: i64 = 16;
+/// How elements of a stage lie in the processor's vector registers.
+#[derive(Clone, Copy)]
+struct Registers {
+    /// Elements of one, which are computed in 32 bits at least.
+    lanes: i64,
+    vectors: Vectors,
+}
+
+/// What tiles depend on.
+enum Form {
+    /// 32 registers of 32 bytes or more.
+    Long,
+    /// 32 shorter ones.
+    Short,
+    /// 16 of any length.
+    Few,
+}
+
+impl Registers {
+    fn of(m: &LoopModule, stage: TensorId, vectors: Vectors) -> Self {
+        let bytes = m.env.tensors[stage].ty.bytes().max(4) as i64;
+        Self { lanes: vectors.bytes / bytes, vectors }
+    }
+
+    fn form(self) -> Form {
+        match self.vectors {
+            Vectors { registers: ..32, .. } => Form::Few,
+            Vectors { bytes: ..32, .. } => Form::Short,
+            _ => Form::Long,
+        }
+    }
+}
+
 /// Outermost loops of fewer iterations than this are fused with the next one.
 const FEW: i64 = 32;
 /// Operations that are cheaper to repeat than to store.
@@ -49,7 +80,7 @@ pub fn default_schedule(m: &mut LoopModule, features: Features) {
     if outcome.is_err() {
         *m = naive;
         for stage in stages(m) {
-            let _ = innermost(m, stage);
+            let _ = innermost(m, stage, features.vectors());
         }
     }
     for n in 0..m.body.len() {
@@ -59,15 +90,16 @@ pub fn default_schedule(m: &mut LoopModule, features: Features) {
 
 /// Attaches and tiles.
 fn tiled(m: &mut LoopModule, features: Features) {
+    let vectors = features.vectors();
     inline_cheap(m);
     for stage in stages(m).into_iter().rev() {
         attach::attach(m, stage);
         let shape = contraction::Shape::of(m, stage);
         let rows = [contraction::row_tiles, contraction::triangle];
         let _ = attempt(m, |m| units::unit_tiles(m, stage, |i| features.contain(i)))
-            || (shape.rows && rows.into_iter().any(|rule| attempt(m, |m| rule(m, stage))))
-            || (shape.neighbours && attempt(m, |m| contraction::column_tiles(m, stage)))
-            || innermost(m, stage).is_some();
+            || (shape.rows && rows.into_iter().any(|rule| attempt(m, |m| rule(m, stage, vectors))))
+            || (shape.neighbours && attempt(m, |m| contraction::column_tiles(m, stage, vectors)))
+            || innermost(m, stage, vectors).is_some();
     }
 }
 
@@ -133,14 +165,15 @@ fn cheap(m: &LoopModule, stage: TensorId) -> bool {
 }
 
 /// Vector code for the innermost loop, if all its accesses are to neighbours or do not move.
-fn innermost(m: &mut LoopModule, stage: TensorId) -> Option<()> {
+fn innermost(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
     let nest = Nest::of(m, stage)?;
     let last = nest.loops.last()?;
     let iter = nest.block.iters.iter().find(|i| m.env.pool.as_var(i.binding) == Some(last.var))?.var;
     if !nest.contiguous(m, iter) {
         return None;
     }
-    step(m, StepKind::Vectorize { target: nest.at(last), width: Some(LANES) })
+    let width = Some(Registers::of(m, stage, vectors).lanes);
+    step(m, StepKind::Vectorize { target: nest.at(last), width })
 }
 
 /// Spreads a top-level nest over the workers, its outermost loops fused where there are few iterations.

@@ -278,11 +278,11 @@ fn option(pass: &str, args: &str, name: &str) -> Result<bool, Vec<Diagnostic>> {
 
 /// The features that `default-schedule` is given.
 fn features(args: &str) -> Result<Features, Diagnostic> {
-    let features = Features::of(|f| args.split_whitespace().any(|a| a == f));
-    match args.split_whitespace().find(|a| !features.names().contains(a)) {
-        None => Ok(features),
+    let known = Features::known();
+    match args.split_whitespace().find(|a| !known.contains(a)) {
+        None => Ok(Features::of(|f| args.split_whitespace().any(|a| a == f))),
         Some(other) => {
-            let known = Features::of(|_| true).names().join(", ");
+            let known = known.join(", ");
             Err(Diagnostic::new("E0601", format!("pass `default-schedule` knows no feature `{other}`"))
                 .hint(format!("features that schedules depend on are {known}")))
         }
@@ -374,6 +374,7 @@ pub fn parse_pipeline(text: &str) -> Result<Vec<Invocation>, Diagnostic> {
         if let Some(inner) = rest.strip_prefix('{') {
             let close = inner.find('}').ok_or_else(|| {
                 Diagnostic::new("E0601", format!("pass `{pass}` has an opening brace without a closing one"))
+                    .hint("close it after the options: `pass{option}`")
             })?;
             args = inner[..close].trim().to_owned();
             rest = &inner[close + 1..];
@@ -386,7 +387,10 @@ pub fn parse_pipeline(text: &str) -> Result<Vec<Invocation>, Diagnostic> {
         }
         rest = rest.trim_start();
         if !rest.is_empty() {
-            let after = || Diagnostic::new("E0601", format!("after pass `{pass}` there is no comma but `{rest}`"));
+            let after = || {
+                let what = format!("after pass `{pass}` there is no comma but `{rest}`");
+                Diagnostic::new("E0601", what).hint("write a comma between two passes")
+            };
             rest = rest.strip_prefix(',').ok_or_else(after)?.trim_start();
         }
         out.push(Invocation { pass, args });

@@ -19,6 +19,9 @@ pub struct Args {
     /// The target whose schedule is shown: cpu, or cuda.
     #[arg(long, default_value = "cpu")]
     target: String,
+    /// The processor that it is for; `host` is this machine's.
+    #[arg(long, default_value = "host")]
+    target_cpu: String,
     /// Overrides of constants, NAME=VALUE.
     #[arg(long = "const", value_parser = super::name_const)]
     consts: Vec<(String, ConstValue)>,
@@ -28,7 +31,7 @@ pub struct Args {
 pub fn explain(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
     super::given_once("--const", &args.consts)?;
     let source = Source::load(&args.program, &args.consts)?;
-    let machine = Target::new(&args.target, "host")?;
+    let machine = Target::new(&args.target, &args.target_cpu)?;
     let target = machine.schedule();
     let schedule = source.schedule(args.schedule.as_deref(), target, |f| machine.has(f))?;
     let form = Form { grid: machine.gpu(), features: machine.features(), ..Form::default() };

@@ -296,9 +296,9 @@ impl Compiled {
             pool = Some(Arc::new(Pool::new(threads)?));
         }
         let start = Instant::now();
-        let own = target.as_ref().map_or("cpu", Target::schedule);
+        let usual = target.as_ref().map_or("cpu", Target::schedule);
         let has = |f: &str| target.as_ref().is_some_and(|t| t.has(f));
-        let schedule = source.schedule(args.schedule.as_deref(), own, has)?;
+        let schedule = source.schedule(args.schedule.as_deref(), usual, has)?;
         if args.device_prelude && grid.is_none() {
             return Err(no_device_prelude(&args.target));
         }
@@ -342,7 +342,9 @@ impl Compiled {
             // SAFETY: the kernels were compiled from the module that `desc` describes.
             instance = Some(unsafe { Instance::new(desc.clone(), kernels, pool, options) }?);
         }
-        let schedule = schedule.filter(|_| !interpreted).map(|s| s.name.clone());
+        // Another one than the program has for the target is said, the compiler's own too.
+        let taken = schedule.map(|s| s.name.as_str()).or(source.graph.schedule(usual).map(|_| "default"));
+        let schedule = taken.filter(|_| !interpreted).map(str::to_owned);
         Ok(Self { lowered, desc, own, instance, device, schedule, padded, threads, compile_ms })
     }
 

@@ -76,6 +76,10 @@ fn machines_have_schedules_of_their_own() {
     assert!(printed.contains("schedule wider for avx512f, avx512bf16 {"), "{printed}");
     let built = succeeds(&["compile", &program, "--emit", "rust"]);
     assert!(built.contains("b.schedule_for(\"wider\", &[\"avx512f\", \"avx512bf16\"], |s| {"), "{built}");
+    // One for features that a machine lacks is no default of it, whatever its name.
+    let named = file("named.cora", text.replace("schedule cpu {", "schedule cpu for avx2 {"));
+    let lacks = ["compile", &named, "--emit", "loop", "--target-cpu", "neoverse-n1"];
+    assert_eq!(succeeds(&lacks), succeeds(&[&lacks[..], &["--schedule", "default"]].concat()));
     let without = file("no-feature.cora", text.replace("for avx512f {", "for {"));
     refuses(&["compile", &without], "E0103", &["a feature of a machine"]);
 }
@@ -254,4 +258,43 @@ fn tensor_instructions_are_emitted() {
         "E0611",
         &["sm_80", "mma.m16n8k16.f32.bf16"],
     );
+}
+
+/// The compiler's own schedule chooses tiles by the processor's vector registers: those of a sum stay in them, whatever
+/// the order of a constant factor.
+#[test]
+fn tiles_fit_the_registers_of_the_processor() {
+    for (ty, weights) in [("f32", "W[k, n]"), ("f32", "W[n, k]"), ("f64", "W[k, n]")] {
+        let text = format!(
+            "param M in 0..=64
+            extent lens(b) in 0..=512
+            dim b = M, q = lens(b), k = 256, n = 512
+            input X[b, q, k] : {ty}
+            const input {weights} : {ty}
+            Y[b, q, n] = sum(k) X[b, q, k] * {weights}
+            output Y"
+        );
+        let path = file("projection.cora", text);
+        // Four steps of so many accumulators.
+        let processors = [
+            ("znver4", "vfmadd", 24),
+            ("haswell", "vfmadd", 12),
+            ("znver2", "vfmadd", 12),
+            ("neoverse-n1", "fmla", 16),
+        ];
+        for (cpu, fma, accumulators) in processors {
+            let asm = succeeds(&["compile", &path, "--target-cpu", cpu, "--emit", "asm"]);
+            let blocks: Vec<Vec<&str>> =
+                asm.split("\n.L").map(|b| b.lines().skip(1).map(str::trim).collect()).collect();
+            let count = |b: &[&str]| b.iter().filter(|l| l.starts_with(fma)).count();
+            let hot = blocks.iter().max_by_key(|b| count(b)).expect("code");
+            assert_eq!(count(hot), 4 * accumulators, "{cpu} {ty} {weights}:\n{}", hot.join("\n"));
+            let vector = |l: &str| {
+                let short = l.split_whitespace().nth(1).is_some_and(|r| r.starts_with('q'));
+                short || l.contains("%ymm") || l.contains("%zmm")
+            };
+            let spilled = |l: &str| (l.contains("(%rsp)") || l.contains("[sp")) && vector(l);
+            assert!(!hot.iter().any(|l| spilled(l)), "{cpu} {ty} {weights}:\n{}", hot.join("\n"));
+        }
+    }
 }

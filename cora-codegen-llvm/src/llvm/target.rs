@@ -105,17 +105,6 @@ impl TargetSpec {
     pub fn code_features(&self) -> impl Iterator<Item = &str> {
         self.enabled.iter().map(String::as_str).filter(|f| features::matters(&self.triple, f))
     }
-
-    /// Bytes of the widest vector register with full arithmetic: 64 for AVX-512, 32 for AVX, otherwise 16.
-    pub fn vector_bytes(&self) -> usize {
-        if self.has_feature("avx512f") {
-            64
-        } else if self.has_feature("avx") {
-            32
-        } else {
-            16
-        }
-    }
 }
 
 impl fmt::Display for TargetSpec {
@@ -178,6 +167,7 @@ fn edit_distance(left: &str, right: &str) -> usize {
 mod tests {
     use super::{TargetSpec, cpus, edit_distance};
     use crate::llvm::CodegenError;
+    use cora_ir::intrinsic::Features;
 
     #[test]
     fn features_come_from_llvm() {
@@ -191,7 +181,7 @@ mod tests {
         ];
         for (name, bytes, present, absent) in cases {
             let target = TargetSpec::new(name).unwrap();
-            assert_eq!(target.vector_bytes(), bytes, "{name}");
+            assert_eq!(Features::of(|f| target.has_feature(f)).vectors().bytes, bytes, "{name}");
             assert!(present.iter().all(|feature| target.has_feature(feature)), "{name}: {target:?}");
             assert!(!absent.iter().any(|feature| target.has_feature(feature)), "{name}: {target:?}");
         }

@@ -336,12 +336,7 @@ impl Emitter<'_> {
             return Ok(None);
         }
         let Some((cond, other)) = guard else { return self.load_all(tensor, index, lanes).map(Some) };
-        let other = match *self.pool.get(other) {
-            Expr::Splat(x, _) => x,
-            _ => other,
-        };
-        let is_zero = matches!(self.pool.get(other), Expr::Lit(l) if l.is_zero_bits());
-        if self.pool.ty(cond).lanes == 1 || !is_zero {
+        if self.pool.ty(cond).lanes == 1 || !self.pool.is_zero_bits(other) {
             return Ok(None);
         }
         let mask = self.emit(cond)?;

@@ -187,7 +187,8 @@ impl ProgramBuilder {
                 return;
             }
         }
-        self.diags.push(Diagnostic::new("E0239", format!("`{name}` is not an input, so it has no declared range")));
+        let d = Diagnostic::new("E0239", format!("`{name}` is not an input, so it has no declared range"));
+        self.diags.push(d.hint("give the range to the handle that `input` returns"));
     }
 
     /// `name[dims] = f(indices)`

@@ -85,7 +85,8 @@ impl<'a> ScheduleBuilder<'a> {
 
     fn at(&mut self, l: impl ToLoop) -> LoopRef {
         l.to_loop(self.handles).unwrap_or_else(|| {
-            self.diags.push(Diagnostic::new("E0122", "a loop is named by `stage.loop`"));
+            let d = Diagnostic::new("E0122", "the name of a loop has no stage");
+            self.diags.push(d.hint("write the stage before it: `stage.loop`"));
             LoopRef { stage: String::new(), name: String::new() }
         })
     }
@@ -323,9 +324,8 @@ impl<'a> ScheduleBuilder<'a> {
         match IntrinsicId::named(intrinsic) {
             Some(intrinsic) => self.step(StepKind::Tensorize { target, intrinsic }),
             None => {
-                let known = cora_ir::intrinsic::names();
-                self.diags
-                    .push(Diagnostic::new("E0239", format!("there is no intrinsic `{intrinsic}`; there are {known}")));
+                let d = Diagnostic::new("E0239", format!("there is no intrinsic `{intrinsic}`"));
+                self.diags.push(d.hint(format!("there are {}", cora_ir::intrinsic::names())));
                 self
             }
         }

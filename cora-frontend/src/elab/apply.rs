@@ -47,17 +47,18 @@ impl Elab<'_> {
             }
             None if self.slots.contains_key(&id.name) => self.unknown(&id),
             None => {
-                let mut d = Diagnostic::new("E0203", format!("unknown function `{}`", id.name));
+                let d = Diagnostic::new("E0203", format!("unknown function `{}`", id.name));
                 let own =
                     self.slots.iter().filter(|(_, s)| matches!(s.kind, "function" | "extent function" | "combiner"));
                 let mut known: Vec<&str> = own.map(|(n, _)| n.as_str()).collect();
                 known.extend(BUILTINS);
                 known.extend(names::math_names());
                 known.extend(["sum", "prod", "max", "min", "argmax", "argmin"]);
-                if let Some(s) = suggest(&id.name, known) {
-                    d = d.hint(format!("did you mean `{s}`?"));
-                }
-                self.error(id.span, d)
+                let hint = match suggest(&id.name, known) {
+                    Some(s) => format!("did you mean `{s}`?"),
+                    None => format!("define it: `fn {}(..) = ..`", id.name),
+                };
+                self.error(id.span, d.hint(hint))
             }
         }
     }

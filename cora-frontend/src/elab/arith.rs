@@ -301,7 +301,8 @@ impl Elab<'_> {
             Val::Num(Num::Float(x)) if to.is_int() => {
                 let x = x.trunc();
                 if x.is_nan() || x.abs() > 2_f64.powi(63) {
-                    return self.error(span, Diagnostic::new("E0212", format!("{x} does not fit {to}")));
+                    let d = Diagnostic::new("E0212", format!("{x} does not fit {to}"));
+                    return self.error(span, d.hint("use a wider type, or a smaller number"));
                 }
                 return self.number(Num::Int(x as i128), to, span);
             }

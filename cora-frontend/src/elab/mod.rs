@@ -288,11 +288,12 @@ impl<'a> Elab<'a> {
                 return;
             }
             let names: Vec<String> = self.graph.env.tensors.iter().map(|(_, t)| t.name.clone()).collect();
-            let mut d = Diagnostic::new("E0217", format!("output `{}` is not defined by any operator", name.name));
-            if let Some(s) = suggest(&name.name, names.iter().map(String::as_str)) {
-                d = d.hint(format!("did you mean `{s}`?"));
-            }
-            self.report(name.span, d);
+            let d = Diagnostic::new("E0217", format!("output `{}` is not defined by any operator", name.name));
+            let hint = match suggest(&name.name, names.iter().map(String::as_str)) {
+                Some(s) => format!("did you mean `{s}`?"),
+                None => format!("write an operator for it, `{}[..] = ..`", name.name),
+            };
+            self.report(name.span, d.hint(hint));
             return;
         };
         if let Some(parts) = self.part_names(t) {

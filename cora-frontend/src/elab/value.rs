@@ -317,7 +317,7 @@ impl Elab<'_> {
             let d = self.dim_named(&id)?;
             if out.contains(&d) {
                 let d = Diagnostic::new("E0207", format!("dimension `{}` appears twice", id.name));
-                return self.error(e.span(), d);
+                return self.error(e.span(), d.hint("name each dimension that is reduced once"));
             }
             let extent = self.graph.env.dims[d].extent;
             for (later, need) in dims.iter().zip(self.late_needs(extent, d, dims)) {

@@ -171,7 +171,7 @@ impl Cx<'_> {
         self.calls += 1;
         if self.calls > MAX_STEPS || self.steps.len() > MAX_STEPS {
             let d = Diagnostic::new("E0118", format!("a schedule of more than {MAX_STEPS} steps and calls"));
-            return p.fail(d.at(span));
+            return p.fail(d.at(span).hint("does a schedule function call others more often than it seems?"));
         }
         let body = f.body.iter().map(|t| substitute(t, f.params, &args)).collect();
         let outer = self.call;

@@ -12,15 +12,8 @@ pub fn is_copy(env: &Env, tensor: TensorId, value: ExprId) -> bool {
     let (Some(to), Expr::Load { tensor: from, guard, .. }) = (env.tensors.get(tensor), env.pool.get(value)) else {
         return false;
     };
-    let zero = |e: ExprId| {
-        let one = match *env.pool.get(e) {
-            Expr::Splat(x, _) => x,
-            _ => e,
-        };
-        matches!(env.pool.get(one), Expr::Lit(l) if l.is_zero_bits())
-    };
     let global = env.tensors.get(*from).is_some_and(|f| f.scope == Scope::Global && f.ty == to.ty);
-    to.scope == Scope::Shared && global && guard.is_none_or(|(_, other)| zero(other))
+    to.scope == Scope::Shared && global && guard.is_none_or(|(_, other)| env.pool.is_zero_bits(other))
 }
 
 /// Whether threads can combine elements of type `ty` in memory without getting between each other: sums of 32 and 64

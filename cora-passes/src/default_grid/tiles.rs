@@ -49,6 +49,7 @@ pub(super) fn tiles(m: &mut LoopModule, stage: TensorId, taken: &[TensorId], gpu
 
 fn tiled(m: &mut LoopModule, stage: TensorId, last: TensorId, unit: Option<IntrinsicId>, fused: bool) -> Option<()> {
     let mut c = Contraction::of(m, stage)?;
+    let rows = c.a.clone()?;
     let narrow = |m: &LoopModule, e: ExprId| m.env.pool.constant_bound(e).is_some_and(|n| n < FEW);
     let k = c.reduced.last()?.name.clone();
     if c.nest.attached || c.rows.is_empty() || narrow(m, c.inner.extent) {
@@ -110,9 +111,10 @@ fn tiled(m: &mut LoopModule, stage: TensorId, last: TensorId, unit: Option<Intri
     a.reorder(outer.chain(["ko", "ri", "ci", "ki"].map(str::to_owned)).collect())?;
     let ks = run_by(a.m, &c, &c.reduced[c.reduced.len() - 1..]);
     // The first copy is read in the place of the tensor, where both factors are of one.
-    let second = if c.a.0 == c.b.0 { None } else { c.nest.access(a.m, &c.b) };
-    let first = c.nest.access(a.m, &c.a);
-    let copies = [copy(&mut a, &c, &c.a, first, &ks)?, copy(&mut a, &c, &c.b, second, &ks)?];
+    let second = if rows.0 == c.b.0 { None } else { c.nest.access(a.m, &c.b) };
+    let first = c.nest.access(a.m, &rows);
+    let across = run_by(a.m, &c, &c.rows);
+    let copies = [copy(&mut a, &rows, first, &across, &ks)?, copy(&mut a, &c.b, second, &[c.column], &ks)?];
     match unit {
         Some(unit) => units::by_warps(&mut a, &result, &copies, unit)?,
         None => threads::by_threads(&mut a, &result, &copies, uneven.is_some())?,
@@ -190,13 +192,13 @@ impl Copy {
     }
 }
 
-/// Copies what a tile reads of a factor in the steps at hand to shared memory, zeros beyond the last step.
-fn copy(a: &mut Steps<'_>, c: &Contraction, read: &Read, access: Option<usize>, ks: &[VarId]) -> Option<Copy> {
+/// Copies what a tile, along the iterators `tile`, reads of a factor in the steps at hand, along `ks`, to shared memory,
+/// zeros beyond the last step.
+fn copy(a: &mut Steps<'_>, read: &Read, access: Option<usize>, tile: &[VarId], ks: &[VarId]) -> Option<Copy> {
     let tensor = a.m.env.tensors[read.0].name.clone();
     let name = a.m.env.fresh_tensor_name(&format!("{tensor}.shared"));
     let (stage, scope, at) = (a.stage.clone(), Scope::Shared, Some(a.named("ko")));
     let steps: Vec<bool> = read.1.iter().map(|&e| ks.iter().any(|&k| a.m.env.pool.uses_var(e, k))).collect();
-    let tile: Vec<VarId> = if read.1 == c.a.1 { run_by(a.m, c, &c.rows) } else { vec![c.column] };
     let inside = |d: usize| steps[d] || tile.iter().any(|&v| a.m.env.pool.uses_var(read.1[d], v));
     let (own, others): (Vec<usize>, Vec<usize>) = (0..steps.len()).partition(|&d| inside(d));
     let layout = others.into_iter().chain(own).map(LayoutDim::whole).collect();

@@ -5,14 +5,12 @@
 //! and columns reads each element of A and B once and uses it for all columns or rows of the tile.
 
 use super::nest::{Loop, Nest, moves_by_one};
-use super::{LANES, attempt, step};
+use super::{Form, Registers, attempt, step};
 use crate::schedule::tree::{enclosing, loop_at, stage_loops};
+use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
 use cora_ir::schedule::{Formula, LayoutDim, LoopRef, StepKind, Tail};
-use cora_ir::{BinOp, Combiner, Expr, ExprId, Reduction, Role, Scope, TensorId, UnOp, VarId};
-
-/// Columns of a tile of one row.
-const WIDE: i64 = 4 * LANES;
+use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, Role, Scope, TensorId, UnOp, VarId};
 
 /// A register tile, and the rows of a task: tiles that use a panel of columns while it is near.
 #[derive(Clone, Copy)]
@@ -22,10 +20,29 @@ struct Tile {
     task: i64,
 }
 
-/// For columns that need not fill many vectors: 28 accumulators.
-const NARROW: Tile = Tile { rows: 14, columns: 2 * LANES, task: 56 };
-/// Where there are many columns: fewer rows to broadcast from, 24 accumulators.
-const BROAD: Tile = Tile { rows: 6, columns: WIDE, task: 96 };
+/// Vectors of a tile of one row.
+const WIDE: i64 = 4;
+impl Registers {
+    /// For columns that need not fill many vectors: 28 accumulators where there are registers for them.
+    fn narrow(self) -> Tile {
+        match self.form() {
+            Form::Long => Tile { rows: 14, columns: 2 * self.lanes, task: 56 },
+            _ => self.broad(),
+        }
+    }
+
+    /// Where there are many columns: fewer rows to broadcast from. Besides accumulators, 24, 16 or 12 of them, registers
+    /// hold the columns of a step and elements of rows, of four steps at once where vectors are as short as that.
+    fn broad(self) -> Tile {
+        let (rows, vectors) = match self.form() {
+            Form::Long => (6, 4),
+            Form::Short => (8, 2),
+            Form::Few => (6, 2),
+        };
+        Tile { rows, columns: vectors * self.lanes, task: 96 }
+    }
+}
+
 /// Reduced iterations that are unrolled.
 const UNROLL: i64 = 4;
 
@@ -37,21 +54,47 @@ const PANELS: i64 = 8;
 /// A read: the tensor and its index over the block's iterators.
 pub(crate) type Read = (TensorId, Vec<ExprId>);
 
-/// The two reads whose product a block sums, if it does that.
-pub(crate) fn factors(m: &LoopModule, b: &Block) -> Option<[Read; 2]> {
-    if b.role != BlockRole::Update(Reduction::Op(Combiner::Sum)) {
-        return None;
-    }
-    let Expr::Bin(BinOp::Mul, x, y) = *m.env.pool.get(b.value) else { return None };
-    let read = |e: ExprId| match m.env.pool.get(e) {
+/// Whether a block adds its values up.
+fn sums(b: &Block) -> bool {
+    b.role == BlockRole::Update(Reduction::Op(Combiner::Sum))
+}
+
+/// What is read there and nothing else, converted or not.
+fn read(pool: &ExprPool, e: ExprId) -> Option<Read> {
+    match pool.get(e) {
         Expr::Load { tensor, index, .. } => Some((*tensor, index.to_vec())),
-        Expr::Cast(_, e) | Expr::Un(UnOp::Tf32, e) => match m.env.pool.get(*e) {
+        Expr::Cast(_, e) | Expr::Un(UnOp::Tf32, e) => match pool.get(*e) {
             Expr::Load { tensor, index, .. } => Some((*tensor, index.to_vec())),
             _ => None,
         },
         _ => None,
-    };
-    Some([read(x)?, read(y)?])
+    }
+}
+
+/// The two reads whose product a block sums, if it does that.
+pub(crate) fn factors(m: &LoopModule, b: &Block) -> Option<[Read; 2]> {
+    let Expr::Bin(BinOp::Mul, x, y) = *m.env.pool.get(b.value) else { return None };
+    let both = || Some([read(&m.env.pool, x)?, read(&m.env.pool, y)?]);
+    sums(b).then(both)?
+}
+
+/// What a block multiplies and sums: all factors that do not move with the columns, and the read that does. A term that
+/// counts under a condition only has it for a factor.
+fn split_factors(pool: &ExprPool, b: &Block, column: VarId) -> Option<(Vec<ExprId>, Read)> {
+    let (mut left, mut right, mut rest) = (Vec::new(), Vec::new(), vec![b.value]);
+    while let Some(e) = rest.pop() {
+        match *pool.get(e) {
+            _ if !pool.uses_var(e, column) => left.push(e),
+            Expr::Bin(BinOp::Mul, x, y) => rest.extend([x, y]),
+            Expr::Select(cond, then, other) if pool.is_zero_bits(other) && !pool.uses_var(cond, column) => {
+                left.push(cond);
+                rest.push(then);
+            }
+            _ => right.push(read(pool, e)?),
+        }
+    }
+    let [b] = right.as_slice() else { return None };
+    (!left.is_empty()).then(|| (left, b.clone()))
 }
 
 /// A nest as a contraction.
@@ -64,8 +107,9 @@ pub(crate) struct Contraction {
     pub rows: Vec<Loop>,
     pub columns: Vec<Loop>,
     pub reduced: Vec<Loop>,
-    /// The factor that does not move with the columns, and the one that does.
-    pub a: Read,
+    /// The factor that does not move with the columns, where it is a read.
+    pub a: Option<Read>,
+    /// The one that does.
     pub b: Read,
 }
 
@@ -74,23 +118,23 @@ impl Contraction {
         let nest = Nest::of(m, stage)?;
         let column = m.env.pool.as_var(*nest.block.index.last()?)?;
         let pool = &m.env.pool;
-        let uses = |r: &Read, v: VarId| r.1.iter().any(|&e| pool.uses_var(e, v));
-        let (a, b) = match factors(m, &nest.block)? {
-            [a, b] if uses(&b, column) && !uses(&a, column) => (a, b),
-            [b, a] if uses(&b, column) && !uses(&a, column) => (a, b),
-            _ => return None,
+        let (left, b) = sums(&nest.block).then(|| split_factors(pool, &nest.block, column))??;
+        let a = match left.as_slice() {
+            [one] => read(pool, *one),
+            _ => None,
         };
+        let uses = |es: &[ExprId], v: VarId| es.iter().any(|&e| pool.uses_var(e, v));
         let (mut batches, mut rows, mut columns, mut reduced, mut inner) = (vec![], vec![], vec![], vec![], None);
         for l in &nest.loops {
             let iters: Vec<VarId> =
                 nest.block.iters.iter().filter(|i| pool.uses_var(i.binding, l.var)).map(|i| i.var).collect();
-            let of = |r: &Read| iters.iter().any(|&v| uses(r, v));
+            let of = |es: &[ExprId]| iters.iter().any(|&v| uses(es, v));
             if l.reduced {
                 reduced.push(l.clone());
             } else if iters == [column] {
                 inner = Some(l.clone());
             } else {
-                match (of(&a), of(&b)) {
+                match (of(&left), of(&b.1)) {
                     (true, false) => rows.push(l.clone()),
                     (false, _) => columns.push(l.clone()),
                     (true, true) => batches.push(l.clone()),
@@ -131,10 +175,21 @@ impl Contraction {
         Some(outside.chain(inside).collect())
     }
 
-    /// The tile that suits the columns.
-    fn tile(&self, m: &LoopModule) -> Tile {
-        let many = m.env.pool.constant_bound(self.inner.extent).is_some_and(|n| n >= BROAD.columns);
-        if many && moves_by_one(m, &self.b.1, self.column) { BROAD } else { NARROW }
+    /// The tile that suits the columns; `side_by_side`: as they are read.
+    fn tile(&self, m: &LoopModule, registers: Registers, side_by_side: bool) -> Tile {
+        let broad = registers.broad();
+        let many = m.env.pool.constant_bound(self.inner.extent).is_some_and(|n| n >= broad.columns);
+        if many && side_by_side { broad } else { registers.narrow() }
+    }
+
+    /// Whether no stage computes what is read.
+    fn given(&self, m: &LoopModule) -> bool {
+        self.nest.reads(m).iter().all(|r| m.env.tensors[r.0].role != Role::Temp)
+    }
+
+    /// Whether neighbouring columns are neighbours in the factor that moves with them.
+    fn side_by_side(&self, m: &LoopModule) -> bool {
+        moves_by_one(m, &self.b.1, self.column)
     }
 
     /// Whether the factor of the columns is another one for each iteration of a loop outside the tiles.
@@ -179,7 +234,8 @@ fn split(m: &mut LoopModule, nest: &Nest, l: &str, factor: i64, outer: &str, inn
 }
 
 /// A contraction in tiles of rows and columns, in tasks of several tiles of rows.
-pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
+pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
+    let registers = Registers::of(m, stage, vectors);
     let c = Contraction::of(m, stage)?;
     if c.rows.is_empty() {
         return None;
@@ -192,25 +248,29 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         fuse(m, nest, &row, "row")?;
         row = vec!["row".to_owned()];
     }
-    let given = [&c.a, &c.b].iter().all(|r| m.env.tensors[r.0].role != Role::Temp);
-    let copied = !moves_by_one(m, &c.b.1, c.column);
+    let given = c.given(m);
+    let constant = m.env.tensors[c.b.0].role == Role::ConstInput;
+    let side_by_side = c.side_by_side(m);
+    let packed =
+        !side_by_side && constant && attempt(m, |m| pack(m, &c, (c.tile(m, registers, true), registers), None));
+    let copied = !side_by_side && !packed;
     if batch.len() > 1 && (copied || !given) {
         fuse(m, nest, &batch, "batches")?;
         batch = vec!["batches".to_owned()];
     }
     let alone = given && !copied && !nest.attached;
+    let by_panels = if copied { batch.is_empty() && !nest.attached } else { !packed && c.many_products(m) };
     if given
-        && !copied
-        && c.many_products(m)
+        && by_panels
         && let [row] = row.as_slice()
-        && attempt(m, |m| panels(m, &c, row, None))
+        && attempt(m, |m| panels(m, &c, row, registers, None))
     {
         return Some(());
     }
-    let tile = c.tile(m);
-    if !copied && m.env.tensors[c.b.0].role == Role::ConstInput {
+    let tile = c.tile(m, registers, !copied);
+    if side_by_side && constant {
         // One whose shape depends on the batch is read where it is.
-        attempt(m, |m| pack(m, &c, tile, None));
+        attempt(m, |m| pack(m, &c, (tile, registers), None));
     }
     if copied {
         transpose(m, &c, stage, batch.last())?;
@@ -246,7 +306,7 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     let unrolled = reduced_order(m, &c, &mut order);
     order.extend([row.clone(), inner.clone()]);
     reorder(m, nest, order.clone())?;
-    accumulate(m, nest, &at, &[&row], &inner, unrolled)?;
+    accumulate(m, nest, &at, &[&row], (&inner, registers), unrolled)?;
     if alone && task > 1 {
         // Tasks of all batches in one list, unless a stage may be attached there, which would find no box
         // to compute; a refusal leaves them nested.
@@ -257,30 +317,39 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
 
 /// A contraction whose reduced loop grows by one from row to row: padded to the rows of a tile, so that all rows of a
 /// tile reduce equally long.
-fn stairs(m: &mut LoopModule, c: &Contraction, row: &str, reduced: &str) -> Option<()> {
-    let count = m.env.pool.constant_bound(c.inner.extent).map(|n| n / BROAD.columns);
+fn stairs(m: &mut LoopModule, c: &Contraction, row: &str, reduced: &str, registers: Registers) -> Option<()> {
+    let tile = registers.broad();
+    let count = m.env.pool.constant_bound(c.inner.extent).map(|n| n / tile.columns);
     if !c.has_batches() && count.is_some_and(|n| n < PANELS) {
         return None;
     }
-    step(m, StepKind::PadLoop { target: c.nest.named(reduced), multiple: BROAD.rows })?;
-    panels(m, c, row, Some(BROAD.rows))
+    step(m, StepKind::PadLoop { target: c.nest.named(reduced), multiple: tile.rows })?;
+    panels(m, c, row, registers, Some(tile.rows))
 }
 
-/// A task is a panel of columns of a batch: that of the other factor is copied, with zeros beside its last columns, to
-/// where it stays near for all tiles of rows. The last reduced loop is unrolled by `unrolled`, if not as usual.
-fn panels(m: &mut LoopModule, c: &Contraction, row: &str, unrolled: Option<i64>) -> Option<()> {
-    let (nest, tile) = (&c.nest, BROAD);
+/// A task is a panel of columns of a batch, or all columns where a stage may be attached, which each panel would compute
+/// again. What it reads of the other factor is copied, with zeros beside the last columns, to where it stays near for all
+/// tiles of rows. The last reduced loop is unrolled by `unrolled`, if not as usual.
+fn panels(m: &mut LoopModule, c: &Contraction, row: &str, registers: Registers, unrolled: Option<i64>) -> Option<()> {
+    let (nest, tile) = (&c.nest, registers.broad());
     split(m, nest, row, tile.rows, "ro", "ri")?;
     split(m, nest, &c.inner.name, tile.columns, "co", "ci")?;
-    let mut tasks = [names(&c.batches), names(&c.columns), vec!["co".to_owned()]].concat();
-    let own = ["ro".to_owned()].into_iter().chain(names(&c.reduced)).chain(["ri".to_owned(), "ci".to_owned()]);
-    reorder(m, nest, tasks.iter().cloned().chain(own).collect())?;
+    let panel = [names(&c.columns), vec!["co".to_owned()]].concat();
+    let [ro, ri, ci] = ["ro", "ri", "ci"].map(str::to_owned);
+    let own = [names(&c.reduced), vec![ri, ci]].concat();
+    let (mut tasks, inside) = if c.given(m) {
+        ([names(&c.batches), panel].concat(), vec![ro])
+    } else {
+        (names(&c.batches), [vec![ro], panel].concat())
+    };
+    let at = inside.last()?.clone();
+    reorder(m, nest, [tasks.clone(), inside, own].concat())?;
     if tasks.len() > 1 {
         fuse(m, nest, &tasks, "tile")?;
         tasks = vec!["tile".to_owned()];
     }
-    pack(m, c, tile, Some(nest.named(&tasks[0])))?;
-    let stage = accumulate(m, nest, "ro", &["ri"], "ci", None)?;
+    pack(m, c, (tile, registers), Some(nest.named(tasks.first()?)))?;
+    let stage = accumulate(m, nest, &at, &["ri"], ("ci", registers), None)?;
     let named = |l: &str| LoopRef { stage: stage.clone(), name: l.to_owned() };
     let (target, factor) = (named(&c.reduced.last()?.name), unrolled.unwrap_or(UNROLL));
     let (outer, inner) = ("ko".to_owned(), "ku".to_owned());
@@ -290,24 +359,25 @@ fn panels(m: &mut LoopModule, c: &Contraction, row: &str, unrolled: Option<i64>)
 
 /// A contraction whose reduced loop is longer from row to row, as in a triangle: up to what the rows of a tile have in
 /// common it is tiled, and the rest of each row goes on from there.
-pub(super) fn triangle(m: &mut LoopModule, stage: TensorId) -> Option<()> {
+pub(super) fn triangle(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
+    let registers = Registers::of(m, stage, vectors);
     let c = Contraction::of(m, stage)?;
     let ([row], [reduced]) = (c.rows.as_slice(), c.reduced.as_slice()) else { return None };
-    if c.nest.attached || !m.env.pool.uses_var(reduced.extent, row.var) {
+    if !m.env.pool.uses_var(reduced.extent, row.var) {
         return None;
     }
-    if attempt(m, |m| stairs(m, &c, &row.name, &reduced.name)) {
+    if attempt(m, |m| stairs(m, &c, &row.name, &reduced.name, registers)) {
         return Some(());
     }
-    let tile = c.tile(m);
+    let tile = c.tile(m, registers, c.side_by_side(m));
     let rows = || Formula::Int(tile.rows);
     let first = Formula::Call("floordiv".to_owned(), vec![Formula::Name(row.name.clone()), rows()]);
     let common = Formula::Bin('*', Box::new(rows()), Box::new(first));
     step(m, StepKind::OpSplit { points: vec![(c.nest.named(&reduced.name), common)] })?;
     let part = |m: &LoopModule, name: &str| m.env.tensor_named(&format!("{}.{name}", c.nest.stage));
     let (main, tail) = (part(m, "main")?, part(m, "tail")?);
-    row_tiles(m, main)?;
-    column_tiles(m, tail)
+    row_tiles(m, main, vectors)?;
+    column_tiles(m, tail, vectors)
 }
 
 /// The loop over the last dimension of a reduction of neighbours: every access that moves with it goes
@@ -325,7 +395,9 @@ pub(super) fn neighbours(m: &LoopModule, nest: &Nest) -> Option<Loop> {
 }
 
 /// A reduction of neighbours in tiles of one row, or, of a few terms, in a row's own buffer.
-pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
+pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
+    let registers = Registers::of(m, stage, vectors);
+    let wide = WIDE * registers.lanes;
     let nest = Nest::of(m, stage)?;
     let inner = neighbours(m, &nest)?;
     let (reduced, own): (Vec<Loop>, Vec<Loop>) = nest.loops.iter().cloned().partition(|l| l.reduced);
@@ -334,12 +406,12 @@ pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     let terms = reduced.iter().try_fold(1_i64, |n, l| n.checked_mul(m.env.pool.as_int(l.extent)?));
     if nest.attached && terms.is_some_and(|n| n <= FEW_TERMS) {
         reorder(m, &nest, [order, summed, vec![inner.name.clone()]].concat())?;
-        return step(m, StepKind::Vectorize { target: nest.at(&inner), width: Some(LANES) });
+        return step(m, StepKind::Vectorize { target: nest.at(&inner), width: Some(registers.lanes) });
     }
     let bound = m.env.pool.constant_bound(inner.extent);
     let mut lanes = inner.name.clone();
-    if bound.is_none_or(|b| b > WIDE) {
-        split(m, &nest, &inner.name, WIDE, "co", "ci")?;
+    if bound.is_none_or(|b| b > wide) {
+        split(m, &nest, &inner.name, wide, "co", "ci")?;
         order.push("co".to_owned());
         lanes = "ci".to_owned();
     }
@@ -348,9 +420,9 @@ pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     order.push(lanes.clone());
     reorder(m, &nest, order)?;
     match at {
-        Some(at) => accumulate(m, &nest, &at, &[], &lanes, None).map(|_| ()),
+        Some(at) => accumulate(m, &nest, &at, &[], (&lanes, registers), None).map(|_| ()),
         // One tile beside its reader: its own buffer is near enough.
-        None => step(m, StepKind::Vectorize { target: nest.named(&lanes), width: Some(LANES) }),
+        None => step(m, StepKind::Vectorize { target: nest.named(&lanes), width: Some(registers.lanes) }),
     }
 }
 
@@ -380,7 +452,7 @@ fn accumulate(
     nest: &Nest,
     at: &str,
     rows: &[&str],
-    lanes: &str,
+    (lanes, registers): (&str, Registers),
     unrolled: Option<String>,
 ) -> Option<String> {
     let name = m.env.fresh_tensor_name(&format!("{}.acc", nest.stage));
@@ -388,7 +460,7 @@ fn accumulate(
     step(m, StepKind::CacheWrite { stage, name: name.clone(), scope, at: nest.named(at) })?;
     for of in [&name, &nest.stage] {
         let named = |l: &str| LoopRef { stage: of.clone(), name: l.to_owned() };
-        step(m, StepKind::Vectorize { target: named(lanes), width: Some(LANES) })?;
+        step(m, StepKind::Vectorize { target: named(lanes), width: Some(registers.lanes) })?;
         // There is no loop over vectors where one is enough.
         let _ = step(m, StepKind::Unroll { target: named(&format!("{lanes}_o")) });
         for row in rows {
@@ -403,7 +475,7 @@ fn accumulate(
 
 /// Copies the factor in panels of a tile's columns with the reduced dimensions outside them, so that a tile reads it in
 /// order: once where it is the same for all batches, or in loop `at`, with zeros beside the last columns.
-fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: Option<LoopRef>) -> Option<()> {
+fn pack(m: &mut LoopModule, c: &Contraction, (tile, registers): (Tile, Registers), at: Option<LoopRef>) -> Option<()> {
     let layout = c.in_panels(m, tile.columns, |summed, column| {
         Some(summed.iter().copied().map(LayoutDim::whole).chain([column]).collect())
     })?;
@@ -421,7 +493,7 @@ fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: Option<LoopRef>) ->
         step(m, StepKind::Relax { target: target.clone(), zero: true })?;
     }
     // Written once: not worth a refusal.
-    let _ = step(m, StepKind::Vectorize { target, width: Some(LANES) });
+    let _ = step(m, StepKind::Vectorize { target, width: Some(registers.lanes) });
     Some(())
 }
 

@@ -151,9 +151,10 @@ fn pack(m: &mut LoopModule, c: &Contraction, k: VarId, unit: IntrinsicId) -> Opt
 
 /// Copies the rows of a task, surplus ones as the last: the copy and its innermost loop.
 fn near(m: &mut LoopModule, c: &Contraction, sums: &str, at: LoopRef) -> Option<(String, String)> {
-    let tensor = m.env.tensors[c.a.0].name.clone();
+    let rows = c.a.as_ref()?;
+    let tensor = m.env.tensors[rows.0].name.clone();
     let name = m.env.fresh_tensor_name(&format!("{tensor}.near"));
-    let (stage, layout, access) = (sums.to_owned(), Vec::new(), c.nest.access(m, &c.a));
+    let (stage, layout, access) = (sums.to_owned(), Vec::new(), c.nest.access(m, rows));
     let (scope, at) = (Scope::Local, Some(at));
     step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at, layout, access })?;
     step(m, StepKind::Relax { target: LoopRef { stage: name.clone(), name: "ri".to_owned() }, zero: false })?;

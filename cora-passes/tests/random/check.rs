@@ -150,10 +150,10 @@ pub fn run(case: &Case, mut source: Source, log: &mut Log) -> Result<(), Failure
     back_end(case, m, log)
 }
 
-/// Runs `case` under the compiler's own schedule.
-pub fn run_default(case: &Case, log: &mut Log) -> Result<(), Failure> {
+/// Runs `case` under the compiler's own schedule for a processor with these features.
+pub fn run_default(case: &Case, features: Features, log: &mut Log) -> Result<(), Failure> {
     let mut m = lower_to_loops(&case.made.graph);
-    default_schedule(&mut m, Features::default());
+    default_schedule(&mut m, features);
     let all: Vec<usize> = (0..case.batches.len()).collect();
     check_loops(case, &m, "default-schedule", &all)?;
     back_end(case, m, log)

@@ -279,13 +279,7 @@ impl Gen<'_> {
         let (inner, outer): (Vec<OpDim>, Vec<OpDim>) =
             self.dims.clone().into_iter().partition(|d| reduced.contains(&d.dim));
         let (outer, inner) = (self.ordered(outer), self.ordered(inner));
-        let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
-        let mut extents = Vec::new();
-        for (j, d) in outer.iter().enumerate() {
-            extents.push(self.env().pool.substitute(d.extent, &map));
-            let a = self.env().pool.arg(j as u32);
-            map.insert(d.var, a);
-        }
+        let extents = self.over_args(&outer);
         let name = format!("T{}", self.g.env.tensors.len());
         let mut dims = named_dims(&extents);
         for (t, d) in dims.iter_mut().zip(&outer) {

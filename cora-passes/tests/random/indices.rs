@@ -20,14 +20,23 @@ impl Gen<'_> {
         Some(self.env().pool.cast(ScalarType::Index, load))
     }
 
-    /// An operator of whole numbers over copies of `outer`.
-    fn index_tensor(&mut self, outer: &[OpDim]) -> cora_ir::TensorId {
-        let (mut over_args, mut own): (FxHashMap<VarId, ExprId>, FxHashMap<VarId, ExprId>) = Default::default();
+    /// The extents of the first dimensions of the operator being made, each over the arguments before it.
+    pub fn over_args(&mut self, outer: &[OpDim]) -> Vec<ExprId> {
+        let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
         let mut extents = Vec::new();
         for (j, d) in outer.iter().enumerate() {
-            extents.push(self.env().pool.substitute(d.extent, &over_args));
+            extents.push(self.env().pool.substitute(d.extent, &map));
             let arg = self.env().pool.arg(j as u32);
-            over_args.insert(d.var, arg);
+            map.insert(d.var, arg);
+        }
+        extents
+    }
+
+    /// An operator of whole numbers over copies of `outer`.
+    fn index_tensor(&mut self, outer: &[OpDim]) -> cora_ir::TensorId {
+        let extents = self.over_args(outer);
+        let mut own: FxHashMap<VarId, ExprId> = FxHashMap::default();
+        for d in outer {
             let extent = self.env().pool.substitute(d.extent, &own);
             let copy = self.add_dim(extent);
             own.insert(d.var, copy.index);

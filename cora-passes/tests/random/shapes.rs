@@ -66,14 +66,21 @@ impl Shapes {
             };
         }
         let rows: Vec<ExprId> = outer.iter().filter(|d| d.1 == self.rows).map(|d| d.0).collect();
-        let inside: Vec<(ExprId, ExprId)> = outer
-            .iter()
-            .filter_map(|&(i, e)| match env.pool.get(e) {
-                Expr::Call(f, args) if *f == self.lens => Some((args[0], i)),
+        // Each with its length and what that is the length of.
+        let positions = |of: UfId| -> Vec<(ExprId, ExprId, ExprId)> {
+            let called = |&(i, e): &(ExprId, ExprId)| match env.pool.get(e) {
+                Expr::Call(f, args) if *f == of => Some((i, e, args[0])),
                 _ => None,
-            })
-            .collect();
-        if let Some(&(b, s)) = inside.choose(rng)
+            };
+            outer.iter().filter_map(called).collect()
+        };
+        let (in_rows, in_sentences) = (positions(self.lens), positions(self.words));
+        if let Some(&(w, length, _)) = in_sentences.choose(rng)
+            && rng.random_bool(0.3)
+        {
+            return inside(env, rng, length, w);
+        }
+        if let Some(&(s, _, b)) = in_rows.choose(rng)
             && rng.random_bool(0.5)
         {
             return self.inside_row(env, rng, b, s);
@@ -89,11 +96,9 @@ impl Shapes {
     fn of_row(&self, env: &mut Env, rng: &mut SmallRng, b: ExprId) -> ExprId {
         let row = env.pool.call(self.lens, [b]);
         let (one, two, three) = (env.pool.int(1), env.pool.int(2), env.pool.int(3));
-        match rng.random_range(0..13) {
-            0 => {
-                let (l, r) = (env.pool.call(self.left, [b]), env.pool.call(self.right, [b]));
-                env.pool.add(l, r)
-            }
+        let (left, right) = (env.pool.call(self.left, [b]), env.pool.call(self.right, [b]));
+        match rng.random_range(0..17) {
+            0 => env.pool.add(left, right),
             1 => env.pool.ceil_div(row, 2),
             2 => {
                 let zero = env.pool.int(0);
@@ -105,6 +110,10 @@ impl Shapes {
             // Below zero where the row is short, which counts as zero.
             5 => env.pool.sub(row, two),
             6 => env.pool.mul(row, two),
+            7 => env.pool.max(left, right),
+            8 => env.pool.min(left, row),
+            9 => env.pool.sub(row, left),
+            10 => env.pool.floor_div(left, two),
             _ => row,
         }
     }
@@ -112,18 +121,42 @@ impl Shapes {
     /// A size that depends on position `s` of row `b`.
     fn inside_row(&self, env: &mut Env, rng: &mut SmallRng, b: ExprId, s: ExprId) -> ExprId {
         let row = env.pool.call(self.lens, [b]);
-        let (one, three) = (env.pool.int(1), env.pool.int(3));
-        match rng.random_range(0..8) {
-            0 | 1 => env.pool.call(self.words, [b, s]),
-            2 | 3 => env.pool.add(s, one),
-            4 => {
-                let end = env.pool.add(s, three);
-                env.pool.min(end, row)
-            }
-            5 => env.pool.sub(row, s),
-            6 => s,
-            _ => row,
+        let words = env.pool.call(self.words, [b, s]);
+        let other = env.pool.call(self.left, [b]);
+        let (one, two) = (env.pool.int(1), env.pool.int(2));
+        match rng.random_range(0..20) {
+            0..4 => words,
+            4 => env.pool.add(words, one),
+            5 => env.pool.mul(words, two),
+            6 => env.pool.sub(words, one),
+            7 => env.pool.min(words, two),
+            8 => env.pool.min(s, other),
+            9 => env.pool.add(s, other),
+            10 => env.pool.sub(other, s),
+            11 => env.pool.add(words, other),
+            _ => inside(env, rng, row, s),
         }
+    }
+}
+
+/// A size that depends on position `i` of a row of `length`.
+fn inside(env: &mut Env, rng: &mut SmallRng, length: ExprId, i: ExprId) -> ExprId {
+    let (one, three) = (env.pool.int(1), env.pool.int(3));
+    match rng.random_range(0..10) {
+        0..3 => env.pool.add(i, one),
+        3 => {
+            let end = env.pool.add(i, three);
+            env.pool.min(end, length)
+        }
+        4 => env.pool.sub(length, i),
+        5 => i,
+        6 => env.pool.ceil_div(i, 2),
+        7 => env.pool.min(i, three),
+        8 => {
+            let back = env.pool.sub(length, i);
+            env.pool.min(back, three)
+        }
+        _ => length,
     }
 }
 

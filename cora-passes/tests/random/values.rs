@@ -81,13 +81,16 @@ impl Gen<'_> {
         Some(Val { e, bound: t.bound, exact: t.exact })
     }
 
-    /// An index into a size of `extent` that an input gives.
+    /// An index into a size of `extent` that an input gives, for each position of one or two dimensions.
     fn gathered(&mut self, extent: ExprId) -> Option<ExprId> {
-        let by = self.dims.first().copied()?;
-        let over_args = self.g.env.pool.vars_of(by.extent).is_empty().then_some(by.extent)?;
+        let count = self.rng.random_range(1..=2).min(self.dims.len());
+        let by = self.dims[..count].to_vec();
+        let at: Vec<ExprId> = by.iter().map(|d| d.index).collect();
+        at.first()?;
+        let extents = self.over_args(&by);
         let zero = self.int(0);
-        let ids = self.declare_input(ScalarType::I32, Role::Input, &[over_args], Some((zero, extent)));
-        let load = self.env().load(ids, [by.index]);
+        let ids = self.declare_input(ScalarType::I32, Role::Input, &extents, Some((zero, extent)));
+        let load = self.env().load(ids, at);
         Some(self.env().pool.cast(ScalarType::Index, load))
     }
 
