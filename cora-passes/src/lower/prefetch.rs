@@ -120,6 +120,8 @@ impl Lowering<'_> {
         // That loops over which nothing is asked run at all, without which nothing need have a value; and whether it is
         // known of each of them.
         let (mut run, mut all) = (Vec::new(), true);
+        // That the others run at all.
+        let mut asked = Vec::new();
         for l in loops {
             if !used.contains(&l.var) {
                 let runs = self.runs(l.extent, &map);
@@ -134,6 +136,7 @@ impl Lowering<'_> {
             let e = self.env.pool.substitute(l.extent, &map);
             let e = self.value(e, &mut FxHashMap::default());
             let e = self.simplifier.simplify(&mut self.env, &self.loops, e);
+            asked.extend(self.runs(l.extent, &map));
             let var = self.env.new_var(self.env.vars[l.var].name.clone());
             map.insert(l.var, self.env.pool.var(var));
             inner.push((var, e));
@@ -159,11 +162,12 @@ impl Lowering<'_> {
         there.extend(run);
         self.loops.truncate(outer);
         let mut at = self.by_lines(p, at, &mut inner);
-        let shared = if p.of.is_some() && l.var != counted && !idle.is_empty() {
-            self.share(&idle, &mut inner, &mut at, &mut conds)
-        } else {
-            None
-        };
+        let mut shared = None;
+        if p.of.is_some() && l.var != counted && !idle.is_empty() {
+            shared = self.share(&idle, &mut inner, (&mut at, &mut asked), &mut conds);
+            // A line asked for without the loops that it was one of.
+            there.extend(asked.into_iter().filter(|_| shared.is_none()));
+        }
         // An address beyond the end does no harm where nothing is looked up to find it.
         if p.of.is_some() && !self.looks_up(at) {
             conds.clear();
@@ -210,7 +214,7 @@ impl Lowering<'_> {
         &mut self,
         idle: &[(VarId, ExprId)],
         inner: &mut Vec<(VarId, ExprId)>,
-        at: &mut ExprId,
+        (at, asked): (&mut ExprId, &mut [ExprId]),
         conds: &mut Vec<ExprId>,
     ) -> Option<ExprId> {
         // A line beyond the last does no harm where nothing is looked up to find it.
@@ -275,7 +279,7 @@ impl Lowering<'_> {
             below *= size;
         }
         *at = pool.substitute(*at, &map);
-        conds.iter_mut().for_each(|c| *c = pool.substitute(*c, &map));
+        asked.iter_mut().chain(conds).for_each(|c| *c = pool.substitute(*c, &map));
         *inner = turns;
         None
     }
