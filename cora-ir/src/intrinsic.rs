@@ -168,7 +168,7 @@ impl Features {
         names
     }
 
-    /// All that there are.
+    /// The names of all that schedules depend on.
     pub fn known() -> Vec<&'static str> {
         let mut names = Self::of(|_| true).names();
         names.extend(VECTORS.map(|v| v.feature));

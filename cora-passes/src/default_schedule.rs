@@ -184,14 +184,18 @@ fn spread(m: &mut LoopModule, n: usize) {
         name: m.env.vars[l.var].name.clone(),
     };
     let few = m.env.pool.as_int(outer.extent).is_some_and(|e| e < FEW);
-    let mut target = reference(m, outer);
+    let target = reference(m, outer);
     if let (true, [Stmt::For(inner)]) = (few, outer.body.as_slice())
         && matches!(inner.body.as_slice(), [Stmt::For(_), ..])
     {
-        let name = "spread".to_owned();
+        let (stage, name) = (target.stage.clone(), "spread".to_owned());
         let loops = vec![target.clone(), reference(m, inner)];
-        if step(m, StepKind::Fuse { loops, name: name.clone(), pad: 1 }).is_some() {
-            target.name = name;
+        let both = |m: &mut LoopModule| {
+            step(m, StepKind::Fuse { loops, name: name.clone(), pad: 1 })?;
+            step(m, StepKind::Parallel { target: LoopRef { stage, name } })
+        };
+        if attempt(m, both) {
+            return;
         }
     }
     let _ = step(m, StepKind::Parallel { target });

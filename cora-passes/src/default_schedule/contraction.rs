@@ -18,6 +18,8 @@ struct Tile {
     rows: i64,
     columns: i64,
     task: i64,
+    /// Elements of a vector.
+    lanes: i64,
 }
 
 /// Vectors of a tile of one row.
@@ -26,7 +28,7 @@ impl Registers {
     /// For columns that need not fill many vectors: 28 accumulators where there are registers for them.
     fn narrow(self) -> Tile {
         match self.form() {
-            Form::Long => Tile { rows: 14, columns: 2 * self.lanes, task: 56 },
+            Form::Long => Tile { rows: 14, columns: 2 * self.lanes, task: 56, lanes: self.lanes },
             _ => self.broad(),
         }
     }
@@ -39,7 +41,7 @@ impl Registers {
             Form::Short => (8, 2),
             Form::Few => (6, 2),
         };
-        Tile { rows, columns: vectors * self.lanes, task: 96 }
+        Tile { rows, columns: vectors * self.lanes, task: 96, lanes: self.lanes }
     }
 }
 
@@ -48,6 +50,10 @@ const UNROLL: i64 = 4;
 
 /// Terms that are added in a buffer as fast as in registers, where masks of vectors need not be the same for a tile.
 const FEW_TERMS: i64 = 16;
+/// Terms of which the factors of a tile stay near for its neighbours; more are summed in blocks of so many, with partial
+/// sums in the result.
+const LONG: i64 = 4096;
+const BLOCK: i64 = 256;
 /// Panels of columns from which on they are tasks enough.
 const PANELS: i64 = 8;
 
@@ -182,6 +188,16 @@ impl Contraction {
         if many && side_by_side { broad } else { registers.narrow() }
     }
 
+    /// Whether a tile reads more of the factors than stays near, the same steps as its neighbours.
+    fn is_long(&self, m: &LoopModule) -> bool {
+        let pool = &m.env.pool;
+        let tiled = || self.rows.iter().chain(&self.columns).chain([&self.inner]);
+        let apart = |k: &Loop| tiled().any(|l| pool.uses_var(k.extent, l.var));
+        let count = |n: i64, k: &Loop| n.checked_mul(pool.constant_bound(k.extent)?);
+        let terms = self.reduced.iter().try_fold(1, count);
+        terms.is_none_or(|n| n > LONG) && !self.reduced.iter().any(apart)
+    }
+
     /// Whether no stage computes what is read.
     fn given(&self, m: &LoopModule) -> bool {
         self.nest.reads(m).iter().all(|r| m.env.tensors[r.0].role != Role::Temp)
@@ -251,8 +267,7 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     let given = c.given(m);
     let constant = m.env.tensors[c.b.0].role == Role::ConstInput;
     let side_by_side = c.side_by_side(m);
-    let packed =
-        !side_by_side && constant && attempt(m, |m| pack(m, &c, (c.tile(m, registers, true), registers), None));
+    let packed = !side_by_side && constant && attempt(m, |m| pack(m, &c, c.tile(m, registers, true), None));
     let copied = !side_by_side && !packed;
     if batch.len() > 1 && (copied || !given) {
         fuse(m, nest, &batch, "batches")?;
@@ -263,14 +278,14 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     if given
         && by_panels
         && let [row] = row.as_slice()
-        && attempt(m, |m| panels(m, &c, row, registers, None))
+        && attempt(m, |m| panels(m, &c, row, registers.broad(), None))
     {
         return Some(());
     }
     let tile = c.tile(m, registers, !copied);
     if side_by_side && constant {
         // One whose shape depends on the batch is read where it is.
-        attempt(m, |m| pack(m, &c, (tile, registers), None));
+        attempt(m, |m| pack(m, &c, tile, None));
     }
     if copied {
         transpose(m, &c, stage, batch.last())?;
@@ -289,6 +304,16 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         row = "near".to_owned();
     }
     let task = order.len();
+    let long = c.is_long(m);
+    if long {
+        let mut reduced = names(&c.reduced);
+        if reduced.len() > 1 {
+            fuse(m, nest, &reduced, "terms")?;
+            reduced = vec!["terms".to_owned()];
+        }
+        split(m, nest, &reduced[0], BLOCK, "kb", "kk")?;
+        order.push("kb".to_owned());
+    }
     order.extend(names(&c.columns));
     let inner = if bound(m, &c.inner.name).is_none_or(|b| b > tile.columns) {
         split(m, nest, &c.inner.name, tile.columns, "co", "ci")?;
@@ -303,10 +328,18 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         row = "ri".to_owned();
     }
     let at = order.last()?.clone();
-    let unrolled = reduced_order(m, &c, &mut order);
+    let mut unrolled = None;
+    if long {
+        order.push("kk".to_owned());
+    } else {
+        unrolled = reduced_order(m, &c, &mut order);
+    }
     order.extend([row.clone(), inner.clone()]);
     reorder(m, nest, order.clone())?;
-    accumulate(m, nest, &at, &[&row], (&inner, registers), unrolled)?;
+    let sums = accumulate(m, nest, &at, &[&row], (&inner, tile.lanes), unrolled)?;
+    if long {
+        unroll_steps(m, &sums, "kk", UNROLL)?;
+    }
     if alone && task > 1 {
         // Tasks of all batches in one list, unless a stage may be attached there, which would find no box
         // to compute; a refusal leaves them nested.
@@ -317,21 +350,20 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
 
 /// A contraction whose reduced loop grows by one from row to row: padded to the rows of a tile, so that all rows of a
 /// tile reduce equally long.
-fn stairs(m: &mut LoopModule, c: &Contraction, row: &str, reduced: &str, registers: Registers) -> Option<()> {
-    let tile = registers.broad();
+fn stairs(m: &mut LoopModule, c: &Contraction, row: &str, reduced: &str, tile: Tile) -> Option<()> {
     let count = m.env.pool.constant_bound(c.inner.extent).map(|n| n / tile.columns);
     if !c.has_batches() && count.is_some_and(|n| n < PANELS) {
         return None;
     }
     step(m, StepKind::PadLoop { target: c.nest.named(reduced), multiple: tile.rows })?;
-    panels(m, c, row, registers, Some(tile.rows))
+    panels(m, c, row, tile, Some(tile.rows))
 }
 
 /// A task is a panel of columns of a batch, or all columns where a stage may be attached, which each panel would compute
 /// again. What it reads of the other factor is copied, with zeros beside the last columns, to where it stays near for all
 /// tiles of rows. The last reduced loop is unrolled by `unrolled`, if not as usual.
-fn panels(m: &mut LoopModule, c: &Contraction, row: &str, registers: Registers, unrolled: Option<i64>) -> Option<()> {
-    let (nest, tile) = (&c.nest, registers.broad());
+fn panels(m: &mut LoopModule, c: &Contraction, row: &str, tile: Tile, unrolled: Option<i64>) -> Option<()> {
+    let nest = &c.nest;
     split(m, nest, row, tile.rows, "ro", "ri")?;
     split(m, nest, &c.inner.name, tile.columns, "co", "ci")?;
     let panel = [names(&c.columns), vec!["co".to_owned()]].concat();
@@ -348,11 +380,15 @@ fn panels(m: &mut LoopModule, c: &Contraction, row: &str, registers: Registers, 
         fuse(m, nest, &tasks, "tile")?;
         tasks = vec!["tile".to_owned()];
     }
-    pack(m, c, (tile, registers), Some(nest.named(tasks.first()?)))?;
-    let stage = accumulate(m, nest, &at, &["ri"], ("ci", registers), None)?;
-    let named = |l: &str| LoopRef { stage: stage.clone(), name: l.to_owned() };
-    let (target, factor) = (named(&c.reduced.last()?.name), unrolled.unwrap_or(UNROLL));
-    let (outer, inner) = ("ko".to_owned(), "ku".to_owned());
+    pack(m, c, tile, Some(nest.named(tasks.first()?)))?;
+    let stage = accumulate(m, nest, &at, &["ri"], ("ci", tile.lanes), None)?;
+    unroll_steps(m, &stage, &c.reduced.last()?.name, unrolled.unwrap_or(UNROLL))
+}
+
+/// Unrolls so many iterations of a reduced loop, whose extent need not divide.
+fn unroll_steps(m: &mut LoopModule, stage: &str, reduced: &str, factor: i64) -> Option<()> {
+    let named = |l: &str| LoopRef { stage: stage.to_owned(), name: l.to_owned() };
+    let (target, outer, inner) = (named(reduced), "ko".to_owned(), "ku".to_owned());
     step(m, StepKind::Split { target, factor, outer, inner, tail: Tail::Exact })?;
     step(m, StepKind::Unroll { target: named("ku") })
 }
@@ -366,7 +402,7 @@ pub(super) fn triangle(m: &mut LoopModule, stage: TensorId, vectors: Vectors) ->
     if !m.env.pool.uses_var(reduced.extent, row.var) {
         return None;
     }
-    if attempt(m, |m| stairs(m, &c, &row.name, &reduced.name, registers)) {
+    if attempt(m, |m| stairs(m, &c, &row.name, &reduced.name, registers.broad())) {
         return Some(());
     }
     let tile = c.tile(m, registers, c.side_by_side(m));
@@ -420,7 +456,7 @@ pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors
     order.push(lanes.clone());
     reorder(m, &nest, order)?;
     match at {
-        Some(at) => accumulate(m, &nest, &at, &[], (&lanes, registers), None).map(|_| ()),
+        Some(at) => accumulate(m, &nest, &at, &[], (&lanes, registers.lanes), None).map(|_| ()),
         // One tile beside its reader: its own buffer is near enough.
         None => step(m, StepKind::Vectorize { target: nest.named(&lanes), width: Some(registers.lanes) }),
     }
@@ -452,7 +488,7 @@ fn accumulate(
     nest: &Nest,
     at: &str,
     rows: &[&str],
-    (lanes, registers): (&str, Registers),
+    (lanes, width): (&str, i64),
     unrolled: Option<String>,
 ) -> Option<String> {
     let name = m.env.fresh_tensor_name(&format!("{}.acc", nest.stage));
@@ -460,7 +496,7 @@ fn accumulate(
     step(m, StepKind::CacheWrite { stage, name: name.clone(), scope, at: nest.named(at) })?;
     for of in [&name, &nest.stage] {
         let named = |l: &str| LoopRef { stage: of.clone(), name: l.to_owned() };
-        step(m, StepKind::Vectorize { target: named(lanes), width: Some(registers.lanes) })?;
+        step(m, StepKind::Vectorize { target: named(lanes), width: Some(width) })?;
         // There is no loop over vectors where one is enough.
         let _ = step(m, StepKind::Unroll { target: named(&format!("{lanes}_o")) });
         for row in rows {
@@ -475,7 +511,7 @@ fn accumulate(
 
 /// Copies the factor in panels of a tile's columns with the reduced dimensions outside them, so that a tile reads it in
 /// order: once where it is the same for all batches, or in loop `at`, with zeros beside the last columns.
-fn pack(m: &mut LoopModule, c: &Contraction, (tile, registers): (Tile, Registers), at: Option<LoopRef>) -> Option<()> {
+fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: Option<LoopRef>) -> Option<()> {
     let layout = c.in_panels(m, tile.columns, |summed, column| {
         Some(summed.iter().copied().map(LayoutDim::whole).chain([column]).collect())
     })?;
@@ -493,7 +529,7 @@ fn pack(m: &mut LoopModule, c: &Contraction, (tile, registers): (Tile, Registers
         step(m, StepKind::Relax { target: target.clone(), zero: true })?;
     }
     // Written once: not worth a refusal.
-    let _ = step(m, StepKind::Vectorize { target, width: Some(registers.lanes) });
+    let _ = step(m, StepKind::Vectorize { target, width: Some(tile.lanes) });
     Some(())
 }
 
