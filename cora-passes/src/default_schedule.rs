@@ -95,7 +95,7 @@ fn tiled(m: &mut LoopModule, features: Features) {
     for stage in stages(m).into_iter().rev() {
         attach::attach(m, stage);
         let shape = contraction::Shape::of(m, stage);
-        let rows = [contraction::row_tiles, contraction::triangle];
+        let rows = [contraction::row_tiles, contraction::triangle, contraction::slanted];
         let _ = attempt(m, |m| units::unit_tiles(m, stage, |i| features.contain(i)))
             || (shape.rows && rows.into_iter().any(|rule| attempt(m, |m| rule(m, stage, vectors))))
             || (shape.neighbours && attempt(m, |m| contraction::column_tiles(m, stage, vectors)))

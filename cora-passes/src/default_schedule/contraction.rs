@@ -43,6 +43,16 @@ impl Registers {
         };
         Tile { rows, columns: vectors * self.lanes, task: 96, lanes: self.lanes }
     }
+
+    /// Where there are more columns from row to row: whole tiles of rows side by side fill one of columns.
+    fn slanted(self) -> Tile {
+        let (rows, vectors) = match self.form() {
+            Form::Long => (8, 3),
+            Form::Short => (8, 2),
+            Form::Few => (4, 3),
+        };
+        Tile { rows, columns: vectors * self.lanes, task: 96, lanes: self.lanes }
+    }
 }
 
 /// Reduced iterations that are unrolled.
@@ -416,6 +426,45 @@ pub(super) fn triangle(m: &mut LoopModule, stage: TensorId, vectors: Vectors) ->
     column_tiles(m, tail, vectors)
 }
 
+/// A contraction with more columns from row to row, as a triangle of results: columns are padded to the rows of a tile, so
+/// that all rows of a tile end in one column. All columns of a batch are copied in panels, zeros beside the last ones.
+pub(super) fn slanted(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
+    let tile = Registers::of(m, stage, vectors).slanted();
+    let c = Contraction::of(m, stage)?;
+    let (nest, (row, others)) = (&c.nest, c.rows.split_last()?);
+    let uses = |l: &Loop, of: &Loop| m.env.pool.uses_var(l.extent, of.var);
+    if !uses(&c.inner, row) || c.reduced.iter().any(|k| uses(k, row)) || tile.columns % tile.rows != 0 {
+        return None;
+    }
+    let result = &m.env.tensors[stage];
+    let (tensor, dim) = (result.name.clone(), result.dims.last()?.name.clone());
+    step(m, StepKind::PadDim { tensor, dim, multiple: tile.rows })?;
+    step(m, StepKind::PadLoop { target: nest.at(&c.inner), multiple: tile.rows })?;
+    split(m, nest, &row.name, tile.rows, "ro", "ri")?;
+    split(m, nest, &c.inner.name, tile.columns, "co", "ci")?;
+    let [ro, co, ri, ci] = ["ro", "co", "ri", "ci"].map(str::to_owned);
+    let mut tasks = [names(&c.batches), names(others), names(&c.columns)].concat();
+    reorder(m, nest, [tasks.clone(), vec![ro, co], names(&c.reduced), vec![ri, ci]].concat())?;
+    if tasks.len() > 1 {
+        fuse(m, nest, &tasks, "tile")?;
+        tasks = vec!["tile".to_owned()];
+    }
+    let at = match tasks.first() {
+        Some(l) => nest.named(l),
+        None => around(m, stage)?,
+    };
+    pack(m, &c, tile, Some(at))?;
+    let sums = accumulate(m, nest, "co", &["ri"], ("ci", tile.lanes), None)?;
+    unroll_steps(m, &sums, &c.reduced.last()?.name, UNROLL)
+}
+
+/// The loop around a stage's own.
+fn around(m: &LoopModule, stage: TensorId) -> Option<LoopRef> {
+    let path = stage_loops(m, stage).into_iter().next()?;
+    let l = *enclosing(&m.body, &path).last()?;
+    Some(LoopRef { stage: m.env.tensors[l.stage].name.clone(), name: m.env.vars[l.var].name.clone() })
+}
+
 /// The loop over the last dimension of a reduction of neighbours: every access that moves with it goes
 /// from neighbour to neighbour, and some do.
 pub(super) fn neighbours(m: &LoopModule, nest: &Nest) -> Option<Loop> {
@@ -542,11 +591,7 @@ fn transpose(m: &mut LoopModule, c: &Contraction, stage: TensorId, batch: Option
     layout.push(*moved);
     let at = match batch {
         Some(l) => c.nest.named(l),
-        None => {
-            let path = stage_loops(m, stage).into_iter().next()?;
-            let l = *enclosing(&m.body, &path).last()?;
-            LoopRef { stage: m.env.tensors[l.stage].name.clone(), name: m.env.vars[l.var].name.clone() }
-        }
+        None => around(m, stage)?,
     };
     let layout = layout.into_iter().map(LayoutDim::whole).collect();
     let name = m.env.fresh_tensor_name(&format!("{}.copy", c.nest.stage));
