@@ -155,6 +155,8 @@ pub(crate) enum Op {
     Compute(Reg, Compute),
     /// The same for the low and the high 16 bits of 32.
     Halves(Reg, Compute),
+    /// A register for the low 16 bits of 32, and one for the high.
+    OfHalves([Option<Reg>; 2], Compute),
     Special(Reg, Special),
     /// Each register a part of so many bits of the last operand.
     Unpack(Box<[Option<Reg>]>, u32, Src),

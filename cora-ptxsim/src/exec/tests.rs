@@ -87,9 +87,11 @@ fn pairs_of_16_bits_are_computed_each() {
         "{OWN} mov.b32 %r2, 0x3c00c000; mov.b32 %r3, 0x40007e00; max.NaN.f16x2 %r4, %r2, %r3; max.f16x2 %r5, %r2, %r3;
         fma.rn.f16x2 %r6, %r2, %r2, %r2; mov.b32 %r7, 0x0001ffff; add.u16x2 %r8, %r7, %r7;
         st.global.b32 [%rd1], %r4; st.global.b32 [%rd1+4], %r5; st.global.b32 [%rd1+8], %r6;
-        st.global.b32 [%rd1+12], %r8;"
+        setp.gt.f16x2 %p1|%p2, %r3, %r2; selp.b32 %r9, 1, 2, %p1; @%p2 add.s32 %r9, %r9, 4;
+        st.global.b32 [%rd1+12], %r8; st.global.b32 [%rd1+16], %r9;"
     );
-    assert_eq!(words(&text, 1).expect("it runs")[..4], [0x4000_7fff, 0x4000_c000, 0x4000_4000, 0x0002_fffe]);
+    let words = words(&text, 1).expect("it runs");
+    assert_eq!(words[..5], [0x4000_7fff, 0x4000_c000, 0x4000_4000, 0x0002_fffe, 6]);
 }
 
 #[test]

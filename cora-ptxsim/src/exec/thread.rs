@@ -32,9 +32,16 @@ impl Block<'_> {
                     self.set(thread, *to, v);
                 }
                 Op::Halves(to, f) => {
-                    let low = f.value(|s| self.get(thread, s) & 0xffff);
-                    let high = f.value(|s| self.get(thread, s) >> 16 & 0xffff);
+                    let [low, high] = [0, 16].map(|at| f.value(|s| self.get(thread, s) >> at & 0xffff));
                     self.set(thread, *to, high << 16 | low);
+                }
+                Op::OfHalves(to, f) => {
+                    let halves = [0, 16].map(|at| f.value(|s| self.get(thread, s) >> at & 0xffff));
+                    for (r, v) in to.iter().zip(halves) {
+                        if let Some(r) = r {
+                            self.set(thread, *r, v);
+                        }
+                    }
                 }
                 Op::Special(to, what) => {
                     let v = self.special(thread, *what);

@@ -42,15 +42,7 @@ pub(super) fn decode(opcode: &str, operands: &[Operand]) -> Result<Op, String> {
         "cvta" => address_space(&parts, &o),
         "mov" => mov(&parts, &o),
         "cvt" => convert(&parts, &o),
-        "setp" => {
-            let ty = last_type(&parts)?;
-            let f = match &parts[1..parts.len() - 1] {
-                [comparison] => alu::comparison(comparison, ty),
-                _ => None,
-            };
-            let f = f.ok_or("this comparison is not known")?;
-            Ok(Op::Compute(o.reg(0)?, Compute::Two(f, o.src(1)?, o.src(2)?)))
-        }
+        "setp" => compare(&parts, &o),
         "shfl" => shuffle(&parts, &o),
         "mma" => matrix(&parts, &o),
         "ldmatrix" => load_matrix(&parts, &o),
@@ -132,15 +124,33 @@ fn last_type(parts: &[&str]) -> Result<Ty, String> {
     parse_type(parts.last().copied().unwrap_or_default())
 }
 
-fn arithmetic(parts: &[&str], o: &Operands) -> Result<Op, String> {
-    let name = parts[0];
-    // `f16x2`: two numbers in one register.
+/// The last type of an opcode, and if it is two numbers of that in one register (`f16x2`).
+fn last_type_of_pair(parts: &[&str]) -> Result<(Ty, bool), String> {
     let last = parts.last().copied().unwrap_or_default();
-    let pair = last.strip_suffix("x2");
-    let ty = parse_type(pair.unwrap_or(last))?;
-    if pair.is_some() && ty.bits != 16 {
+    let one = last.strip_suffix("x2");
+    let ty = parse_type(one.unwrap_or(last))?;
+    if one.is_some() && ty.bits != 16 {
         return Err("only pairs of 16 bits are known".to_owned());
     }
+    Ok((ty, one.is_some()))
+}
+
+fn compare(parts: &[&str], o: &Operands) -> Result<Op, String> {
+    let (ty, pair) = last_type_of_pair(parts)?;
+    let f = match &parts[1..parts.len() - 1] {
+        [comparison] => alu::comparison(comparison, ty),
+        _ => None,
+    };
+    let f = f.ok_or("this comparison is not known")?;
+    // Of a pair, `low|high` is two operands.
+    let from = 1 + usize::from(pair);
+    let f = Compute::Two(f, o.src(from)?, o.src(from + 1)?);
+    Ok(if pair { Op::OfHalves([o.sink(0)?, o.sink(1)?], f) } else { Op::Compute(o.reg(0)?, f) })
+}
+
+fn arithmetic(parts: &[&str], o: &Operands) -> Result<Op, String> {
+    let name = parts[0];
+    let (ty, pair) = last_type_of_pair(parts)?;
     let mods = parts.get(1..parts.len() - 1).unwrap_or_default();
     if mods.iter().any(|m| matches!(*m, "ftz" | "sat" | "approx" | "full" | "rz" | "rm" | "rp" | "cc")) {
         return Err("this rounding is not known".to_owned());
@@ -157,7 +167,7 @@ fn arithmetic(parts: &[&str], o: &Operands) -> Result<Op, String> {
         _ => return Err(unknown()),
     };
     let to = o.reg(0)?;
-    Ok(if pair.is_some() { Op::Halves(to, f) } else { Op::Compute(to, f) })
+    Ok(if pair { Op::Halves(to, f) } else { Op::Compute(to, f) })
 }
 
 fn mov(parts: &[&str], o: &Operands) -> Result<Op, String> {
