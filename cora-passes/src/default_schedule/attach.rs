@@ -4,7 +4,7 @@
 //! elements that are read (so nothing is computed twice), and enough is left inside for the stage to
 //! be worth its own loops: the last dimension, or all rows and columns of a contraction, which copies a factor.
 
-use super::contraction::{Contraction, factors, neighbours};
+use super::contraction::{Contraction, neighbours};
 use super::nest::Nest;
 use super::step;
 use crate::schedule::compute_at::reads_box;
@@ -41,10 +41,6 @@ pub(super) fn attach(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         None => Vec::new(),
     };
     let readers = readers(m, stage);
-    // Two contractions have tiles of their own.
-    if factors(m, &block).is_some() && readers.iter().any(|r| factors(m, &r.block).is_some()) {
-        return None;
-    }
     let first = readers.first()?;
     let mut place = None;
     for (n, l) in first.loops.iter().enumerate() {

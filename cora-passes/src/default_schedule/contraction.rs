@@ -293,21 +293,29 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         return Some(());
     }
     let tile = c.tile(m, registers, !copied);
+    let bound = |m: &LoopModule, l: &str| {
+        let path = stage_loops(m, stage).into_iter().find(|p| m.env.vars[loop_at(&m.body, p).var].name == l)?;
+        m.env.pool.constant_bound(loop_at(&m.body, &path).extent)
+    };
     if side_by_side && constant {
         // One whose shape depends on the batch is read where it is.
         attempt(m, |m| pack(m, &c, tile, None));
     }
     if copied {
-        transpose(m, &c, stage, batch.last())?;
+        let at = match batch.last() {
+            Some(l) => nest.named(l),
+            None => around(m, stage)?,
+        };
+        let by_panels = bound(m, &c.inner.name).is_none_or(|b| b > tile.columns)
+            && attempt(m, |m| pack(m, &c, tile, Some(at.clone())));
+        if !by_panels {
+            transpose(m, &c, at)?;
+        }
         // The loops inside are a nest by themselves, beside the copy's.
         batch.clear();
     }
     let mut row = row.remove(0);
     let mut order = batch.clone();
-    let bound = |m: &LoopModule, l: &str| {
-        let path = stage_loops(m, stage).into_iter().find(|p| m.env.vars[loop_at(&m.body, p).var].name == l)?;
-        m.env.pool.constant_bound(loop_at(&m.body, &path).extent)
-    };
     if bound(m, &row).is_none_or(|b| b > tile.task) {
         split(m, nest, &row, tile.task, "task", "near")?;
         order.push("task".to_owned());
@@ -570,29 +578,39 @@ fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: Option<LoopRef>) ->
     let near = at.is_some();
     let scope = if near { Scope::Local } else { Scope::Global };
     step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at, layout, access })?;
-    let of = m.env.tensor_named(&name)?;
-    let last = stage_loops(m, of).into_iter().max_by_key(Vec::len)?;
-    let last = m.env.vars[loop_at(&m.body, &last).var].name.clone();
-    let target = LoopRef { stage: name, name: last };
+    let copy = Nest::of(m, m.env.tensor_named(&name)?)?;
+    let last = copy.loops.last()?.clone();
     if near {
-        step(m, StepKind::Relax { target: target.clone(), zero: true })?;
+        step(m, StepKind::Relax { target: copy.at(&last), zero: true })?;
+        if let Some(order) = along_rows(m, &copy) {
+            return reorder(m, &copy, order);
+        }
     }
     // Written once: not worth a refusal.
-    let _ = step(m, StepKind::Vectorize { target, width: Some(tile.lanes) });
+    let _ = step(m, StepKind::Vectorize { target: copy.at(&last), width: Some(tile.lanes) });
     Some(())
 }
 
+/// The order of a copy's loops in which it reads neighbours one after the other, if that is another one.
+fn along_rows(m: &LoopModule, copy: &Nest) -> Option<Vec<String>> {
+    let (pool, reads) = (&m.env.pool, copy.reads(m));
+    let [(_, index)] = reads.as_slice() else { return None };
+    let moves = |i: &Iter| pool.uses_var(*index.last()?, i.var).then_some(i.binding);
+    let bindings: Vec<ExprId> = copy.block.iters.iter().filter_map(moves).collect();
+    let moved = |l: &Loop| bindings.iter().any(|&b| pool.uses_var(b, l.var));
+    let (neighbours, mut order): (Vec<Loop>, Vec<Loop>) = copy.loops.iter().cloned().partition(moved);
+    let [neighbours] = neighbours.as_slice() else { return None };
+    order.push(neighbours.clone());
+    (neighbours.var != copy.loops.last()?.var).then(|| names(&order))
+}
+
 /// Copies the factor with the columns' dimension innermost, where all rows can use the copy.
-fn transpose(m: &mut LoopModule, c: &Contraction, stage: TensorId, batch: Option<&String>) -> Option<()> {
+fn transpose(m: &mut LoopModule, c: &Contraction, at: LoopRef) -> Option<()> {
     let pool = &m.env.pool;
     let moved: Vec<usize> = (0..c.b.1.len()).filter(|&d| pool.uses_var(c.b.1[d], c.column)).collect();
     let [moved] = moved.as_slice() else { return None };
     let mut layout: Vec<usize> = (0..c.b.1.len()).filter(|d| d != moved).collect();
     layout.push(*moved);
-    let at = match batch {
-        Some(l) => c.nest.named(l),
-        None => around(m, stage)?,
-    };
     let layout = layout.into_iter().map(LayoutDim::whole).collect();
     let name = m.env.fresh_tensor_name(&format!("{}.copy", c.nest.stage));
     let access = c.nest.access(m, &c.b);
