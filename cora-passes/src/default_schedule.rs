@@ -10,6 +10,7 @@
 mod attach;
 pub(crate) mod contraction;
 pub(crate) mod nest;
+pub mod own_names;
 pub(crate) mod steps;
 pub(crate) mod units;
 
@@ -68,6 +69,7 @@ const CHEAP: usize = 2;
 /// Schedules every top-level nest for a processor with these features. Where a buffer of the tiles would have no bound,
 /// loops are made vectors and spread over the workers only.
 pub fn default_schedule(m: &mut LoopModule, features: Features) {
+    own_names::keep_apart(m);
     let naive = m.clone();
     tiled(m, features);
     let mut lowered = m.clone();

@@ -1,7 +1,8 @@
 //! Programs whose every schedule must give the reference's results, after each step and natively.
 
 use crate::support::{files, in_parallel, root, stem};
-use crate::tool::cora;
+use crate::tool::{cora, succeeds};
+use cora::passes::default_schedule::own_names::{NAMES, reserved};
 
 /// Rows of all kinds: none, empty ones, whole tiles and not.
 const LENGTHS: &str = "0 5 1 0 33 2 17 16 40 3 0 12";
@@ -32,4 +33,45 @@ fn legal_schedules() {
         wrong
     });
     assert!(complaints.is_empty(), "{} complaints:\n{}", complaints.len(), complaints.join("\n"));
+}
+
+/// A schedule by rule does not depend on what a program calls its dimensions.
+#[test]
+fn names_of_dimensions_do_not_matter() {
+    let loops = |names: [&str; 4], target: &str| {
+        let [b, n, q, k] = names;
+        let text = format!(
+            "param M in 0..=64
+            extent lens({b}) in 0..=512
+            dim {b} = M, {n} = 256, {q} = lens({b}), {k} = lens({b}), d = 128
+            input X[{b}, {q}, d] : f32
+            const input W[d, {n}] : f32
+            input Z[{b}, {k}, {n}] : f32
+            Y[{b}, {q}, {n}] = sum(d) X[{b}, {q}, d] * W[d, {n}]
+            S[{b}, {q}, {k}] = sum({n}) Y[{b}, {q}, {n}] * Z[{b}, {k}, {n}]
+            e = exp(S - max({k}) S)
+            O[{b}, {q}, {n}] = sum({k}) e[{b}, {q}, {k}] * Z[{b}, {k}, {n}]
+            output O"
+        );
+        let program = crate::tool::file(&format!("named_{target}_{b}.cora"), &text);
+        let shown = succeeds(&["explain", &program, "--schedule", "default", "--target", target]);
+        let last = shown.rsplit("\n// ").next().unwrap_or_default();
+        let loops = last.lines().filter_map(|l| l.trim().strip_prefix("for %")?.split([' ', '#']).next());
+        loops.map(str::to_owned).collect::<Vec<_>>()
+    };
+    for target in ["cpu", "cuda"] {
+        let own = ["b", "n", "q", "k"];
+        let expected = loops(own, target);
+        let known = |n: &String| own.contains(&n.as_str()) || ["d", "once"].contains(&n.as_str()) || reserved(n);
+        assert_eq!(expected.iter().find(|n| !known(n)), None, "{target}: a name that is kept apart from no dimension");
+        let given =
+            NAMES.chunks(4).map(|c| [0, 1, 2, 3].map(|n| *c.get(n).unwrap_or(&["b_o", "q_i", "k_o", "once"][n])));
+        let given: Vec<_> = given.collect();
+        let complaints = in_parallel(&given, |names| {
+            let found = loops(*names, target);
+            let other = found.len() != expected.len();
+            other.then(|| format!("{target}: other loops for {names:?}: {found:?}")).into_iter().collect()
+        });
+        assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    }
 }

@@ -119,10 +119,7 @@ impl Elab<'_> {
                 let value = self.typed_or_default(v, span)?;
                 self.element_type(value, span)?;
                 self.check_combiner(c, value, span)?;
-                if self.is_narrow_sum(c, value) {
-                    return self.wide_sum(c, dims, value, span).map(Val::Typed);
-                }
-                self.draft(c.name(), dims, Some(c), value, span).map(Val::Typed)
+                self.reduced(c, dims, value, span).map(Val::Typed)
             }
             Defined::Tuples(t) => self.unnamed_tuple(t.combiner(), span),
         }
@@ -152,7 +149,7 @@ impl Elab<'_> {
         if let Some(c) = combiner {
             self.check_combiner(c, value, span)?;
             if self.is_narrow_sum(c, value) {
-                let sum = self.wide_sum(c, reduce, value, span)?;
+                let sum = self.reduced(c, reduce, value, span)?;
                 return Some((None, Vec::new(), sum));
             }
         }
@@ -165,10 +162,14 @@ impl Elab<'_> {
         matches!(c, Combiner::Sum | Combiner::Prod) && matches!(ty, ScalarType::F16 | ScalarType::BF16)
     }
 
-    /// A sum or product that is accumulated in f32, as a part of its own, and rounded once.
-    fn wide_sum(&mut self, c: Combiner, dims: Vec<DimId>, value: ExprId, span: Span) -> Option<ExprId> {
+    /// A reduction as a part of its own. A sum or product of too few bits is computed in f32, with the products and sums
+    /// in its terms, and rounded once.
+    pub(super) fn reduced(&mut self, c: Combiner, dims: Vec<DimId>, value: ExprId, span: Span) -> Option<ExprId> {
+        if !self.is_narrow_sum(c, value) {
+            return self.draft(c.name(), dims, Some(c), value, span);
+        }
         let ty = self.graph.env.pool.ty(value).scalar;
-        let wide = self.graph.env.pool.cast(ScalarType::F32, value);
+        let wide = self.graph.env.pool.computed_in(ScalarType::F32, value);
         let sum = self.draft(c.name(), dims, Some(c), wide, span)?;
         Some(self.graph.env.pool.cast(ty, sum))
     }

@@ -359,7 +359,7 @@ impl Elab<'_> {
         match op {
             ReduceOp::Combine(c) => {
                 self.check_combiner(c, value, span)?;
-                self.draft(c.name(), ids, Some(c), value, span).map(Val::Typed)
+                self.reduced(c, ids, value, span).map(Val::Typed)
             }
             ReduceOp::ArgMax | ReduceOp::ArgMin => self.arg_reduce(op, ids, value, span).map(Val::Typed),
         }
@@ -385,6 +385,10 @@ impl Elab<'_> {
         };
         let best = if op == ReduceOp::ArgMax { Combiner::Max } else { Combiner::Min };
         self.check_combiner(best, x, span)?;
+        // Both reductions read the same rounded values.
+        let pool = &self.graph.env.pool;
+        let stored = !pool.ty(x).scalar.is_float() || matches!(pool.get(x), cora_ir::Expr::Load { .. });
+        let x = if stored { x } else { self.draft("of", Vec::new(), None, x, span)? };
         let m = self.draft(best.name(), vec![dim], Some(best), x, span)?;
         let var = self.dim_var(dim);
         let pool = &mut self.graph.env.pool;

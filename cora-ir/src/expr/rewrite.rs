@@ -3,7 +3,8 @@
 //! Each node has a set of the leaves that may stand below it, so that where nothing can be found or replaced nothing is
 //! visited.
 
-use super::{Args, Expr, ExprPool};
+use super::{Args, BinOp, Expr, ExprPool, UnOp};
+use crate::ScalarType;
 use crate::ids::{EntityId, ExprId, VarId};
 use rustc_hash::FxHashMap;
 
@@ -107,6 +108,35 @@ impl ExprPool {
         } else {
             let new: Args = kids.iter().map(|&k| self.replace_leaves(k, which, memo, leaf)).collect();
             if new == kids { id } else { self.with_children(id, &new) }
+        };
+        memo.insert(id, out);
+        out
+    }
+
+    /// The value in another type in which its sums, differences, products and choices are computed too, down to what is
+    /// something else.
+    pub fn computed_in(&mut self, ty: ScalarType, id: ExprId) -> ExprId {
+        self.computed_in_memo(ty, id, &mut FxHashMap::default())
+    }
+
+    fn computed_in_memo(&mut self, ty: ScalarType, id: ExprId, memo: &mut FxHashMap<ExprId, ExprId>) -> ExprId {
+        if let Some(&done) = memo.get(&id) {
+            return done;
+        }
+        let out = match *self.get(id) {
+            Expr::Bin(op @ (BinOp::Add | BinOp::Sub | BinOp::Mul), a, b) => {
+                let [a, b] = [a, b].map(|e| self.computed_in_memo(ty, e, memo));
+                self.bin(op, a, b)
+            }
+            Expr::Un(UnOp::Neg, a) => {
+                let a = self.computed_in_memo(ty, a, memo);
+                self.un(UnOp::Neg, a)
+            }
+            Expr::Select(c, a, b) => {
+                let [a, b] = [a, b].map(|e| self.computed_in_memo(ty, e, memo));
+                self.select(c, a, b)
+            }
+            _ => self.cast(ty, id),
         };
         memo.insert(id, out);
         out

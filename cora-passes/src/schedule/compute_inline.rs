@@ -7,14 +7,14 @@ use super::padded_reads::guard_padded_reads;
 use super::tree::{find_stage, is_condition};
 use cora_ir::expr::{ExprPool, MAX_VALUE_DEPTH, MAX_VALUE_SIZE};
 use cora_ir::loops::{BlockRole, LoopModule, Stmt};
-use cora_ir::{Diagnostic, Expr, ExprId, Role, VarId};
+use cora_ir::{BinOp, Diagnostic, Expr, ExprId, Role, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Replaces stage `name` by its expression.
 ///
 /// # Errors
 /// `E0401` unknown stage, `E0454` an output, a reduction, a stage that is attached or
-/// predicated, or an expression that would be too large.
+/// predicated, floats that are compared for equality, or an expression that would be too large.
 pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> {
     let stage = find_stage(m, name)?;
     if m.env.tensors[stage].role != Role::Temp {
@@ -57,6 +57,11 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
         return Err(Diagnostic::new("E0454", format!("stage `{name}` is cached; it cannot be inlined"))
             .hint("inline it before cache steps"));
     };
+    if blocks_compare(m, stage) {
+        return Err(Diagnostic::new("E0454", format!("`{name}` is compared for equality; it cannot be inlined"))
+            .note("an element that is computed again may be rounded otherwise than the one it should equal")
+            .hint("compute it at a loop of its consumer instead"));
+    }
     let unguarded = m.body.clone();
     guard_padded_reads(m, stage, None);
     let mut body = std::mem::replace(&mut m.body, unguarded);
@@ -82,6 +87,17 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
     Ok(())
 }
 
+/// Whether floats of the stage are compared for equality with anything but themselves.
+fn blocks_compare(m: &LoopModule, stage: TensorId) -> bool {
+    let pool = &m.env.pool;
+    let of_stage = |n: &Expr| matches!(n, Expr::Load { tensor, .. } if *tensor == stage);
+    let compared = |n: &Expr| match *n {
+        Expr::Bin(BinOp::Eq | BinOp::Ne, a, b) if a != b => [a, b].iter().any(|&e| pool.any(e, &mut |n| of_stage(n))),
+        _ => false,
+    };
+    m.env.tensors[stage].ty.is_float() && m.blocks().iter().any(|b| pool.any(b.value, &mut |n| compared(n)))
+}
+
 /// Rewrites every expression of `stmts`, also where they decide which elements there are; tells whether
 /// it is an extent of a loop.
 fn inline_below(stmts: &mut [Stmt], inlined: &mut impl FnMut(ExprId, bool) -> ExprId) {
@@ -101,7 +117,7 @@ fn inline_below(stmts: &mut [Stmt], inlined: &mut impl FnMut(ExprId, bool) -> Ex
     }
 }
 
-fn inline_reads(pool: &mut ExprPool, e: ExprId, tensor: cora_ir::TensorId, formals: &[VarId], value: ExprId) -> ExprId {
+fn inline_reads(pool: &mut ExprPool, e: ExprId, tensor: TensorId, formals: &[VarId], value: ExprId) -> ExprId {
     pool.rewrite(e, &mut |p, n| match p.get(n).clone() {
         Expr::Load { tensor: t, part, index, guard } if t == tensor => {
             let map: FxHashMap<VarId, ExprId> = formals.iter().copied().zip(index.iter().copied()).collect();
