@@ -246,6 +246,25 @@ mod tests {
         assert!(!within(7.0, f64::NEG_INFINITY, Some(f64::INFINITY), f64::INFINITY), "infinities are exact");
     }
 
+    /// Only places that rounding cannot tell apart are taken for each other.
+    #[test]
+    fn places_of_extremes_are_known() {
+        let graph = "dim k = 4\ninput X[k] : f32\nY = argmax(k) exp(X)\noutput Y\n";
+        let graph = crate::frontend::parse_program("test", graph, &[]).unwrap_or_else(|e| panic!("{e:?}"));
+        let (input, output) = (graph.env.tensor_named("X").expect("the input"), graph.outputs[0]);
+        let near = |x: Vec<f64>, got: i64| {
+            let batch = Batch { inputs: [(input, Data::F64(x))].into_iter().collect(), ..Batch::default() };
+            let found = run_graph(&graph, &batch, &Options::default()).expect("it is evaluated");
+            let (want, got) = (found.output(output).expect("Y"), Data::I64(vec![got]));
+            let mut c = compare("Y", &got, want, 0.0);
+            reconsider(&graph, &batch, &Options::default(), &mut c, &got, want).expect("it is evaluated");
+            c.passes()
+        };
+        assert_eq!([-1, 0, 1, 2, 3].map(|y| near(vec![0.5, 2.0, 1.0, 0.0], y)), [false, false, true, false, false]);
+        let twin = 2.0 + 2.0 * f64::from(f32::EPSILON);
+        assert_eq!([1, 3].map(|y| near(vec![0.5, 2.0, 1.0, twin], y)), [true, true]);
+    }
+
     #[test]
     fn integers_are_no_floats() {
         let one = |x: i64| Data::I64(vec![x]);

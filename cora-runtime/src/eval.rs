@@ -104,12 +104,6 @@ pub enum IxFault {
     /// A result beyond 64 bits.
     #[error("index arithmetic overflows 64 bits")]
     Overflow,
-    /// A division by a divisor that is not positive.
-    #[error("division by {divisor} in index arithmetic")]
-    Divisor {
-        /// The divisor.
-        divisor: i64,
-    },
     /// A table index out of range.
     #[error("entry {index} of table {table} does not exist (it has {len})")]
     Entry {
@@ -152,9 +146,8 @@ fn eval_at(ix: &Ix, env: Env<'_>, args: &[i64], depth: usize) -> Result<i64, IxF
         Ix::Add(a, b) => ev(a)?.checked_add(ev(b)?).ok_or(IxFault::Overflow)?,
         Ix::Sub(a, b) => ev(a)?.checked_sub(ev(b)?).ok_or(IxFault::Overflow)?,
         Ix::Mul(a, b) => ev(a)?.checked_mul(ev(b)?).ok_or(IxFault::Overflow)?,
-        // With a positive divisor the Euclidean quotient and remainder are the floored ones.
-        Ix::FloorDiv(a, b) => ev(a)?.div_euclid(positive(ev(b)?)?),
-        Ix::Mod(a, b) => ev(a)?.rem_euclid(positive(ev(b)?)?),
+        Ix::FloorDiv(a, b) => divided(ev(a)?, ev(b)?).ok_or(IxFault::Overflow)?.0,
+        Ix::Mod(a, b) => divided(ev(a)?, ev(b)?).ok_or(IxFault::Overflow)?.1,
         Ix::Min(a, b) => ev(a)?.min(ev(b)?),
         Ix::Max(a, b) => ev(a)?.max(ev(b)?),
         Ix::Lt(a, b) => i64::from(ev(a)? < ev(b)?),
@@ -198,8 +191,14 @@ pub(crate) fn search(table: &TableData, base: i64, len: i64, value: i64) -> Resu
     Ok(x)
 }
 
-fn positive(divisor: i64) -> Result<i64, IxFault> {
-    if divisor > 0 { Ok(divisor) } else { Err(IxFault::Divisor { divisor }) }
+/// The quotient rounded down and the remainder with the sign of the divisor, both 0 for a divisor of 0; nothing where 64
+/// bits do not hold the quotient.
+pub(crate) fn divided(a: i64, b: i64) -> Option<(i64, i64)> {
+    if b == 0 {
+        return Some((0, 0));
+    }
+    let (q, r) = (a.checked_div(b)?, a.checked_rem(b)?);
+    Some(if r != 0 && (r < 0) != (b < 0) { (q - 1, r + b) } else { (q, r) })
 }
 
 #[cfg(test)]
@@ -220,8 +219,11 @@ mod tests {
         check(Ix::table(0, Ix::Arg(1)).ceil_div(4), Ok(2));
         check(Ix::Param(1) + 1, Err(IxFault::Overflow));
         check(Ix::Param(1) * Ix::Param(1), Err(IxFault::Overflow));
-        check(Ix::Const(1).floor_div(0), Err(IxFault::Divisor { divisor: 0 }));
-        check(Ix::Const(1).modulo(-3), Err(IxFault::Divisor { divisor: -3 }));
+        check(Ix::Const(1).floor_div(0), Ok(0));
+        check(Ix::Const(1).modulo(0), Ok(0));
+        check(Ix::Const(1).floor_div(-3), Ok(-1));
+        check(Ix::Const(1).modulo(-3), Ok(-2));
+        check(Ix::Const(i64::MIN).floor_div(-1), Err(IxFault::Overflow));
         check(Ix::Const(i64::MIN).floor_div(1), Ok(i64::MIN));
         let beyond = IxFault::Entry { table: 0, index: 3, len: 3 };
         check(Ix::table(0, Ix::Arg(1) + 1), Err(beyond));

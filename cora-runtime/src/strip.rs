@@ -1,12 +1,12 @@
 //! Index expressions compiled to register code that evaluates a strip of points at a time.
 //!
 //! A strip is up to [`LANES`] points. Every register holds one value a lane and a mask of the lanes that have none
-//! (overflow, bad divisor, bad table index); a `Select` drops the mask of the arm that it does not choose, so laziness
+//! (overflow, bad table index); a `Select` drops the mask of the arm that it does not choose, so laziness
 //! costs no branches. Only where a result lane is masked is the expression evaluated again, one point at a time, for
 //! the precise fault.
 
 use crate::abi::{Ix, IxOp};
-use crate::eval::{Env, IxFault, eval};
+use crate::eval::{Env, IxFault, divided, eval};
 use std::collections::HashMap;
 
 /// Points of a strip.
@@ -277,11 +277,11 @@ fn run_op(op: Op, dst: usize, regs: &mut Regs, len: usize, env: Env<'_>) {
                 }
             } else {
                 let m = if op.code == Code::FloorDiv {
-                    zip!(|x: i64, y: i64| x.div_euclid(y.max(1)))
+                    zip!(|x: i64, y: i64| divided(x, y).map_or(0, |d| d.0))
                 } else {
-                    zip!(|x: i64, y: i64| x.rem_euclid(y.max(1)))
+                    zip!(|x: i64, y: i64| divided(x, y).map_or(0, |d| d.1))
                 };
-                m | mask(len, |i| b[i] <= 0)
+                m | mask(len, |i| divided(a[i], b[i]).is_none())
             }
         }
         Code::Min => zip!(i64::min),

@@ -69,6 +69,7 @@ pub fn error_bounds(graph: &Graph) -> (Graph, FxHashMap<TensorId, TensorId>) {
         tuples: FxHashMap::default(),
         operands: None,
         companions: FxHashMap::default(),
+        given: &graph.ops,
         ops: Vec::new(),
     };
     for op in &graph.ops {
@@ -100,6 +101,7 @@ struct Bounds<'a> {
     operands: Option<(u32, Vec<bool>)>,
     /// Tensors of what follows from the elements of others.
     companions: FxHashMap<(TensorId, Companion), TensorId>,
+    given: &'a [Op],
     ops: Vec<Op>,
 }
 
@@ -108,7 +110,10 @@ impl Bounds<'_> {
         if let Some(Reduction::Tuple(c)) = op.combiner {
             return self.tuple(op, c);
         }
-        let error = self.error(op.value);
+        let error = match self.place_of_extreme(op) {
+            Some((hit, place)) => self.other_place(op, hit, place),
+            None => self.error(op.value),
+        };
         let ty = self.env.tensors[op.tensor].ty;
         let bound = match op.combiner {
             None => match error {
@@ -129,6 +134,34 @@ impl Bounds<'_> {
         };
         let bound = self.define(&Op { reduce: Vec::new(), ..op.clone() }, "error", None, bound);
         self.of.insert(op.tensor, bound);
+    }
+
+    /// The condition and the value of the least `place` where an element equals the extreme of them all, if `op` is that.
+    fn place_of_extreme(&self, op: &Op) -> Option<(ExprId, ExprId)> {
+        let pool = &self.env.pool;
+        let Expr::Select(hit, place, none) = *pool.get(op.value) else { return None };
+        let never = matches!(pool.get(none), Expr::Lit(l) if *l == Literal::int(ScalarType::I64, i64::MAX));
+        let equal = match *pool.get(hit) {
+            Expr::Bin(BinOp::Or, equal, _) => equal,
+            _ => hit,
+        };
+        let Expr::Bin(BinOp::Eq, x, extreme) = *pool.get(equal) else { return None };
+        let Expr::Load { tensor, .. } = pool.get(extreme) else { return None };
+        let of = self.given.iter().find(|o| o.tensor == *tensor)?;
+        let same = of.value == x && of.reduce == op.reduce;
+        let known = matches!(of.combiner, Some(Reduction::Op(Combiner::Max | Combiner::Min))) && same;
+        let first = op.combiner == Some(Reduction::Op(Combiner::Min)) && never;
+        (first && known).then_some((hit, place))
+    }
+
+    /// How far from the reference's place another one is that may have the extreme too: one of them has it.
+    fn other_place(&mut self, op: &Op, hit: ExprId, place: ExprId) -> Option<ExprId> {
+        let turns = self.turns(hit)?;
+        let first = self.at(op.tensor, op);
+        let (place, first, zero) = (self.f64(place), self.f64(first), self.number(0.0));
+        let apart = self.env.pool.sub(place, first);
+        let apart = self.env.pool.un(UnOp::Abs, apart);
+        Some(self.env.pool.select(turns, apart, zero))
     }
 
     /// The reduction once more, with a bound beside each component that is not exact: `(v.., e..)` for `(v..)`.
@@ -303,17 +336,22 @@ impl Bounds<'_> {
         }
         match *self.env.pool.get(c) {
             Expr::Un(UnOp::Not, a) => self.turns(a),
-            Expr::Bin(BinOp::And | BinOp::Or, a, b) => {
+            Expr::Bin(_, a, b) if self.env.pool.ty(a).scalar == ScalarType::Bool => {
                 let (x, y) = (self.turns(a), self.turns(b));
                 self.either(x, y, BinOp::Or)
             }
-            Expr::Bin(op, a, b) if op.is_comparison() && self.env.pool.ty(a).scalar.is_float() => {
+            Expr::Bin(op, a, b) if op.is_comparison() => {
                 let (x, y) = (self.error(a), self.error(b));
                 let off = self.either(x, y, BinOp::Add)?;
-                let (a, b) = (self.f64(a), self.f64(b));
+                let (a, b, zero) = (self.f64(a), self.f64(b), self.number(0.0));
                 let apart = self.env.pool.sub(a, b);
                 let apart = self.env.pool.un(UnOp::Abs, apart);
-                Some(self.env.pool.le(apart, off))
+                let (near, inexact) = (self.env.pool.le(apart, off), self.env.pool.lt(zero, off));
+                Some(self.env.pool.and(near, inexact))
+            }
+            Expr::Load { .. } => {
+                let (error, zero) = (self.error(c)?, self.number(0.0));
+                Some(self.env.pool.lt(zero, error))
             }
             _ => Some(self.env.pool.bool(true)),
         }
@@ -328,6 +366,12 @@ impl Bounds<'_> {
                 let part = k % (2 * n);
                 let inexact = part < n && !exact[part as usize];
                 inexact.then(|| self.env.pool.operand(k + n, ScalarType::F64))
+            }
+            Expr::Cast(_, a) if self.env.pool.ty(a).scalar == ScalarType::Bool => self.error(a),
+            Expr::Un(..) | Expr::Bin(..) | Expr::Cast(..) if self.env.pool.ty(e).scalar == ScalarType::Bool => {
+                let turns = self.turns(e)?;
+                let (one, zero) = (self.number(1.0), self.number(0.0));
+                Some(self.env.pool.select(turns, one, zero))
             }
             Expr::Cast(to, a) => {
                 let error = self.error(a);

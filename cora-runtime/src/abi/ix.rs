@@ -3,8 +3,8 @@
 use super::validate::{MAX_IX_DEPTH, MAX_IX_NODES};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 
-/// An integer expression. Values are `i64` and arithmetic is checked: overflow, a divisor that is not positive and a
-/// table index out of range are typed errors.
+/// An integer expression. Values are `i64` and arithmetic is checked: overflow and a table index out of range are typed
+/// errors.
 ///
 /// Evaluation is lazy where a condition decides: `Select` evaluates the chosen arm only, `And` and `Or` their second
 /// operand only where the first does not decide. So `Select(i < n, Table(t, i), 0)` is safe for any `i`.
@@ -26,9 +26,9 @@ pub enum Ix {
     Sub(Box<Ix>, Box<Ix>),
     /// Product.
     Mul(Box<Ix>, Box<Ix>),
-    /// Quotient rounded down; the divisor must be positive.
+    /// Quotient rounded down; 0 for a divisor of 0.
     FloorDiv(Box<Ix>, Box<Ix>),
-    /// Remainder of [`Ix::FloorDiv`], never negative; the divisor must be positive.
+    /// Remainder of [`Ix::FloorDiv`], with the sign of the divisor; 0 for a divisor of 0.
     Mod(Box<Ix>, Box<Ix>),
     /// Lesser.
     Min(Box<Ix>, Box<Ix>),
