@@ -340,6 +340,8 @@ impl Bounds<'_> {
                 let (x, y) = (self.turns(a), self.turns(b));
                 self.either(x, y, BinOp::Or)
             }
+            // Is it a number?
+            Expr::Bin(_, a, b) if a == b => None,
             Expr::Bin(op, a, b) if op.is_comparison() => {
                 let (x, y) = (self.error(a), self.error(b));
                 let off = self.either(x, y, BinOp::Add)?;
