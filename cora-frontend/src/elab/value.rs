@@ -239,6 +239,10 @@ impl Elab<'_> {
                     return self.allowed(Mode::Value, id).and(None);
                 }
                 if later {
+                    if self.prefix.split('.').next() == Some(&id.name) {
+                        let d = Diagnostic::new("E0221", format!("`{}` reads itself", id.name));
+                        return self.error(id.span, d.hint("there are no recurrences: reduce over a dimension that grows, `dim j = i + 1`, with a combiner of your own if need be"));
+                    }
                     let d = Diagnostic::new("E0221", format!("`{}` is used before its definition", id.name));
                     return self.error(id.span, d.hint("operators are defined in order: move its definition up"));
                 }

@@ -63,11 +63,14 @@ impl Parser {
             return Ok(());
         }
         let (span, found) = (t.span, describe(t));
-        self.fail(
-            Diagnostic::new("E0106", format!("expected the end of the statement, found {found}"))
-                .at(span)
-                .hint("an operator may be missing before it; two statements on one line need `;` between them"),
-        )
+        let after_call = self.pos > 0 && self.tokens[self.pos - 1].text == ")" && t.kind == TokenKind::Name;
+        let hint = if after_call {
+            "only `sum prod max min argmax argmin` reduce what follows; of a function it stands in parentheses, `f(i)(x)`"
+        } else {
+            "an operator may be missing before it; two statements on one line need `;` between them"
+        };
+        let d = Diagnostic::new("E0106", format!("expected the end of the statement, found {found}"));
+        self.fail(d.at(span).hint(hint))
     }
 
     /// Skips to the next thing that looks like an item and notes the names that were skipped.

@@ -143,6 +143,7 @@ impl Cx<'_> {
             let mut d = Diagnostic::new("E0116", format!("`{}` is not a schedule step", name.name)).at(name.span);
             d = match suggest(&name.name, known) {
                 Some(s) => d.hint(format!("did you mean `{s}`?")),
+                None if p.at("(") => d.hint(format!("define it before: `schedule fn {}(..) {{ .. }}`", name.name)),
                 None => d.hint(format!("the steps are {}", STEPS.join(", "))),
             };
             return p.fail(d);

@@ -349,9 +349,14 @@ fn check_layout(env: &Env, source: TensorId, layout: &[LayoutDim], fixed: &[Opti
     let dims = &env.tensors[source].dims;
     let name = &env.tensors[source].name;
     if !is_cover(layout, fixed) {
+        let listed = |names: Vec<&str>| names.join(", ");
+        let missing = |d: &usize| fixed[*d].is_none() && !layout.iter().any(|l| l.dim == *d);
+        let missing: Vec<&str> = (0..dims.len()).filter(missing).map(|d| dims[d].name.as_str()).collect();
+        let all = listed(dims.iter().map(|d| d.name.as_str()).collect());
+        let lacks = if missing.is_empty() { String::new() } else { format!("; it lacks {}", listed(missing)) };
         return Err(Diagnostic::new(
             "E0464",
-            format!("the layout does not cover each of the {} dimensions of `{name}` once", dims.len()),
+            format!("the layout does not cover each dimension of `{name}` ({all}) once{lacks}"),
         )
         .hint(
             "list every dimension `d`, outermost first, or both its blocks and, further in, its positions in a block: \

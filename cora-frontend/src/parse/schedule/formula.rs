@@ -44,6 +44,10 @@ fn product(p: &mut Parser) -> Parsed<Measured> {
         let next = factor(p)?;
         product = combined(p, '*', product, next)?;
     }
+    if ["/", "%"].contains(&p.peek().text.as_str()) {
+        let d = Diagnostic::new("E0106", format!("expected the end of the formula, found `{}`", p.peek().text));
+        return p.fail(d.at(p.peek().span).hint("write `floordiv(a, b)`, rounded down, or `ceildiv(a, b)`"));
+    }
     Ok(product)
 }
 

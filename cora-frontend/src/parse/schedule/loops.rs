@@ -59,8 +59,7 @@ pub(super) fn tile(p: &mut Parser) -> Parsed<StepKind> {
 /// `remap S.b T.b longest_first`: one step a loop.
 pub(super) fn remap(p: &mut Parser) -> Parsed<Vec<StepKind>> {
     let mut targets = vec![loop_ref(p)?];
-    let policies = ["longest_first", "round_robin", "by", "order"];
-    while same_line_name(p) && !policies.iter().any(|w| p.at(w)) {
+    while same_line_name(p) && p.peek().text.contains('.') {
         targets.push(loop_ref(p)?);
     }
     let policy = if p.eat("longest_first") {

@@ -70,11 +70,11 @@ pub(super) fn positive(p: &mut Parser) -> Parsed<i64> {
     p.advance();
     match t.text.parse::<i64>() {
         Ok(n) if n > 0 => Ok(n),
-        _ => p.fail(
-            Diagnostic::new("E0121", format!("`{}` is not a positive number", t.text))
-                .at(t.span)
-                .hint("write an integer from 1 to 9223372036854775807"),
-        ),
+        n => {
+            let what = if n.is_ok() { "is not a positive number" } else { "is too great a number" };
+            let d = Diagnostic::new("E0121", format!("`{}` {what}", t.text)).at(t.span);
+            p.fail(d.hint("write an integer from 1 to 9223372036854775807"))
+        }
     }
 }
 
