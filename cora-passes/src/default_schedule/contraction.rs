@@ -11,6 +11,7 @@ use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
 use cora_ir::schedule::{Formula, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, Role, Scope, TensorId, UnOp, VarId};
+use rustc_hash::FxHashSet;
 
 /// A register tile, and the rows of a task: tiles that use a panel of columns while it is near.
 #[derive(Clone, Copy)]
@@ -94,23 +95,26 @@ pub(crate) fn factors(m: &LoopModule, b: &Block) -> Option<[Read; 2]> {
     sums(b).then(both)?
 }
 
-/// What a block multiplies and sums: all factors that do not move with the columns, and the read that does. A term that
-/// counts under a condition only has it for a factor.
+/// What a block sums: all there is in a term that does not move with the columns, and the one read that does.
 fn split_factors(pool: &ExprPool, b: &Block, column: VarId) -> Option<(Vec<ExprId>, Read)> {
-    let (mut left, mut right, mut rest) = (Vec::new(), Vec::new(), vec![b.value]);
+    let (mut left, mut right, mut rest) = (Vec::new(), None, vec![b.value]);
+    let mut seen = FxHashSet::default();
     while let Some(e) = rest.pop() {
-        match *pool.get(e) {
-            _ if !pool.uses_var(e, column) => left.push(e),
-            Expr::Bin(BinOp::Mul, x, y) => rest.extend([x, y]),
-            Expr::Select(cond, then, other) if pool.is_zero_bits(other) && !pool.uses_var(cond, column) => {
-                left.push(cond);
-                rest.push(then);
+        if !seen.insert(e) {
+        } else if !pool.uses_var(e, column) {
+            left.push(e);
+        } else if let Some(found) = read(pool, e) {
+            if right.get_or_insert_with(|| found.clone()) != &found {
+                return None;
             }
-            _ => right.push(read(pool, e)?),
+        } else if matches!(*pool.get(e), Expr::Select(cond, ..) if pool.uses_var(cond, column)) {
+            // Each row would have masks of its own.
+            return None;
+        } else {
+            rest.extend(pool.children(e));
         }
     }
-    let [b] = right.as_slice() else { return None };
-    (!left.is_empty()).then(|| (left, b.clone()))
+    (!left.is_empty()).then_some((left, right?))
 }
 
 /// A nest as a contraction.
