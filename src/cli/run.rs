@@ -90,7 +90,7 @@ pub struct Args {
     /// what it computes.
     #[arg(long)]
     pub verify_each: bool,
-    /// Fill padding and unused memory with NaN before each run.
+    /// Fill padding and unused memory with NaN before each run (on a CPU).
     #[arg(long)]
     pub poison: bool,
     /// Read tables and search in them where they are used, except in loops for which a schedule asks for hoisting.

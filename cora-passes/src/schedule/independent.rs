@@ -55,7 +55,6 @@ impl Conflict {
 /// The first block below whose element different iterations of `l` share. Private tensors of what is attached inside
 /// are an iteration's own; `parallel` gives each worker all its private ones.
 pub(super) fn conflict(m: &LoopModule, l: &For, among: Among) -> Option<Conflict> {
-    let single = m.env.pool.constant_bound(l.extent).is_some_and(|e| e <= 1);
     let blocks: Vec<&Block> = blocks_in(&l.body).into_iter().map(|b| b.0).collect();
     let all = m.blocks();
     blocks.iter().find_map(|b| {
@@ -66,9 +65,17 @@ pub(super) fn conflict(m: &LoopModule, l: &For, among: Among) -> Option<Conflict
         let attached = b.stage != l.stage && m.env.tensors[b.tensor].role == Role::Temp;
         let apart = || distinguishes(&m.env.pool, b, l.var) && !(attached && !own && regions_meet(m, l, b));
         let met = reduced && b.atomic && among == Among::AtomicThreads;
-        let shared = reduced || !(single || apart());
+        let shared = reduced || !(apart() || is_single(m, l));
         (!own && !met && shared).then_some(Conflict { tensor: b.tensor, reduced })
     })
+}
+
+/// Whether the loop never has a second iteration.
+fn is_single(m: &LoopModule, l: &For) -> bool {
+    let mut env = m.env.clone();
+    let one = env.pool.int(1);
+    let single = env.pool.le(l.extent, one);
+    Prover::new().prove(&mut env, &Facts::default(), single).is_proved()
 }
 
 /// Whether the regions that two iterations of `l` write of an attached stage's tensor may have an element in common: it is
