@@ -104,6 +104,26 @@ pub fn lex(text: &str) -> (Vec<Token>, Vec<Diagnostic>) {
     (out, diags)
 }
 
+/// A warning for each comment after code that is a number alone: `x // 2` divides in other languages.
+pub fn quotients_in_comments(text: &str) -> Vec<Diagnostic> {
+    let mut out = Vec::new();
+    let mut start = 0;
+    for line in text.split('\n') {
+        let Some((code, comment)) = line.split_once("//") else {
+            start += line.len() + 1;
+            continue;
+        };
+        let operand = code.trim_end().ends_with(|c: char| c.is_ascii_alphanumeric() || [')', ']', '_'].contains(&c));
+        if operand && comment.trim().parse::<f64>().is_ok() {
+            let span = Span { start: start + code.len(), end: start + line.trim_end().len() };
+            let d = Diagnostic::new("W0203", format!("`//{}` is a comment", comment.trim_end())).at(span);
+            out.push(d.hint("to divide write `/`, which rounds integers and indices down, or `floor(a / b)`"));
+        }
+        start += line.len() + 1;
+    }
+    out
+}
+
 fn bad_character(text: &str, span: Span, diags: &mut Vec<Diagnostic>) {
     if span.start == 0 && text.starts_with('\u{feff}') {
         return;

@@ -54,7 +54,11 @@ pub fn parse_with_warnings(
 ) -> Result<Elaborated, Vec<Diagnostic>> {
     let (program, mut diags) = parse_ast(text);
     match elaborate(name, &program, consts) {
-        Ok(e) if diags.is_empty() => return Ok(e),
+        Ok(mut e) if diags.is_empty() => {
+            e.warnings.extend(lex::quotients_in_comments(text));
+            e.warnings.sort_by_key(|d| d.span.map_or((0, 0), |s| (s.start, s.end)));
+            return Ok(e);
+        }
         Ok(_) => {}
         // An output may be among what could not be read.
         Err(more) if !diags.is_empty() => diags.extend(more.into_iter().filter(|d| d.code != "E0218")),

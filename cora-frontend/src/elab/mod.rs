@@ -364,6 +364,7 @@ impl<'a> Elab<'a> {
         for (name, slot) in &self.slots {
             if slot.kind != "operator" && !self.used.contains(name) {
                 let d = Diagnostic::new("W0201", format!("{} `{name}` is never used", slot.kind));
+                let d = d.hint("remove it, or use it in what an output needs");
                 out.push(if slot.span == Span::default() { d } else { d.at(slot.span) });
             }
         }
@@ -383,6 +384,7 @@ impl<'a> Elab<'a> {
                 && let Some(slot) = self.slots.get(name)
             {
                 let d = Diagnostic::new("W0202", format!("no output needs `{name}`"));
+                let d = d.hint(format!("remove it, or write `output {name}`"));
                 out.push(if slot.span == Span::default() { d } else { d.at(slot.span) });
             }
         }
