@@ -86,7 +86,8 @@ fn a_sibling_that_is_not_there() {
     let alone = scratch("alone").join("cora");
     let _ = std::fs::remove_file(&alone);
     std::fs::create_dir_all(alone.parent().expect("a folder")).expect("writable");
-    std::fs::copy(env!("CARGO_BIN_EXE_cora"), &alone).expect("writable");
+    // A copy would be open for writing in whatever another test starts at the same time.
+    std::fs::hard_link(env!("CARGO_BIN_EXE_cora"), &alone).expect("writable");
     let ran = std::process::Command::new(&alone).args(["paper", "flops"]).env("PATH", "").output().expect("it starts");
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.code() == Some(1) && said.starts_with("error[E0604]: "), "{said}");
