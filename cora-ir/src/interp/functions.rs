@@ -125,12 +125,17 @@ impl Builder<'_> {
     }
 
     fn domain(&self, more_on_last: i64) -> Result<Levels, InterpError> {
-        let domain = &self.scalars.env.ufs[self.f].domain;
+        let uf = &self.scalars.env.ufs[self.f];
+        let (domain, sums) = (&uf.domain, matches!(uf.def, UfDef::PrefixSum { .. }));
         let mut levels = Levels::scalar();
         for (d, &e) in domain.iter().enumerate() {
             let more = if d + 1 == domain.len() { more_on_last } else { 0 };
             let depends = leading_args(self.scalars.env, e);
-            let mut at = |args: &[i64]| Ok(self.extent(e, args)?.max(0).saturating_add(more));
+            let mut at = |args: &[i64]| {
+                // A row of padding has no extent: it is empty, as in compiled code.
+                let extent = if sums { self.scalars.int(e, args, &[])?.unwrap_or(0) } else { self.extent(e, args)? };
+                Ok(extent.max(0).saturating_add(more))
+            };
             levels.push(LevelExtent { at: &mut at, depends }, self.limit)?.ok_or_else(|| InterpError::TooLarge {
                 what: self.name(),
                 limit: usize::try_from(self.limit).unwrap_or(usize::MAX).saturating_mul(8),

@@ -2,6 +2,7 @@
 
 use crate::default_schedule::nest::Nest;
 use crate::default_schedule::step;
+use crate::default_schedule::units::holds;
 use crate::schedule::bind::bind;
 use crate::schedule::fuse::fuse;
 use crate::schedule::readers::element_reads;
@@ -48,8 +49,10 @@ pub(super) fn beside(m: &mut LoopModule, stage: TensorId, reader: TensorId) -> O
         return None;
     }
     let name = m.env.tensors[stage].name.clone();
-    step(m, StepKind::ComputeAt { stage: name.clone(), at })?;
-    step(m, StepKind::SetScope { stage: name, scope: Scope::Reg })
+    step(m, StepKind::ComputeAt { stage: name.clone(), at: at.clone() })?;
+    step(m, StepKind::SetScope { stage: name, scope: Scope::Reg })?;
+    // That the register is one is not always seen.
+    holds(m, &at).then_some(())
 }
 
 /// The loop that the stage's outermost spatial loops become.
