@@ -101,7 +101,9 @@ fn split_factors(pool: &ExprPool, b: &Block, column: VarId) -> Option<(Vec<ExprI
     let mut seen = FxHashSet::default();
     while let Some(e) = rest.pop() {
         if !seen.insert(e) {
-        } else if !pool.uses_var(e, column) {
+            continue;
+        }
+        if !pool.uses_var(e, column) {
             left.push(e);
         } else if let Some(found) = read(pool, e) {
             if right.get_or_insert_with(|| found.clone()) != &found {

@@ -93,6 +93,8 @@ impl Lowering<'_> {
         let rank = self.env.tensors[tensor].dims.len();
         let mut lo: Vec<Option<ExprId>> = vec![None; rank];
         let mut hi: Vec<Option<ExprId>> = vec![None; rank];
+        // As the writers have it, which may be before the first element.
+        let mut least: Vec<Option<ExprId>> = vec![None; rank];
         let mut outer: Vec<(VarId, ExprId)> = Vec::new();
         let mut positions: Vec<(VarId, ExprId)> = Vec::new();
         let private = match self.env.tensors[tensor].scope {
@@ -132,8 +134,9 @@ impl Lowering<'_> {
                     (self.env.pool.int(0), self.env.pool.sub(extent, one))
                 });
                 // Where a writer has no iteration, the region is that of the others.
+                let computed = l;
                 let l = self.not_before_the_first(l, if writers.len() > 1 { &loops[..common] } else { &loops });
-                index.push(if l == h {
+                index.push(if computed == h {
                     l
                 } else {
                     // Any position of the region, for the extents of the dimensions inside.
@@ -145,6 +148,7 @@ impl Lowering<'_> {
                     self.env.pool.add(l, v)
                 });
                 lo[d] = Some(lo[d].map_or(l, |x| self.env.pool.min(x, l)));
+                least[d] = Some(least[d].map_or(computed, |x| self.env.pool.min(x, computed)));
                 hi[d] = Some(hi[d].map_or(h, |x| self.env.pool.max(x, h)));
             }
             outer = loops;
@@ -156,14 +160,19 @@ impl Lowering<'_> {
         outer.extend(positions);
         let (mut los, mut sizes) = (Vec::new(), Vec::new());
         for d in 0..rank {
-            let (Some(l), Some(h)) = (lo[d], hi[d]) else { continue };
+            let (Some(l), Some(h), Some(least)) = (lo[d], hi[d], least[d]) else { continue };
             let one = self.env.pool.int(1);
-            let size = self.env.pool.sub(h, l);
-            let size = self.env.pool.add(size, one);
-            let size = normalize(&mut self.env.pool, size);
+            let mut size_from = |l: ExprId| {
+                let size = self.env.pool.sub(h, l);
+                let size = self.env.pool.add(size, one);
+                let size = normalize(&mut self.env.pool, size);
+                bound_above(&mut self.env, size, &outer)
+            };
+            // From the first element on there is no more than from before it.
+            let found = size_from(l).or_else(|| size_from(least));
             let dim = self.env.tensors[tensor].dims[d].name.clone();
             let name = self.env.tensors[tensor].name.clone();
-            let Some(bound) = bound_above(&mut self.env, size, &outer) else {
+            let Some(bound) = found else {
                 return Err(Diagnostic::new(
                     "E0490",
                     format!("no bound is known for dimension `{dim}` of buffer `{name}`"),
