@@ -161,9 +161,9 @@ pub enum EmitFault {
 pub fn emit(module: &StorageModule, options: &EmitOptions) -> Result<String, EmitError> {
     let slots = Slots::new(module);
     let mut library = library::Library::new(options);
-    let mut kernels = String::new();
+    let (mut kernels, mut pool) = (String::new(), module.env.pool.clone());
     for (kernel, symbol) in module.kernels.iter().zip(slots.symbols()) {
-        let text = kernel::emit(module, &slots, &mut library, kernel, symbol)
+        let text = kernel::emit(module, &slots, (&mut library, &mut pool), kernel, symbol)
             .map_err(|fault| EmitError { kernel: kernel.name.clone(), fault })?;
         kernels.push_str(&text);
     }
@@ -180,9 +180,9 @@ pub fn emit(module: &StorageModule, options: &EmitOptions) -> Result<String, Emi
 pub fn emit_grid(module: &StorageModule, options: &GridOptions) -> Result<(String, Vec<GridKernel>), EmitError> {
     let slots = Slots::grid(module);
     let mut library = library::Library::grid();
-    let (mut kernels, mut launches) = (String::new(), Vec::new());
+    let (mut kernels, mut launches, mut pool) = (String::new(), Vec::new(), module.env.pool.clone());
     for (kernel, symbol) in module.kernels.iter().zip(slots.symbols()) {
-        let (text, launch) = grid::emit(module, &slots, &mut library, kernel, (symbol, options))
+        let (text, launch) = grid::emit(module, &slots, (&mut library, &mut pool), kernel, (symbol, options))
             .map_err(|fault| EmitError { kernel: kernel.name.clone(), fault })?;
         kernels.push_str(&text);
         launches.push(launch);

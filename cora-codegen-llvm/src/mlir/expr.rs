@@ -45,8 +45,8 @@ pub(super) struct Emitter<'m> {
     pub(super) slots: &'m Slots,
     pub(super) library: &'m mut Library,
     pub(super) b: Builder,
-    /// The module's expressions and those that index analysis adds.
-    pub(super) pool: ExprPool,
+    /// The module's expressions and those that index analysis adds, for one kernel after the other.
+    pub(super) pool: &'m mut ExprPool,
     pub(super) formals: BTreeMap<Formal, (Val, TensorOrParam)>,
     /// Register buffers, in order of first use: the address and the text that makes it.
     pub(super) registers: Vec<(TensorId, Val, String)>,
@@ -88,7 +88,7 @@ impl<'m> Emitter<'m> {
     pub(super) fn new(
         module: &'m StorageModule,
         slots: &'m Slots,
-        library: &'m mut Library,
+        (library, pool): (&'m mut Library, &'m mut ExprPool),
         b: Builder,
         stored: Vec<TensorId>,
     ) -> Self {
@@ -97,7 +97,7 @@ impl<'m> Emitter<'m> {
             slots,
             library,
             b,
-            pool: module.env.pool.clone(),
+            pool,
             formals: BTreeMap::new(),
             registers: Vec::new(),
             tile_registers: TileRegisters::default(),

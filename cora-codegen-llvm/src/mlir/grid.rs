@@ -15,7 +15,7 @@
 
 use cora_ir::loops::Axis;
 use cora_ir::storage::{Kernel, Stmt, StorageModule};
-use cora_ir::{Combiner, Expr, ExprId, ScalarType, TensorId, UnOp, VarId};
+use cora_ir::{Combiner, Expr, ExprId, ExprPool, ScalarType, TensorId, UnOp, VarId};
 
 use super::EmitFault;
 use super::builder::{Builder, Cmp, Elem, Ty, Val};
@@ -72,15 +72,15 @@ pub struct GridKernel {
 pub(super) fn emit(
     module: &StorageModule,
     slots: &Slots,
-    library: &mut Library,
+    scratch: (&mut Library, &mut ExprPool),
     kernel: &Kernel,
     (symbol, options): (&str, &GridOptions),
 ) -> Result<(String, GridKernel), EmitFault> {
     check_functions(module, kernel)?;
     let threads = kernel.threads(&module.env).ok_or(EmitFault::NotLegal("a thread loop of variable extent"))?;
-    let mut b = Builder::new(library.fma());
+    let mut b = Builder::new(scratch.0.fma());
     b.without_libm();
-    let mut s = Emitter::new(module, slots, library, b, stored(&kernel.body));
+    let mut s = Emitter::new(module, slots, scratch, b, stored(&kernel.body));
     s.threads = Some(threads);
     s.async_copies = options.async_copies;
     s.of_host = of_host(module, kernel);

@@ -2,7 +2,7 @@
 
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Kernel, Stmt, StorageModule};
-use cora_ir::{ExprId, TensorId, VarId};
+use cora_ir::{ExprId, ExprPool, TensorId, VarId};
 
 use super::EmitFault;
 use super::builder::{Builder, Elem, Ty, Val};
@@ -14,15 +14,15 @@ use super::slots::Slots;
 pub(super) fn emit(
     module: &StorageModule,
     slots: &Slots,
-    library: &mut Library,
+    scratch: (&mut Library, &mut ExprPool),
     kernel: &Kernel,
     symbol: &str,
 ) -> Result<String, EmitFault> {
-    let mut b = Builder::new(library.fma());
+    let mut b = Builder::new(scratch.0.fma());
     let bound = Ty::scalar(Elem::I64);
     let range = (b.value(bound, 0), b.value(bound, 0));
     let stored = stored(&kernel.body);
-    let mut s = Emitter::new(module, slots, library, b, stored);
+    let mut s = Emitter::new(module, slots, scratch, b, stored);
     for (i, stmt) in kernel.body.iter().enumerate() {
         match stmt {
             Stmt::For { var, kind: LoopKind::Parallel, body, .. } => {

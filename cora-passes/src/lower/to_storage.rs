@@ -80,12 +80,13 @@ fn lower(m: &LoopModule, simplifier: &mut dyn Simplifier, csf: bool) -> Result<S
         partial: None,
         registers: Vec::new(),
     };
+    let uses = boxes::uses(m);
     for t in m.env.tensors.ids() {
         if m.env.tensors[t].scope == Scope::Shared && !in_grid(m, t) {
             cx.env.tensors[t].scope = Scope::Local;
         }
         if m.env.tensors[t].scope != Scope::Global {
-            cx.infer_box(m, t)?;
+            cx.infer_box(m, uses.get(&t).map_or(&[], Vec::as_slice), t)?;
             for &part in &cx.components.of(t)[1..] {
                 if let Some(same) = cx.boxes.get(&t).cloned() {
                     cx.boxes.insert(part, same);

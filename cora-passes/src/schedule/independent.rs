@@ -6,7 +6,7 @@
 use super::tree::{blocks_in, distinguishes, is_reduction_var, reads_below, writes_below};
 use crate::simplify::{Facts, Prover};
 use cora_ir::loops::{Axis, Block, For, LoopKind, LoopModule, Stmt};
-use cora_ir::{BinOp, Diagnostic, ExprId, Role, Scope, TensorId, UnOp, VarId};
+use cora_ir::{BinOp, Diagnostic, Env, ExprId, Role, Scope, TensorId, UnOp, VarId};
 use rustc_hash::FxHashMap;
 
 /// Whose iterations share what they write.
@@ -55,6 +55,10 @@ impl Conflict {
 /// The first block below whose element different iterations of `l` share. Private tensors of what is attached inside
 /// are an iteration's own; `parallel` gives each worker all its private ones.
 pub(super) fn conflict(m: &LoopModule, l: &For, among: Among) -> Option<Conflict> {
+    conflict_in(m, l, among, &mut Scratch::of(m))
+}
+
+fn conflict_in(m: &LoopModule, l: &For, among: Among, scratch: &mut Scratch) -> Option<Conflict> {
     let blocks: Vec<&Block> = blocks_in(&l.body).into_iter().map(|b| b.0).collect();
     let all = m.blocks();
     blocks.iter().find_map(|b| {
@@ -63,26 +67,43 @@ pub(super) fn conflict(m: &LoopModule, l: &For, among: Among) -> Option<Conflict
         let own = private && (among == Among::Workers || (b.stage != l.stage && count(&blocks) == count(&all)));
         let reduced = is_reduction_var(&m.env.pool, b, l.var);
         let attached = b.stage != l.stage && m.env.tensors[b.tensor].role == Role::Temp;
-        let apart = || distinguishes(&m.env.pool, b, l.var) && !(attached && !own && regions_meet(m, l, b));
         let met = reduced && b.atomic && among == Among::AtomicThreads;
-        let shared = reduced || !(apart() || is_single(m, l));
-        (!own && !met && shared).then_some(Conflict { tensor: b.tensor, reduced })
+        if own || met {
+            return None;
+        }
+        let mut apart = || distinguishes(&m.env.pool, b, l.var) && !(attached && regions_meet(scratch.env(), l, b));
+        let shared = reduced || !(apart() || is_single(scratch.env(), l));
+        shared.then_some(Conflict { tensor: b.tensor, reduced })
     })
 }
 
+/// A copy of the environment for what proofs build, made when the first of them begins.
+struct Scratch<'a> {
+    of: &'a Env,
+    copy: Option<Env>,
+}
+
+impl<'a> Scratch<'a> {
+    fn of(m: &'a LoopModule) -> Self {
+        Self { of: &m.env, copy: None }
+    }
+
+    fn env(&mut self) -> &mut Env {
+        self.copy.get_or_insert_with(|| self.of.clone())
+    }
+}
+
 /// Whether the loop never has a second iteration.
-fn is_single(m: &LoopModule, l: &For) -> bool {
-    let mut env = m.env.clone();
+fn is_single(env: &mut Env, l: &For) -> bool {
     let one = env.pool.int(1);
     let single = env.pool.le(l.extent, one);
-    Prover::new().prove(&mut env, &Facts::default(), single).is_proved()
+    Prover::new().prove(env, &Facts::default(), single).is_proved()
 }
 
 /// Whether the regions that two iterations of `l` write of an attached stage's tensor may have an element in common: it is
 /// not proved that they have none. What a stage computes in loops of its own is each element once; the regions of what is
 /// attached are what readers need, and those of neighbouring iterations may need the same.
-fn regions_meet(m: &LoopModule, l: &For, b: &Block) -> bool {
-    let mut env = m.env.clone();
+fn regions_meet(env: &mut Env, l: &For, b: &Block) -> bool {
     let Some((_, around)) = blocks_in(&l.body).into_iter().find(|(x, _)| *x == b) else { return false };
     let inner: Vec<(VarId, ExprId)> = std::iter::once(l).chain(around).map(|l| (l.var, l.extent)).collect();
     let renamed: Vec<(VarId, VarId)> = inner.iter().map(|&(v, _)| (v, env.copy_var(v))).collect();
@@ -113,7 +134,7 @@ fn regions_meet(m: &LoopModule, l: &For, b: &Block) -> bool {
     pairs.into_iter().any(|pair| {
         let both = env.pool.and(pair, all);
         let never = env.pool.un(UnOp::Not, both);
-        !prover.prove(&mut env, &facts, never).is_proved()
+        !prover.prove(env, &facts, never).is_proved()
     })
 }
 
@@ -153,20 +174,21 @@ fn check_beside_blocks(m: &LoopModule, l: &For) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Every loop whose iterations are spread is still one of independent iterations.
+/// Every loop of these nests whose iterations are spread is still one of independent iterations.
 ///
 /// # Errors
 /// `E0444` a parallel loop, `E0445` a bound one, whose iterations share what they write after this step; `E0446` one of
 /// blocks beside which something is computed that each block would compute for all.
-pub(super) fn check_spread(m: &LoopModule) -> Result<(), Diagnostic> {
+pub(super) fn check_spread(m: &LoopModule, nests: &[&Stmt]) -> Result<(), Diagnostic> {
     let mut loops: Vec<&For> = Vec::new();
-    for s in &m.body {
+    for s in nests {
         s.walk(&mut |s| {
             if let Stmt::For(l) = s {
                 loops.push(l);
             }
         });
     }
+    let mut scratch = Scratch::of(m);
     for l in loops {
         check_beside_blocks(m, l)?;
         let code = match l.kind {
@@ -177,7 +199,7 @@ pub(super) fn check_spread(m: &LoopModule) -> Result<(), Diagnostic> {
         // What the lanes of a warp combine is asked again when it is lowered.
         let by_lanes = |c: &Conflict| c.reduced && l.kind == LoopKind::Bound(Axis::ThreadX);
         let among = if l.kind == LoopKind::Parallel { Among::Workers } else { Among::AtomicThreads };
-        if let Some(c) = conflict(m, l, among).filter(|c| !by_lanes(c)) {
+        if let Some(c) = conflict_in(m, l, among, &mut scratch).filter(|c| !by_lanes(c)) {
             let (stage, name) = (&m.env.tensors[l.stage].name, &m.env.vars[l.var].name);
             return Err(Diagnostic::new(
                 code,

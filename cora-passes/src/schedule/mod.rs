@@ -48,9 +48,11 @@ pub mod tree;
 pub mod unroll;
 pub mod vectorize;
 
-use cora_ir::Diagnostic;
-use cora_ir::loops::LoopModule;
+use cora_ir::ids::Arena;
+use cora_ir::loops::{LoopModule, Stmt};
 use cora_ir::schedule::{Schedule, Step, StepKind};
+use cora_ir::{Diagnostic, Tensor, TensorId};
+use rustc_hash::FxHashSet;
 
 /// Greatest factor and number of pieces that loops are divided by.
 pub const MAX_FACTOR: i64 = 1 << 31;
@@ -70,8 +72,7 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
     // A step about all parts may have marked some of them before it is refused.
     let marked = matches!(step.kind, StepKind::HoistLoads { .. }).then(|| m.env.vars.clone());
     for kind in &kinds {
-        let done = apply_kind(m, kind).and_then(|()| check_sizes(m)).and_then(|()| prefetch::check(m));
-        if let Err(d) = done.and_then(|()| independent::check_spread(m)).and_then(|()| atomic::check(m)) {
+        if let Err(d) = apply_kind(m, kind).and_then(|()| check(m, (&saved.0, &saved.1))) {
             (m.body, m.env.tensors) = saved;
             if let Some(vars) = marked {
                 m.env.vars = vars;
@@ -82,14 +83,44 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
     Ok(())
 }
 
+/// What holds for every module holds after the step too. Where proofs are needed only what the step changed is looked at.
+fn check(m: &LoopModule, before: (&[Stmt], &Arena<TensorId, Tensor>)) -> Result<(), Diagnostic> {
+    let nests = changed(m, before);
+    check_sizes(m, &nests)?;
+    prefetch::check(m)?;
+    independent::check_spread(m, &nests)?;
+    atomic::check(m)
+}
+
+/// The nests that are not as they were, and those with tensors whose place is not or that such nests write.
+fn changed<'a>(m: &'a LoopModule, (nests, tensors): (&[Stmt], &Arena<TensorId, Tensor>)) -> Vec<&'a Stmt> {
+    let front = m.body.iter().zip(nests).take_while(|(new, old)| new == old).count();
+    let back =
+        m.body[front..].iter().rev().zip(nests[front..].iter().rev()).take_while(|(new, old)| new == old).count();
+    let (old, new) = (front..nests.len() - back, front..m.body.len() - back);
+    let same = |n: usize| !new.contains(&n) || nests[old.clone()].contains(&m.body[n]);
+    let rest: Vec<usize> = (0..m.body.len()).filter(|&n| !same(n)).collect();
+    let moved = |(t, now): &(TensorId, &Tensor)| {
+        tensors.get(*t).is_some_and(|was| (was.scope, was.role) != (now.scope, now.role))
+    };
+    let others: FxHashSet<TensorId> = m.env.tensors.iter().filter(moved).map(|(t, _)| t).collect();
+    let written: FxHashSet<TensorId> = rest.iter().flat_map(|&n| tree::writes_below(&m.body[n..=n])).collect();
+    let uses = |n: usize| {
+        let s = &m.body[n..=n];
+        tree::writes_below(s).iter().any(|t| others.contains(t) || written.contains(t))
+            || (!others.is_empty() && tree::reads_below(&m.env.pool, s).iter().any(|t| others.contains(t)))
+    };
+    (0..m.body.len()).filter(|&n| rest.contains(&n) || uses(n)).map(|n| &m.body[n]).collect()
+}
+
 /// Every extent, binding and predicate is small enough to be walked, proved about and written out.
 ///
 /// # Errors
 /// `E0414` one is not.
-fn check_sizes(m: &LoopModule) -> Result<(), Diagnostic> {
+fn check_sizes(m: &LoopModule, nests: &[&Stmt]) -> Result<(), Diagnostic> {
     let mut memo = rustc_hash::FxHashMap::default();
     let mut most = 0;
-    for s in &m.body {
+    for s in nests {
         s.walk(&mut |s| {
             for e in tree::steering(s) {
                 most = most.max(m.env.pool.measure_memo(e, &mut memo).1);

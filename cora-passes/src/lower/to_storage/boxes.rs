@@ -20,36 +20,42 @@ pub(super) struct Use<'a> {
 /// What one writer leaves out in each dimension.
 type Gaps = Vec<Option<Digits>>;
 
-/// The blocks that write or read `tensor`.
-pub(super) fn uses<'a>(m: &'a LoopModule, tensor: TensorId) -> Vec<Use<'a>> {
+/// The blocks that write or read each tensor that is not in global memory.
+pub(super) type Uses<'a> = FxHashMap<TensorId, Vec<Use<'a>>>;
+
+/// The uses of all tensors, in order.
+pub(super) fn uses(m: &LoopModule) -> Uses<'_> {
     fn go<'a>(
         m: &'a LoopModule,
         body: &'a [LoopStmt],
-        tensor: TensorId,
         path: &mut Vec<usize>,
         loops: &mut Vec<&'a For>,
-        out: &mut Vec<Use<'a>>,
+        out: &mut Uses<'a>,
     ) {
         for (i, s) in body.iter().enumerate() {
             path.push(i);
             match s {
                 LoopStmt::For(l) => {
                     loops.push(l);
-                    go(m, &l.body, tensor, path, loops, out);
+                    go(m, &l.body, path, loops, out);
                     loops.pop();
                 }
                 LoopStmt::Block(b) => {
-                    let reads = crate::schedule::tree::reads_below(&m.env.pool, std::slice::from_ref(s));
-                    if b.tensor == tensor || reads.contains(&tensor) {
-                        out.push(Use { block: b, loops: loops.clone(), path: path.clone() });
+                    let mut used = crate::schedule::tree::reads_below(&m.env.pool, std::slice::from_ref(s));
+                    if !used.contains(&b.tensor) {
+                        used.push(b.tensor);
+                    }
+                    used.retain(|&t| m.env.tensors[t].scope != Scope::Global);
+                    for t in used {
+                        out.entry(t).or_default().push(Use { block: b, loops: loops.clone(), path: path.clone() });
                     }
                 }
             }
             path.pop();
         }
     }
-    let mut out = Vec::new();
-    go(m, &m.body, tensor, &mut Vec::new(), &mut Vec::new(), &mut out);
+    let mut out = Uses::default();
+    go(m, &m.body, &mut Vec::new(), &mut Vec::new(), &mut out);
     out
 }
 
@@ -83,8 +89,7 @@ fn threads_along(nest: &LoopStmt, axis: Axis) -> Vec<ExprId> {
 
 impl Lowering<'_> {
     /// The region of a local tensor: what its writers cover inside the innermost loop around all uses.
-    pub(super) fn infer_box(&mut self, m: &LoopModule, tensor: TensorId) -> Result<(), Diagnostic> {
-        let all = uses(m, tensor);
+    pub(super) fn infer_box(&mut self, m: &LoopModule, all: &[Use<'_>], tensor: TensorId) -> Result<(), Diagnostic> {
         let Some(first) = all.first() else { return Ok(()) };
         let common = all.iter().fold(first.path.len() - 1, |n, u| {
             let limit = n.min(u.path.len() - 1);
@@ -201,12 +206,12 @@ impl Lowering<'_> {
         }
         let (own, copies): (Vec<_>, Vec<_>) =
             threads.into_iter().partition(|&(_, v)| los.iter().any(|&l| self.env.pool.uses_var(l, v)));
-        copies.iter().try_for_each(|c| self.check_threads(m, (tensor, c.0), &all, (common, private), false))?;
+        copies.iter().try_for_each(|c| self.check_threads(m, (tensor, c.0), all, (common, private), false))?;
         let threads = own;
         if !threads.is_empty() {
             let region = (&los[..], &hi[..], &gaps[..]);
             all.iter().try_for_each(|u| self.check_own(tensor, u, (common, private), region, &threads))?;
-            threads.iter().try_for_each(|t| self.check_threads(m, (tensor, t.0), &all, (common, private), true))?;
+            threads.iter().try_for_each(|t| self.check_threads(m, (tensor, t.0), all, (common, private), true))?;
         }
         if private == Private::Lanes {
             all.iter().try_for_each(|u| self.check_lanes(tensor, u, (common, &los), &threads))?;
