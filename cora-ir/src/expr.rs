@@ -93,6 +93,15 @@ pub struct ExprPool {
     index: FxHashMap<Expr, ExprId>,
     /// Normal forms that were computed; nodes never change, so that they stay true.
     normal: FxHashMap<ExprId, ExprId>,
+    /// Nodes that took the place of others in `index`.
+    displaced: Vec<(ExprId, ExprId)>,
+}
+
+/// A length of a pool to come back to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    nodes: usize,
+    displaced: usize,
 }
 
 /// Values nested deeper than this are refused, so that no stage can run out of stack.
@@ -172,6 +181,27 @@ impl ExprPool {
         self.nodes.is_empty()
     }
 
+    /// The present length, for [`ExprPool::rollback`].
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { nodes: self.nodes.len(), displaced: self.displaced.len() }
+    }
+
+    /// Forgets every node that was built after the mark; their ids mean nothing any more.
+    pub(crate) fn rollback(&mut self, mark: Mark) {
+        for (n, node) in self.nodes.drain(mark.nodes..).enumerate() {
+            if self.index.get(&node) == Some(&ExprId::from_index(mark.nodes + n)) {
+                self.index.remove(&node);
+            }
+        }
+        for (_, old) in self.displaced.drain(mark.displaced..).rev() {
+            self.index.insert(self.nodes[old.index()].clone(), old);
+        }
+        self.types.truncate(mark.nodes);
+        self.leaves.truncate(mark.nodes);
+        let there = |id: &ExprId| id.index() < mark.nodes;
+        self.normal.retain(|from, to| there(from) && there(to));
+    }
+
     fn intern(&mut self, node: Expr, ty: Type) -> ExprId {
         // A load has its tensor's type, and a step that is refused gives up the ids of the tensors that it made.
         if let Some(&id) = self.index.get(&node)
@@ -184,7 +214,9 @@ impl ExprPool {
         let leaves = self.leaves_of(id);
         self.leaves.push(leaves);
         self.types.push(ty);
-        self.index.insert(node, id);
+        if let Some(old) = self.index.insert(node, id) {
+            self.displaced.push((id, old));
+        }
         id
     }
 
@@ -584,5 +616,30 @@ mod tests {
         let sum = pool.add(vx, vy);
         let map = [(x, vy), (y, zero)].into_iter().collect();
         assert_eq!(pool.substitute(sum, &map), vy);
+    }
+
+    #[test]
+    fn a_pool_goes_back_to_a_mark() {
+        let mut p = ExprPool::default();
+        let (v, tensor) = (VarId::from_index(0), TensorId::from_index(0));
+        let x = p.var(v);
+        let load = p.load(tensor, ScalarType::F32, [x]);
+        let before = p.clone();
+        let mark = p.mark();
+        let one = p.int(1);
+        let next = p.add(x, one);
+        crate::affine::normalize(&mut p, next);
+        // The same node with another type takes the place of the first one.
+        let other = p.load(tensor, ScalarType::F64, [x]);
+        assert_ne!(other, load);
+        assert_eq!(p.load(tensor, ScalarType::F64, [x]), other);
+        p.rollback(mark);
+        assert_eq!(p.len(), before.len());
+        assert_eq!(p.load(tensor, ScalarType::F32, [x]), load);
+        assert_eq!((p.index.clone(), p.leaves.clone()), (before.index, before.leaves));
+        assert!(p.normal.iter().all(|(from, to)| from.index() < p.len() && to.index() < p.len()));
+        assert!(p.displaced.is_empty());
+        let two = p.int(2);
+        assert_eq!(two.index(), before.nodes.len());
     }
 }

@@ -2,6 +2,7 @@
 //! functions. Executable from the first lowering on; scheduling primitives rewrite it.
 
 use crate::env::Env;
+use crate::expr::Mark;
 use crate::ids::{ExprId, TensorId, VarId};
 use crate::intrinsic::{INTRINSICS, IntrinsicId};
 use crate::tuple::Reduction;
@@ -270,7 +271,32 @@ impl Stmt {
     }
 }
 
+/// A state of a module that it can go back to. Its expressions are not copied: what is built later is forgotten.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// Without its expressions.
+    module: LoopModule,
+    mark: Mark,
+}
+
 impl LoopModule {
+    /// The present state, for [`LoopModule::restore`].
+    pub fn checkpoint(&mut self) -> Checkpoint {
+        let pool = std::mem::take(&mut self.env.pool);
+        let mark = pool.mark();
+        let module = self.clone();
+        self.env.pool = pool;
+        Checkpoint { module, mark }
+    }
+
+    /// Goes back to an earlier state of this module. Ids of expressions that were built since mean nothing any more.
+    pub fn restore(&mut self, to: Checkpoint) {
+        let mut pool = std::mem::take(&mut self.env.pool);
+        pool.rollback(to.mark);
+        *self = to.module;
+        self.env.pool = pool;
+    }
+
     /// Every block, in execution order.
     pub fn blocks(&self) -> Vec<&Block> {
         let mut out = Vec::new();

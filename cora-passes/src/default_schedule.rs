@@ -124,11 +124,11 @@ pub(crate) fn stages(m: &LoopModule) -> Vec<TensorId> {
 
 /// Applies a rule, or leaves the module as it is.
 pub(crate) fn attempt(m: &mut LoopModule, rule: impl FnOnce(&mut LoopModule) -> Option<()>) -> bool {
-    let saved = m.clone();
+    let saved = m.checkpoint();
     if rule(m).is_some() {
         return true;
     }
-    *m = saved;
+    m.restore(saved);
     false
 }
 

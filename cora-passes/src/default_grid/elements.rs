@@ -60,12 +60,12 @@ fn fuse_spatial(m: &mut LoopModule, stage: TensorId) -> Option<LoopRef> {
     let loops = spatial(m, stage);
     let first = loops.first()?.clone();
     for count in (2..=loops.len()).rev() {
-        let saved = m.clone();
+        let saved = m.checkpoint();
         let name = fresh(m, stage, "all");
         if fuse(m, &loops[..count], &name, 1).is_ok() {
             return Some(LoopRef { stage: first.stage, name });
         }
-        *m = saved;
+        m.restore(saved);
     }
     Some(first)
 }

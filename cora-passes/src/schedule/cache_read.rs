@@ -73,14 +73,14 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     let rank = m.env.tensors[source].dims.len();
     let layout: Vec<LayoutDim> =
         if c.layout.is_empty() { (0..rank).map(LayoutDim::whole).collect() } else { c.layout.to_vec() };
-    let saved = m.clone();
+    let saved = m.checkpoint();
     let reads = Redirected { stage, below: path.as_deref(), access: c.access };
     guard_padded_reads(m, source, Some(reads));
     let ends = computed_ends(m, source);
     if let Some(path) = &path
         && let Err(e) = check_attached(m, (stage, source), path, &layout)
     {
-        *m = saved;
+        m.restore(saved);
         return Err(e);
     }
     let body = match &path {
@@ -93,7 +93,7 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     let (new, nest) = copy_stage(&mut m.env, (source, &ends), &layout, &fixed, c.name);
     let redirected = redirect(&mut m.env, body, (stage, source, new), &layout, c.access);
     if !redirected {
-        *m = saved;
+        m.restore(saved);
         let place = c.at.map_or(String::new(), |at| format!(" in loop `{}.{}`", at.stage, at.name));
         return Err(Diagnostic::new("E0463", format!("stage `{}` does not read `{}`{place}", c.stage, c.tensor))
             .hint("name a tensor that the stage reads there"));
@@ -107,7 +107,7 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     m.body.insert(path[0], nest);
     let result = compute_at(m, c.name, at);
     if result.is_err() {
-        *m = saved;
+        m.restore(saved);
         return result;
     }
     m.env.tensors[new].scope = c.scope;

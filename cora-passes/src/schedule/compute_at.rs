@@ -89,14 +89,16 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
 }
 
 /// Whether one iteration of loop `at` reads a box of `tensor`, so that attached there its loops would be
-/// its own dimensions.
-pub fn reads_box(m: &LoopModule, tensor: TensorId, at: &LoopRef) -> bool {
-    let mut m = m.clone();
-    let Ok(path) = find_loop(&m, at) else { return false };
-    let mut readers = collect_readers(&mut m, tensor, &path);
-    let mask = shared_mask(&mut m, &path, &readers);
-    let unproved = mark_conditional(&mut m, tensor, &mut readers, &mask);
-    !readers.is_empty() && region_under(&mut m, tensor, &readers, &mask, unproved).0.is_some()
+/// its own dimensions. The module stays as it is.
+pub fn reads_box(m: &mut LoopModule, tensor: TensorId, at: &LoopRef) -> bool {
+    let Ok(path) = find_loop(m, at) else { return false };
+    let saved = m.checkpoint();
+    let mut readers = collect_readers(m, tensor, &path);
+    let mask = shared_mask(m, &path, &readers);
+    let unproved = mark_conditional(m, tensor, &mut readers, &mask);
+    let found = !readers.is_empty() && region_under(m, tensor, &readers, &mask, unproved).0.is_some();
+    m.restore(saved);
+    found
 }
 
 /// The nest of a stage as first lowered.

@@ -60,13 +60,13 @@ pub fn pack(m: &mut LoopModule, p: &Pack) -> Result<(), Diagnostic> {
     };
     let elements = tile_size(m, source, p)?;
     let constant = constant_reads(m, (stage, source), path.as_deref(), p.access);
-    let saved = m.clone();
+    let saved = m.checkpoint();
     let layout = layout(p.tiles, &constant);
     let &Pack { stage, tensor, name, scope, at, access, .. } = p;
     cache_read(m, &CacheRead { stage, tensor, name, scope, at, layout: &layout, access })?;
     let aligned = align(m, p, &layout, elements);
     if aligned.is_err() {
-        *m = saved;
+        m.restore(saved);
     }
     aligned
 }
