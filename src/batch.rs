@@ -42,7 +42,7 @@ pub struct Source<'a> {
 ///
 /// # Errors
 /// `E0304` a parameter or function that the program does not have, `E0305` a parameter outside its
-/// range, `E0311` a table too large, `E0329` too few entries: the runtime's codes for the same mistakes.
+/// range, `E0306` an entry outside its range, `E0311` a table too large, `E0329` too few entries: the runtime's codes for the same mistakes.
 pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
     let mut values = BatchValues::default();
     for (name, _) in source.params {
@@ -101,6 +101,14 @@ pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
                 (0..count).map(|_| rng.random_range(l..=h)).collect()
             }
         };
+        // The runtime checks all of them; how many entries the next function needs depends on those of one index.
+        let (lo, hi) = (eval.closed(lo, &[]), eval.closed(hi, &[]));
+        let wrong = entries.iter().position(|v| !(lo..=hi).contains(v)).filter(|_| env.ufs[f].domain.len() == 1);
+        if let Some(n) = wrong {
+            let (index, value) = (vec![n as i64], entries[n]);
+            let e = cora_runtime::Error::LengthRange { function: name, index, value, lo, hi };
+            return Err(Diagnostic::new(e.code(), e.to_string()).hint(e.hint()));
+        }
         values.extents.insert(f, entries);
     }
     Ok(values)

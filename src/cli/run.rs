@@ -120,6 +120,12 @@ pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
     super::given_once("--param", &args.params)?;
     super::given_once("--lengths", &args.lengths)?;
     super::given_once("--input", &args.inputs)?;
+    super::given_once("--output", &args.outputs)?;
+    let twice = |n: &usize| args.outputs[..*n].iter().any(|o| o.1 == args.outputs[*n].1);
+    if let Some(n) = (1..args.outputs.len()).find(twice) {
+        let d = Diagnostic::new("E0613", format!("two outputs would go to `{}`", args.outputs[n].1.display()));
+        return Err(d.hint("give each output a file of its own").into());
+    }
     let source = Source::load(&args.program, &args.consts)?;
     let batches = batches(&args.params)?;
     applicable(args)?;

@@ -219,6 +219,11 @@ fn copy(a: &mut Steps<'_>, read: &Read, access: Option<usize>, tile: &[VarId], k
     let mut s = Steps { m: a.m, stage: name };
     s.relax(&along, true)?;
     s.relax(&across, false)?;
+    // A copy of all positions that a gather may ask for has no room.
+    let ty = s.m.env.tensors[copied].ty;
+    let loops = stage_loops(s.m, copied).into_iter().map(|p| loop_at(&s.m.body, &p).extent);
+    let elements = loops.filter_map(|n| s.m.env.pool.constant_bound(n)).fold(1_i64, i64::saturating_mul);
+    (elements <= ROOM / 2 / ty.bytes() as i64).then_some(())?;
     let (high, wide) = if *steps.last()? { (across, along.clone()) } else { (along.clone(), across) };
     Some(Copy { stage: s.stage, of: read.0, high, wide, along })
 }

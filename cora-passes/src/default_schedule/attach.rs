@@ -13,7 +13,10 @@ use crate::schedule::tree::is_reduction_var;
 use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, StepKind};
 use cora_ir::{ExprId, Role, TensorId, VarId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Stages of a nest, at most: the time that its code takes to compile grows faster than its length.
+const MOST_STAGES: usize = 64;
 
 /// A read of the stage: the loops around it, and its index over their variables.
 struct Reader {
@@ -54,12 +57,32 @@ pub(super) fn attach(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         place = Some(n);
     }
     let l = &first.loops[place?];
+    if stages_beside(m, l.var) >= MOST_STAGES {
+        return None;
+    }
     let at = LoopRef { stage: m.env.tensors[l.stage].name.clone(), name: m.env.vars[l.var].name.clone() };
     // A tile of a loop over several rows is no box: there the stage keeps its own loops.
     if !reads_box(m, stage, &at) {
         return None;
     }
     step(m, StepKind::ComputeAt { stage: m.env.tensors[stage].name.clone(), at })
+}
+
+/// The stages of the nest with loop `v`.
+fn stages_beside(m: &LoopModule, v: VarId) -> usize {
+    let has = |s: &&Stmt| {
+        let mut found = false;
+        s.walk(&mut |s| found |= matches!(s, Stmt::For(l) if l.var == v));
+        found
+    };
+    let Some(nest) = m.body.iter().find(has) else { return 0 };
+    let mut stages = FxHashSet::default();
+    nest.walk(&mut |s| {
+        if let Stmt::Block(b) = s {
+            stages.insert(b.stage);
+        }
+    });
+    stages.len()
 }
 
 /// Whether different iterations of the loop read different elements, the same ones as the first reader:

@@ -3,6 +3,7 @@
 //! `parallel` and `bind` ask before they spread a loop's iterations; every later step is held to the same, as it may
 //! give iterations a tensor to share (`cache_write S -> Sr global at S.b` inside a parallel `S.b`).
 
+use super::determines::determines;
 use super::tree::{blocks_in, distinguishes, is_reduction_var, reads_below, writes_below};
 use crate::simplify::{Facts, Prover};
 use cora_ir::loops::{Axis, Block, For, LoopKind, LoopModule, Stmt};
@@ -109,9 +110,12 @@ fn regions_meet(env: &mut Env, l: &For, b: &Block) -> bool {
     let renamed: Vec<(VarId, VarId)> = inner.iter().map(|&(v, _)| (v, env.copy_var(v))).collect();
     let map: FxHashMap<VarId, ExprId> = renamed.iter().map(|&(v, w)| (v, env.pool.var(w))).collect();
     let bindings: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
+    let index: Vec<ExprId> = b.index.iter().map(|&e| env.pool.substitute(e, &bindings)).collect();
+    if determines(&mut env.pool, &index, &inner, l.var) {
+        return false;
+    }
     let mut same = Vec::new();
-    for &e in &b.index {
-        let here = env.pool.substitute(e, &bindings);
+    for here in index {
         if env.pool.uses_var(here, l.var) {
             let there = env.pool.substitute(here, &map);
             same.push(env.pool.bin(BinOp::Eq, here, there));

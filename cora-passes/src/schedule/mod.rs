@@ -8,6 +8,7 @@ pub mod cache_write;
 pub mod compute_at;
 pub mod compute_inline;
 pub(crate) mod defined;
+mod determines;
 pub mod double_buffer;
 mod filled;
 mod formula;

@@ -369,8 +369,9 @@ fn clamp_reads(env: &mut Env, b: &mut Block, (var, rest): (VarId, ExprId), settl
     let clamped = clamped(env, var, rest);
     let map = [(var, clamped)].into_iter().collect();
     separate_index(env, b, var);
-    for i in b.iters.iter_mut().filter(|i| !settled.contains(&i.var)) {
-        if !b.index.iter().any(|&e| env.pool.uses_var(e, i.var)) {
+    for i in &mut b.iters {
+        let settled = settled.contains(&i.var) && !gathers(&env.pool, i.binding, var);
+        if !settled && !b.index.iter().any(|&e| env.pool.uses_var(e, i.var)) {
             i.binding = env.pool.substitute(i.binding, &map);
         }
     }
@@ -394,29 +395,47 @@ fn separate_index(env: &mut Env, b: &mut Block, var: VarId) {
     }
 }
 
-/// Loads whose index or guard depends on the lane are masked.
+/// Whether a position is found by reading a tensor at something that depends on `v`.
+fn gathers(pool: &ExprPool, e: ExprId, v: VarId) -> bool {
+    pool.uses_var(e, v) && pool.any(e, &mut |n| matches!(n, Expr::Load { .. }))
+}
+
+/// `e` with a guard on each load that `touched` says depends on the lane.
+fn guarded_loads(pool: &mut ExprPool, e: ExprId, cond: ExprId, touched: &dyn Fn(&ExprPool, ExprId) -> bool) -> ExprId {
+    pool.rewrite(e, &mut |p, e| match p.get(e).clone() {
+        Expr::Load { tensor, part, index, guard }
+            if index.iter().chain(guard.iter().map(|g| &g.0)).any(|&i| touched(p, i)) =>
+        {
+            let ty = p.ty(e).scalar;
+            let guard = match guard {
+                Some((c, o)) => (p.and(cond, c), o),
+                None => (cond, zero_of(p, ty)),
+            };
+            Some(p.load_guarded((tensor, part), ty, index.iter().copied(), Some(guard)))
+        }
+        _ => None,
+    })
+}
+
+/// Loads whose index or guard depends on the lane are masked, those that say where others read (gathers) included.
 fn mask_reads(env: &mut Env, b: &mut Block, var: VarId, (full, rest): (ExprId, ExprId), settled: &FxHashSet<VarId>) {
+    for i in &mut b.iters {
+        if !gathers(&env.pool, i.binding, var) {
+            continue;
+        }
+        let (position, count) = (env.pool.var(var), env.pool.min(full, rest));
+        let there = env.pool.lt(position, count);
+        i.binding = guarded_loads(&mut env.pool, i.binding, there, &|p, e| p.uses_var(e, var));
+    }
     let steered = b.iters.iter().filter(|i| env.pool.uses_var(i.binding, var) && !settled.contains(&i.var));
     let dependent: Vec<VarId> = steered.map(|i| i.var).collect();
-    let touched = |p: &cora_ir::ExprPool, e: ExprId| dependent.iter().any(|&d| p.uses_var(e, d));
+    let touched = |p: &ExprPool, e: ExprId| dependent.iter().any(|&d| p.uses_var(e, d));
     if touched(&env.pool, b.value) {
         let (lane, valid) = (env.new_var("lane"), env.new_var("valid"));
         let lane_binding = env.pool.var(var);
         let (l, r) = (env.pool.var(lane), env.pool.var(valid));
         let cond = env.pool.lt(l, r);
-        b.value = env.pool.rewrite(b.value, &mut |p, e| match p.get(e).clone() {
-            Expr::Load { tensor, part, index, guard }
-                if index.iter().chain(guard.iter().map(|g| &g.0)).any(|&i| touched(p, i)) =>
-            {
-                let ty = p.ty(e).scalar;
-                let guard = match guard {
-                    Some((c, o)) => (p.and(cond, c), o),
-                    None => (cond, zero_of(p, ty)),
-                };
-                Some(p.load_guarded((tensor, part), ty, index.iter().copied(), Some(guard)))
-            }
-            _ => None,
-        });
+        b.value = guarded_loads(&mut env.pool, b.value, cond, &touched);
         let at = b.iters.iter().position(|i| i.kind == IterKind::Reduce).unwrap_or(b.iters.len());
         // Their domains are those of the tile; only the comparison uses them.
         let one = env.pool.int(1);

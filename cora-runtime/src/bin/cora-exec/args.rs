@@ -122,6 +122,20 @@ fn read(mut words: impl Iterator<Item = OsString>) -> Result<Command, String> {
     if args.artifacts.is_empty() {
         return Err("which artifact?".to_owned());
     }
+    let named: [(&str, Vec<&str>); 4] = [
+        ("--param", args.params.iter().map(|p| p.0.as_str()).collect()),
+        ("--lengths", args.lengths.iter().map(|p| p.0.as_str()).collect()),
+        ("--input", args.inputs.iter().map(|p| p.0.as_str()).collect()),
+        ("--output", args.outputs.iter().map(|p| p.0.as_str()).collect()),
+    ];
+    for (option, names) in named {
+        if let Some(n) = (1..names.len()).find(|&n| names[..n].contains(&names[n])) {
+            return Err(format!("{option} is given twice for `{}`", names[n]));
+        }
+    }
+    if let Some(n) = (1..args.outputs.len()).find(|&n| args.outputs[..n].iter().any(|o| o.1 == args.outputs[n].1)) {
+        return Err(format!("two outputs would go to `{}`", args.outputs[n].1.display()));
+    }
     let files = args.inputs.len() + args.outputs.len() + args.lengths.len() + args.params.len();
     if args.artifacts.len() > 1 && files > 0 {
         return Err("a batch or a file is of one artifact, and several are given".to_owned());
@@ -195,6 +209,19 @@ mod tests {
             let why = wrong(&[b"a.art", word]);
             assert!(why.contains(says) && why.ends_with("see cora-exec --help"), "{why}");
         }
+    }
+
+    #[test]
+    fn names_and_files_are_given_once() {
+        for option in ["--lengths", "--input", "--output"] {
+            let (first, second) = (format!("{option}=A=a.npy"), format!("{option}=A=b.npy"));
+            let why = wrong(&[b"a.art", first.as_bytes(), second.as_bytes()]);
+            assert!(why.contains(&format!("{option} is given twice for `A`")), "{why}");
+        }
+        let why = wrong(&[b"a.art", b"--param=M=1", b"--param=M=2"]);
+        assert!(why.contains("--param is given twice for `M`"), "{why}");
+        let why = wrong(&[b"a.art", b"--output=A=x.npy", b"--output=B=x.npy"]);
+        assert!(why.contains("two outputs would go to `x.npy`"), "{why}");
     }
 
     #[test]
