@@ -48,6 +48,29 @@ fn artifacts_run_alone() {
     assert_eq!(run(&[]).status.code(), Some(2));
 }
 
+/// A run takes its buffers and little else: no tensor is there twice.
+#[test]
+fn memory_is_what_is_planned() {
+    let text = "param M in 0..=4096
+        extent lens(b) in 0..=512
+        dim b = M, q = lens(b), d = 64
+        input X[b, q, d] : f32
+        S[b, q] = sum(d) X
+        Y[b, q, d] = X / S[b, q]
+        output Y";
+    let (program, path) = (file("planned.cora", text), scratch("planned.artifact"));
+    let path = path.to_str().expect("UTF-8");
+    succeeds(&["compile", &program, "--emit", "artifact", "-o", path]);
+    let lengths = file("planned.lengths", "500 ".repeat(512));
+    let out = run(&[path, "--param", "M=512", "--lengths", &format!("lens={lengths}"), "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let planned: u64 = report["memory"].as_object().expect("memory").values().filter_map(|v| v.as_u64()).sum();
+    let tensor = 500 * 512 * 64 * 4;
+    assert!(planned >= 2 * tensor, "{report}");
+    let peak = report["peak_bytes"].as_u64().expect("Linux tells");
+    assert!(peak <= planned + (32 << 20), "{report}");
+}
+
 /// What is mapped into `cora-exec` while it runs an artifact again and again.
 fn maps(path: &str) -> String {
     let mut child = Command::new(exec())

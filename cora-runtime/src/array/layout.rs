@@ -21,6 +21,16 @@ pub enum Fill {
     Poison,
 }
 
+impl Fill {
+    fn apply(self, storage: &mut [u8]) {
+        match self {
+            Fill::Keep => {}
+            Fill::Zero => storage.fill(0),
+            Fill::Poison => storage.fill(0xFF),
+        }
+    }
+}
+
 /// A tensor's layout, compiled.
 pub struct TensorLayout {
     desc: TensorDesc,
@@ -99,20 +109,30 @@ impl TensorLayout {
     /// [`Error::Elements`], [`Error::Value`], [`Error::Bool`], and those of [`TensorLayout::elements`].
     pub fn check(&self, env: Env<'_>, logical: &[u8], limits: &Limits) -> Result<()> {
         self.check_len(env, logical.len(), limits)?;
-        let tensor = || self.desc.name.clone();
+        self.check_values(self.range(env)?, logical, 0)
+    }
+
+    /// The declared range of the values, if there is one.
+    fn range(&self, env: Env<'_>) -> Result<Option<(i64, i64)>> {
+        let Some((lo, hi)) = &self.desc.value_range else { return Ok(None) };
+        let bound = |ix| eval(ix, env, &[]).map_err(|fault| Error::Index { at: self.place(), fault });
+        Ok(Some((bound(lo)?, bound(hi)?)))
+    }
+
+    /// The elements from number `first` on are values of the type, in the range.
+    fn check_values(&self, range: Option<(i64, i64)>, logical: &[u8], first: u64) -> Result<()> {
         if self.desc.dtype == DType::Bool
             && let Some(at) = logical.iter().position(|&b| b > 1)
         {
             let what = format!("tensor `{}`", self.desc.name);
-            return Err(Error::Bool { what, element: at as u64, value: logical[at] });
+            return Err(Error::Bool { what, element: first + at as u64, value: logical[at] });
         }
-        let Some((lo, hi)) = &self.desc.value_range else { return Ok(()) };
-        let bound = |ix| eval(ix, env, &[]).map_err(|fault| Error::Index { at: self.place(), fault });
-        let (lo, hi) = (bound(lo)?, bound(hi)?);
+        let Some((lo, hi)) = range else { return Ok(()) };
         let outside = |&v: &i64| v < lo || v >= hi;
-        let found = integers(self.desc.dtype, logical).enumerate().find(|(_, v)| outside(v));
-        match found {
-            Some((element, value)) => Err(Error::Value { tensor: tensor(), element: element as u64, value, lo, hi }),
+        match integers(self.desc.dtype, logical).enumerate().find(|(_, v)| outside(v)) {
+            Some((at, value)) => {
+                Err(Error::Value { tensor: self.desc.name.clone(), element: first + at as u64, value, lo, hi })
+            }
             None => Ok(()),
         }
     }
@@ -125,11 +145,7 @@ impl TensorLayout {
     pub fn pack(&self, env: Env<'_>, logical: &[u8], storage: &mut [u8], fill: Fill, limits: &Limits) -> Result<()> {
         self.check_len(env, logical.len(), limits)?;
         if storage.len() != logical.len() {
-            match fill {
-                Fill::Keep => {}
-                Fill::Zero => storage.fill(0),
-                Fill::Poison => storage.fill(0xFF),
-            }
+            fill.apply(storage);
         }
         let elems = storage.len() / self.desc.dtype.size();
         self.copy(env, elems, limits, &mut |from, to, n| {
@@ -139,6 +155,32 @@ impl TensorLayout {
                 _ => debug_assert!(false, "copy out of bounds"),
             }
         })
+    }
+
+    /// Has `write` make the elements in storage, a stretch of neighbours after the other in row-major order.
+    ///
+    /// # Errors
+    /// Those of [`TensorLayout::pack`], and of [`TensorLayout::check`] for what was written.
+    pub fn generate(
+        &self,
+        env: Env<'_>,
+        storage: &mut [u8],
+        fill: Fill,
+        limits: &Limits,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<()> {
+        let range = self.range(env)?;
+        let size = self.desc.dtype.size();
+        let elems = storage.len() / size;
+        fill.apply(storage);
+        let mut wrong = Ok(());
+        self.copy(env, elems, limits, &mut |from, to, n| {
+            if let (Some(run), Ok(())) = (storage.get_mut(to..to + n), &wrong) {
+                write(run);
+                wrong = self.check_values(range, run, (from / size) as u64);
+            }
+        })?;
+        wrong
     }
 
     /// Copies storage into logical data.

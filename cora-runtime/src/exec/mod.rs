@@ -12,7 +12,7 @@ mod memory;
 use crate::abi::{Ix, KernelDesc, KernelFn, ProgramDesc, Role};
 use crate::array::{Fill, RaggedArray, Shape, TensorLayout};
 use crate::error::{Error, Result};
-use crate::eval::eval;
+use crate::eval::{Env, eval};
 use crate::limits::Limits;
 use crate::pool::Pool;
 use crate::prelude::{Batch, Prelude, PreludeCache, Tables};
@@ -207,21 +207,44 @@ impl Instance {
     /// # Errors
     /// [`Error::Role`] for an output, and those of [`TensorLayout::check`] and [`TensorLayout::pack`].
     pub fn set_input_bytes(&mut self, tensor: usize, logical: &[u8]) -> Result<()> {
-        let layout = self.layout(tensor)?;
-        let desc = layout.desc();
-        if desc.role == Role::Output {
-            return Err(Error::Role { tensor: desc.name.clone(), wanted: "input" });
+        self.input_role(tensor)?;
+        self.layouts[tensor].check(self.tables()?.env(), logical, &self.options.limits)?;
+        self.place_input(tensor, |layout, env, storage, fill, limits| layout.pack(env, logical, storage, fill, limits))
+    }
+
+    /// Gives an input or const input that `write` makes where it is kept, a stretch of neighbours after the other in
+    /// row-major ragged order: no second copy of it is in memory.
+    ///
+    /// # Errors
+    /// Those of [`Instance::set_input_bytes`], and of [`TensorLayout::generate`].
+    pub fn generate_input(&mut self, tensor: usize, write: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        self.input_role(tensor)?;
+        self.tables()?;
+        self.place_input(tensor, |layout, env, storage, fill, limits| {
+            layout.generate(env, storage, fill, limits, write)
+        })
+    }
+
+    fn input_role(&self, tensor: usize) -> Result<()> {
+        let desc = self.layout(tensor)?.desc();
+        match desc.role {
+            Role::Output => Err(Error::Role { tensor: desc.name.clone(), wanted: "input" }),
+            _ => Ok(()),
         }
-        let env = self.tables()?.env();
-        let limits = self.options.limits;
-        layout.check(env, logical, &limits)?;
+    }
+
+    fn place_input(
+        &mut self,
+        tensor: usize,
+        place: impl FnOnce(&TensorLayout, Env<'_>, &mut [u8], Fill, &Limits) -> Result<()>,
+    ) -> Result<()> {
+        let desc = self.layout(tensor)?.desc();
         let (buffer, is_const) = (desc.buffer as usize, desc.role == Role::ConstInput);
         let fill = if self.options.poison { Fill::Poison } else { Fill::Zero };
         self.given.take(tensor, is_const);
         self.ran = false;
-        // Borrowed anew, because the buffer is borrowed mutably beside them.
         let env = self.cache.tables().ok_or(Error::Unbound)?.env();
-        self.layouts[tensor].pack(env, logical, self.memory.own_mut(buffer), fill, &limits)?;
+        place(&self.layouts[tensor], env, self.memory.own_mut(buffer), fill, &self.options.limits)?;
         self.given.set(tensor);
         Ok(())
     }

@@ -3,10 +3,11 @@
 use crate::args::Args;
 use crate::failure::Failure;
 use cora_runtime::abi::{DType, ProgramDesc, Role, TensorDesc};
-use cora_runtime::array::{RaggedArray, Shape, TensorLayout};
+use cora_runtime::array::{RaggedArray, TensorLayout};
 use cora_runtime::artifact::{Artifact, Machine, Sample};
 use cora_runtime::eval::{Env, eval};
-use cora_runtime::prelude::{Batch, Prelude};
+use cora_runtime::exec::Instance;
+use cora_runtime::prelude::{Batch, Prelude, Tables};
 use cora_runtime::{Error, Limits, lengths, npy};
 use std::sync::Arc;
 
@@ -110,28 +111,69 @@ pub fn of_args(args: &Args, desc: &Arc<ProgramDesc>, has_sample: bool) -> Result
     }
 }
 
-/// Every input: from its file, else from the sample, else random.
-pub fn inputs(
-    args: &Args,
-    desc: &Arc<ProgramDesc>,
-    batch: &Batch,
-    stored: Option<&Sample>,
-) -> Result<Vec<(usize, RaggedArray)>, Error> {
-    let limits = Limits::default();
-    let tables = Prelude::new(desc.clone())?.build(batch, &limits)?;
-    check_storage(desc, tables.env())?;
-    let mut inputs = Vec::new();
-    for (n, t) in desc.tensors.iter().enumerate().filter(|(_, t)| t.role != Role::Output) {
-        let shape = TensorLayout::new(t).shape(tables.env(), &limits)?;
-        let file = args.inputs.iter().rev().find(|(name, _)| *name == t.name);
-        let array = match (file, stored) {
-            (Some((_, path)), _) => npy::NpyArray::read(path)?.into_array(t.dtype, shape)?,
-            (None, Some(s)) => RaggedArray::from_bytes(t.dtype, shape, &s.tensors[n])?,
-            (None, None) => random(t, shape, tables.env(), args.seed.wrapping_add(n as u64))?,
-        };
-        inputs.push((n, array));
+/// Every input: from its file, else from the sample, else random, which is made where it is needed.
+pub struct Inputs<'a> {
+    desc: Arc<ProgramDesc>,
+    tables: Tables,
+    stored: Option<&'a Sample>,
+    files: Vec<(usize, RaggedArray)>,
+    seed: u64,
+}
+
+impl<'a> Inputs<'a> {
+    /// Reads the files.
+    pub fn new(args: &Args, desc: &Arc<ProgramDesc>, batch: &Batch, stored: Option<&'a Sample>) -> Result<Self, Error> {
+        let limits = Limits::default();
+        let tables = Prelude::new(desc.clone())?.build(batch, &limits)?;
+        check_storage(desc, tables.env())?;
+        let mut files = Vec::new();
+        for (n, t) in desc.tensors.iter().enumerate() {
+            if let Some((_, path)) = args.inputs.iter().find(|(name, _)| *name == t.name) {
+                let shape = TensorLayout::new(t).shape(tables.env(), &limits)?;
+                files.push((n, npy::NpyArray::read(path)?.into_array(t.dtype, shape)?));
+            }
+        }
+        Ok(Self { desc: desc.clone(), tables, stored, files, seed: args.seed })
     }
-    Ok(inputs)
+
+    /// The tensors that are inputs.
+    pub fn tensors(&self) -> impl Iterator<Item = usize> + use<> {
+        let desc = self.desc.clone();
+        (0..desc.tensors.len()).filter(move |&n| desc.tensors[n].role != Role::Output)
+    }
+
+    /// Gives an instance input `n`.
+    pub fn give(&self, n: usize, instance: &mut Instance) -> Result<(), Error> {
+        match (self.file(n), self.stored) {
+            (Some(array), _) => instance.set_input(n, array),
+            (None, Some(s)) => instance.set_input_bytes(n, &s.tensors[n]),
+            (None, None) => instance.generate_input(n, &mut self.random(n)?),
+        }
+    }
+
+    /// Input `n` as an array.
+    pub fn array(&self, n: usize) -> Result<RaggedArray, Error> {
+        if let Some(array) = self.file(n) {
+            return Ok(array.clone());
+        }
+        let t = &self.desc.tensors[n];
+        let shape = TensorLayout::new(t).shape(self.tables.env(), &Limits::default())?;
+        if let Some(s) = self.stored {
+            return RaggedArray::from_bytes(t.dtype, shape, &s.tensors[n]);
+        }
+        let mut array = RaggedArray::zeros(t.dtype, shape)?;
+        self.random(n)?(array.bytes_mut());
+        Ok(array)
+    }
+
+    fn file(&self, n: usize) -> Option<&RaggedArray> {
+        self.files.iter().find(|f| f.0 == n).map(|f| &f.1)
+    }
+
+    /// Writes elements of input `n`, one stretch after the other.
+    fn random(&self, n: usize) -> Result<impl FnMut(&mut [u8]) + use<>, Error> {
+        random(&self.desc.tensors[n], self.tables.env(), self.seed.wrapping_add(n as u64))
+    }
 }
 
 /// Whether every tensor's buffer holds it. Compilers see to that, so this tells of an altered description before the
@@ -149,22 +191,21 @@ fn check_storage(desc: &ProgramDesc, env: Env<'_>) -> Result<(), Error> {
 }
 
 /// Elements from the seed: small numbers, and positions within the declared range.
-fn random(t: &TensorDesc, shape: Shape, env: Env<'_>, seed: u64) -> Result<RaggedArray, Error> {
-    let mut array = RaggedArray::zeros(t.dtype, shape)?;
+fn random(t: &TensorDesc, env: Env<'_>, seed: u64) -> Result<impl FnMut(&mut [u8]) + use<>, Error> {
     let value = |ix| eval(ix, env, &[]).map_err(|fault| Error::Index { at: t.name.clone(), fault });
     let (lo, hi) = match &t.value_range {
         Some((lo, hi)) => (value(lo)?, value(hi)?),
         None => (-8, 8),
     };
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let size = t.dtype.size();
-    for bytes in array.bytes_mut().chunks_exact_mut(size) {
+    let (dtype, size) = (t.dtype, t.dtype.size());
+    let mut element = move |bytes: &mut [u8]| {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         let int = within(lo, hi, state >> 11);
         let float = 2.0 * ((state >> 11) as f64 / (1u64 << 53) as f64) - 1.0;
-        match t.dtype {
+        match dtype {
             DType::Bool => bytes[0] = (state & 1) as u8,
             DType::I8 | DType::I16 | DType::I32 | DType::I64 => bytes.copy_from_slice(&int.to_le_bytes()[..size]),
             DType::F64 => bytes.copy_from_slice(&float.to_le_bytes()),
@@ -173,8 +214,8 @@ fn random(t: &TensorDesc, shape: Shape, env: Env<'_>, seed: u64) -> Result<Ragge
             // A half in -1..1 by truncation: sign, 5 bits of exponent, 10 of significand.
             DType::F16 => bytes.copy_from_slice(&half(float as f32).to_le_bytes()),
         }
-    }
-    Ok(array)
+    };
+    Ok(move |bytes: &mut [u8]| bytes.chunks_exact_mut(size).for_each(&mut element))
 }
 
 /// The part `unit / 2^53` of the way from `lo` to `hi`, which is not reached.

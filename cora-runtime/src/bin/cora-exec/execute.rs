@@ -1,6 +1,7 @@
 //! Loads the code and runs it as often as asked for.
 
 use crate::args::Args;
+use crate::batch::Inputs;
 use crate::report::{Kernel, Report};
 use cora_runtime::abi::{ProgramDesc, Role};
 use cora_runtime::array::RaggedArray;
@@ -39,11 +40,19 @@ impl Loaded {
         }
     }
 
-    /// Runs a batch.
-    pub fn run(&mut self, args: &Args, artifact: &Artifact, batch: &Batch, inputs: &Arrays) -> Result<Ran> {
+    /// Runs a batch; gives the outputs that are `wanted`.
+    pub fn run(
+        &mut self,
+        args: &Args,
+        artifact: &Artifact,
+        (batch, inputs): (&Batch, &Inputs<'_>),
+        wanted: &dyn Fn(usize) -> bool,
+    ) -> Result<Ran> {
         match self {
-            Loaded::Cpu(instance, threads) => run_on_cpu(args, artifact, batch, inputs, instance, *threads),
-            Loaded::Gpu(devices) => run_on_gpu(args, artifact, batch, inputs, devices),
+            Loaded::Cpu(instance, threads) => {
+                run_on_cpu((args, artifact), (batch, inputs), (instance, *threads), wanted)
+            }
+            Loaded::Gpu(devices) => run_on_gpu((args, artifact), (batch, inputs), devices, wanted),
         }
     }
 }
@@ -61,17 +70,13 @@ fn on_cpu(args: &Args, artifact: &Artifact, desc: &Arc<ProgramDesc>) -> Result<L
 }
 
 fn run_on_cpu(
-    args: &Args,
-    artifact: &Artifact,
-    batch: &Batch,
-    inputs: &Arrays,
-    instance: &mut Instance,
-    threads: usize,
+    (args, artifact): (&Args, &Artifact),
+    (batch, inputs): (&Batch, &Inputs<'_>),
+    (instance, threads): (&mut Instance, usize),
+    wanted: &dyn Fn(usize) -> bool,
 ) -> Result<Ran> {
     instance.bind(batch)?;
-    for (n, array) in inputs {
-        instance.set_input(*n, array)?;
-    }
+    inputs.tensors().try_for_each(|n| inputs.give(n, instance))?;
     let (mut totals, mut each): (Vec<Duration>, Vec<Vec<Duration>>) = (Vec::new(), Vec::new());
     if args.repeat > 1 {
         instance.run()?;
@@ -85,7 +90,7 @@ fn run_on_cpu(
     report.prelude_ms = Some(ms(instance.prelude().build_time()));
     report.setup = instance.setup_times().map(|(n, t)| Kernel { kernel: n.to_owned(), ms: ms(t) }).collect();
     report.memory = Some(instance.memory());
-    Ok(Ran { outputs: vec![outputs(&artifact.desc, |n| instance.output(n))?], report })
+    Ok(Ran { outputs: vec![outputs(&artifact.desc, wanted, |n| instance.output(n))?], report })
 }
 
 fn on_gpu(args: &Args, artifact: &Artifact, desc: &Arc<ProgramDesc>) -> Result<Loaded> {
@@ -103,12 +108,16 @@ fn on_gpu(args: &Args, artifact: &Artifact, desc: &Arc<ProgramDesc>) -> Result<L
     Ok(Loaded::Gpu(devices))
 }
 
-fn run_on_gpu(args: &Args, artifact: &Artifact, batch: &Batch, inputs: &Arrays, devices: &mut [Device]) -> Result<Ran> {
-    for device in devices.iter_mut() {
-        device.bind(batch)?;
-        for (n, array) in inputs {
-            device.set_input(*n, array)?;
-        }
+fn run_on_gpu(
+    (args, artifact): (&Args, &Artifact),
+    (batch, inputs): (&Batch, &Inputs<'_>),
+    devices: &mut [Device],
+    wanted: &dyn Fn(usize) -> bool,
+) -> Result<Ran> {
+    devices.iter_mut().try_for_each(|d| d.bind(batch).map(|_| ()))?;
+    for n in inputs.tensors() {
+        let array = inputs.array(n)?;
+        devices.iter_mut().try_for_each(|d| d.set_input(n, &array))?;
     }
     let (mut totals, mut each): (Vec<Duration>, Vec<Vec<Duration>>) = (Vec::new(), Vec::new());
     if let [device] = devices
@@ -139,7 +148,7 @@ fn run_on_gpu(args: &Args, artifact: &Artifact, batch: &Batch, inputs: &Arrays, 
     }
     let mut all = Vec::new();
     for device in devices.iter() {
-        all.push(outputs(&artifact.desc, |n| device.output(n))?);
+        all.push(outputs(&artifact.desc, wanted, |n| device.output(n))?);
     }
     let mut report = report(artifact, batch, None, totals, &each);
     let mut tables = Vec::new();
@@ -168,8 +177,12 @@ fn other_lengths(device: &mut Device, batch: &Batch) -> Result<()> {
     Ok(())
 }
 
-fn outputs(desc: &ProgramDesc, get: impl Fn(usize) -> Result<RaggedArray>) -> Result<Arrays> {
-    let outputs = desc.tensors.iter().enumerate().filter(|(_, t)| t.role == Role::Output);
+fn outputs(
+    desc: &ProgramDesc,
+    wanted: &dyn Fn(usize) -> bool,
+    get: impl Fn(usize) -> Result<RaggedArray>,
+) -> Result<Arrays> {
+    let outputs = desc.tensors.iter().enumerate().filter(|(n, t)| t.role == Role::Output && wanted(*n));
     outputs.map(|(n, _)| Ok((n, get(n)?))).collect()
 }
 

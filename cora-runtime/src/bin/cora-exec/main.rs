@@ -8,6 +8,7 @@ mod failure;
 mod report;
 
 use args::{Args, Command, USAGE};
+use batch::Inputs;
 use cora_runtime::abi::ProgramDesc;
 use cora_runtime::array::RaggedArray;
 use cora_runtime::artifact::{Artifact, Machine, Sample};
@@ -131,21 +132,23 @@ fn one(args: &Args, path: &Path, kept: &mut Option<Loaded>) -> Result<(), Stop> 
         [] => vec![(None, batch::of_args(args, &desc, !artifact.samples.is_empty())?)],
         all => all.iter().map(|s| (Some(s), batch::of_sample(s))).collect(),
     };
-    let mut inputs = batch::inputs(args, &desc, &cases[0].1, cases[0].0)?;
+    let mut inputs = Inputs::new(args, &desc, &cases[0].1, cases[0].0)?;
     let start = Instant::now();
     let loaded = kept.insert(Loaded::new(args, &artifact, &desc)?);
     let mut report = Report::default();
     let mut wrong = Vec::new();
     for (n, (sample, batch)) in cases.iter().enumerate() {
         if n > 0 {
-            inputs = batch::inputs(args, &desc, batch, *sample)?;
+            inputs = Inputs::new(args, &desc, batch, *sample)?;
         }
-        let mut ran = loaded.run(args, &artifact, batch, &inputs)?;
+        // The stored results are those of the stored inputs.
+        let sample = sample.filter(|_| args.inputs.is_empty());
+        let named = |t: usize| n == 0 && args.outputs.iter().any(|(name, _)| *name == desc.tensors[t].name);
+        let mut ran = loaded.run(args, &artifact, (batch, &inputs), &|t| sample.is_some() || named(t))?;
         if n == 0 {
             write_outputs(args, &desc, &ran.outputs[0])?;
         }
-        // The stored results are those of the stored inputs.
-        if let Some(sample) = sample.filter(|_| args.inputs.is_empty()) {
+        if let Some(sample) = sample {
             for outputs in &ran.outputs {
                 let messages = check::check(&desc, sample, outputs, &mut ran.report)?;
                 let more = cases.len() > 1 || args.artifacts.len() > 1;
@@ -163,6 +166,7 @@ fn one(args: &Args, path: &Path, kept: &mut Option<Loaded>) -> Result<(), Stop> 
     report.batches = cases.len();
     report.whole_ms = start.elapsed().as_secs_f64() * 1e3;
     report.ok = wrong.is_empty();
+    report.peak_bytes = report::peak_bytes();
     if args.json {
         say(&format!("{}\n", report.to_json()))?;
     } else {

@@ -57,7 +57,16 @@ pub struct Report {
     pub error: Option<String>,
     /// Bytes in use by one instance.
     pub memory: Option<MemoryReport>,
+    /// The most bytes of memory that the process has had so far, where the system tells.
+    pub peak_bytes: Option<u64>,
     pub checks: Vec<Check>,
+}
+
+/// The most memory that this process has had, in bytes.
+pub fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let kib = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?.trim().strip_suffix(" kB")?;
+    Some(kib.parse::<u64>().ok()? << 10)
 }
 
 impl Report {
