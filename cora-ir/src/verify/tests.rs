@@ -332,7 +332,9 @@ fn storage_modules() {
     let sized =
         format!("uf @q($0 <= M) = prefix_sum $0 tensor @q.t[x: {found}] : i32 temp table @q.t = @q entries = {found}");
     storage(&format!("{sized} domain = [search @row.t[0, M, 3]] body = $0"), "");
-    storage("tensor @O[] : f32 output", "written");
+    storage("tensor @O[] : f32 output kernel @k { @B[0] = 0.0:f32 }", "written");
+    // A prelude alone.
+    storage("tensor @O[] : f32 output", "");
 }
 
 #[test]
