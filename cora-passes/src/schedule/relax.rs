@@ -427,7 +427,9 @@ fn mask_reads(env: &mut Env, b: &mut Block, var: VarId, (full, rest): (ExprId, E
         let there = env.pool.lt(position, count);
         i.binding = guarded_loads(&mut env.pool, i.binding, there, &|p, e| p.uses_var(e, var));
     }
-    let steered = b.iters.iter().filter(|i| env.pool.uses_var(i.binding, var) && !settled.contains(&i.var));
+    // What a lane without a position gathers from is no element: it may lie outside of what is filled.
+    let open = |i: &&Iter| !settled.contains(&i.var) || gathers(&env.pool, i.binding, var);
+    let steered = b.iters.iter().filter(|i| env.pool.uses_var(i.binding, var)).filter(open);
     let dependent: Vec<VarId> = steered.map(|i| i.var).collect();
     let touched = |p: &ExprPool, e: ExprId| dependent.iter().any(|&d| p.uses_var(e, d));
     if touched(&env.pool, b.value) {
