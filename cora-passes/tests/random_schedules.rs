@@ -34,17 +34,20 @@ fn random_schedules() {
 fn default_schedules() {
     let mut lowered = 0;
     let count = setting("CORA_RANDOM_DEFAULTS", 150);
-    for seed in 0..count {
+    let first = setting("CORA_RANDOM_SEED", 0);
+    for seed in first..first + count {
         let mut rng = SmallRng::seed_from_u64(seed);
         let case = check::case(&mut rng, 6).unwrap_or_else(|f| panic!("seed {seed}: {}\n{}", f.kind, f.detail));
         let Some(case) = case else { continue };
         let mut log = check::Log::default();
         let known = Features::known();
         let feature = known[seed as usize % known.len()];
-        if let Err(f) = check::run_default(&case, Features::of(|f| f == feature), &mut log) {
-            panic!("seed {seed}: {} at batch {:?}\n{}", f.kind, f.batch, f.detail);
+        let outcome = check::run_default(&case, Features::of(|f| f == feature), &mut log);
+        let program = report::reproducer(seed, &case.made.graph, &[]);
+        if let Err(f) = outcome {
+            panic!("seed {seed}, {program} for {feature}: {} at batch {:?}\n{}", f.kind, f.batch, f.detail);
         }
-        assert_eq!(log.counts.lowered, 1, "seed {seed}: {:?}", log.counts.codes);
+        assert_eq!(log.counts.lowered, 1, "seed {seed}, {program} for {feature}: {:?}", log.counts.codes);
         lowered += 1;
     }
     assert!(lowered > count / 2, "{lowered} of {count}");

@@ -370,7 +370,9 @@ impl Elab<'_> {
     }
 
     pub(super) fn check_combiner(&mut self, c: Combiner, value: ExprId, span: Span) -> Option<()> {
-        if self.graph.env.pool.ty(value).scalar != ScalarType::Bool {
+        // The greatest of truth values is whether any holds, the least whether all do.
+        let ordered = matches!(c, Combiner::Max | Combiner::Min);
+        if ordered || self.graph.env.pool.ty(value).scalar != ScalarType::Bool {
             return Some(());
         }
         let d = Diagnostic::new("E0211", format!("`{}` of bool values", c.name()));

@@ -4,7 +4,7 @@
 use super::is_gather;
 use crate::elab::in_bounds;
 use cora_ir::{BinOp, DimId, Env, Expr, ExprId, Literal, ScalarType, UnOp, VarId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A copy of the environment (some checks make expressions) and the names of variables.
 pub(super) struct Names {
@@ -12,13 +12,36 @@ pub(super) struct Names {
     pub(super) var_names: BTreeMap<VarId, String>,
     /// The operands of the combiner that is printed.
     pub(super) operands: Vec<String>,
+    taken: BTreeSet<String>,
 }
 
 impl Names {
+    /// Dimensions of one name, which a graph may have and a program may not, are told apart.
     pub(super) fn new(env: &Env) -> Self {
         let env = env.clone();
-        let var_names = env.dims.iter().map(|(_, d)| (d.var, d.name.clone())).collect();
-        Self { env, var_names, operands: Vec::new() }
+        let others = env.params.iter().map(|(_, p)| &p.name).chain(env.ufs.iter().map(|(_, f)| &f.name));
+        let others = others.chain(env.tensors.iter().map(|(_, t)| &t.name));
+        let taken = others.chain(env.combiners.iter().map(|(_, c)| &c.name)).cloned().collect();
+        let mut names = Self { env, var_names: BTreeMap::new(), operands: Vec::new(), taken };
+        for d in names.env.dims.ids().collect::<Vec<DimId>>() {
+            let (wanted, var) = (names.env.dims[d].name.clone(), names.env.dims[d].var);
+            let name = names.fresh(&wanted);
+            names.env.dims[d].name.clone_from(&name);
+            names.var_names.insert(var, name);
+        }
+        names
+    }
+
+    /// The name, or one made from it, that nothing else has.
+    pub(super) fn fresh(&mut self, wanted: &str) -> String {
+        let mut name = wanted.to_owned();
+        for n in 2.. {
+            if self.taken.insert(name.clone()) {
+                break;
+            }
+            name = format!("{wanted}_{n}");
+        }
+        name
     }
 
     pub(super) fn dim(&self, d: DimId) -> &str {

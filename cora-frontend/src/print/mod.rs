@@ -13,6 +13,7 @@ use cora_ir::{
     CombinerId, DimId, EntityId, Env, Expr, ExprId, Graph, Op, Reduction, Role, TensorDim, TensorId, UfDef, UfId,
 };
 use expr::{Names, text};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// The canonical text of `graph`: constants folded, functions inlined, every operator's dimensions
@@ -23,25 +24,25 @@ pub fn print_program(graph: &Graph) -> String {
     for (_, p) in graph.env.params.iter() {
         let _ = writeln!(out, "param {} in {}..={}", p.name, p.lo, p.hi);
     }
-    let (extents, extra) = extent_functions(&mut names);
+    let Declared { extents, inputs, invented } = declared(&mut names);
     for (name, args, lo, hi) in &extents {
         let args: Vec<String> = args.iter().map(|&d| names.dim(d).to_owned()).collect();
         let (lo, hi) = (text(&mut names, *lo), text(&mut names, *hi));
         let _ = writeln!(out, "extent {name}({}) in {lo}..={hi}", args.join(", "));
     }
     let dims: Vec<(DimId, ExprId)> = names.env.dims.iter().map(|(id, d)| (id, d.extent)).collect();
-    let (known, extra) = dims.split_at(dims.len() - extra);
+    let (known, extra) = dims.split_at(dims.len() - invented);
     for &(d, extent) in extra.iter().chain(known) {
         let extent = text(&mut names, extent);
         let _ = writeln!(out, "dim {} = {extent}", names.dim(d));
     }
-    for (_, t) in graph.env.tensors.iter() {
+    for (id, t) in graph.env.tensors.iter() {
         let keyword = match t.role {
             Role::Input => "input",
             Role::ConstInput => "const input",
             Role::Output | Role::Temp => continue,
         };
-        let dims = index_list(&names.env, &t.dims);
+        let dims = index_list(&names, &inputs[&id], &t.dims);
         let _ = write!(out, "{keyword} {}[{dims}] : {}", t.name, t.ty);
         if let Some((lo, hi)) = t.range {
             let (lo, hi) = (text(&mut names, lo), text(&mut names, hi));
@@ -87,13 +88,13 @@ fn operator(names: &mut Names, op: &Op, out: &mut String) {
         let terms: Vec<String> = terms.iter().map(|&e| expr::anchored(names, e, 0)).collect();
         let over: Vec<&str> = op.reduce.iter().map(|&d| names.dim(d)).collect();
         let (t, f) = (&names.env.tensors[op.tensor], &names.env.combiners[c].name);
-        let dims = index_list(&names.env, &t.dims);
+        let dims = index_list(names, &op.spatial, &t.dims);
         let _ = writeln!(out, "{}[{dims}] = {f}({})({})", t.name, over.join(", "), terms.join(", "));
         return;
     }
     let t = &names.env.tensors[op.tensor];
     let (name, ty) = (t.name.clone(), t.ty);
-    let _ = write!(out, "{name}[{}] : {ty} = ", index_list(&names.env, &names.env.tensors[op.tensor].dims));
+    let _ = write!(out, "{name}[{}] : {ty} = ", index_list(names, &op.spatial, &t.dims));
     match op.combiner {
         None => out.push_str(&text(names, op.value)),
         Some(c) => {
@@ -105,12 +106,13 @@ fn operator(names: &mut Names, op: &Op, out: &mut String) {
     out.push('\n');
 }
 
-fn index_list(env: &Env, dims: &[TensorDim]) -> String {
-    let one = |d: &TensorDim| match pad_of(env, d) {
-        Some(pad) => format!("{} pad {pad}", d.name),
-        None => d.name.clone(),
+/// The dimensions `at`, with what the storage of a tensor pads them to.
+fn index_list(names: &Names, at: &[DimId], dims: &[TensorDim]) -> String {
+    let one = |(&at, d): (&DimId, &TensorDim)| match pad_of(&names.env, d) {
+        Some(pad) => format!("{} pad {pad}", names.dim(at)),
+        None => names.dim(at).to_owned(),
     };
-    dims.iter().map(one).collect::<Vec<_>>().join(", ")
+    at.iter().zip(dims).map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// What a dimension's storage is rounded up to a multiple of.
@@ -132,21 +134,56 @@ fn pad_of(env: &Env, d: &TensorDim) -> Option<i64> {
 /// The domain of an extent function, as dimensions to be written between its parentheses.
 type ExtentFunction = (String, Vec<DimId>, ExprId, ExprId);
 
-/// All extent functions; the number tells how many dimensions had to be invented (added to the
-/// environment's end) because no declared dimension has an argument's extent.
-fn extent_functions(names: &mut Names) -> (Vec<ExtentFunction>, usize) {
+/// What a program declares before its operators.
+struct Declared {
+    extents: Vec<ExtentFunction>,
+    /// The dimensions of each input.
+    inputs: BTreeMap<TensorId, Vec<DimId>>,
+    /// How many dimensions had to be invented (added to the environment's end) because no declared dimension has the
+    /// extent of a function's argument or of an input's dimension.
+    invented: usize,
+}
+
+fn declared(names: &mut Names) -> Declared {
     let declared = names.env.dims.len();
-    let mut out = Vec::new();
+    let mut extents = Vec::new();
     for uf in names.env.ufs.ids().collect::<Vec<UfId>>() {
         let UfDef::Extent { lo, hi } = names.env.ufs[uf].def else { continue };
-        let domain = names.env.ufs[uf].domain.clone();
+        let (name, domain) = (names.env.ufs[uf].name.clone(), names.env.ufs[uf].domain.clone());
         let args = match find_args(&mut names.env, declared, &domain) {
             Some(args) => args,
-            None => invent_args(names, uf, &domain),
+            None => invent_args(names, &name, &domain),
         };
-        out.push((names.env.ufs[uf].name.clone(), args, lo, hi));
+        extents.push((name, args, lo, hi));
     }
-    (out, names.env.dims.len() - declared)
+    let mut inputs = BTreeMap::new();
+    for t in names.env.tensors.ids().collect::<Vec<TensorId>>() {
+        let tensor = names.env.tensors[t].clone();
+        if !matches!(tensor.role, Role::Input | Role::ConstInput) {
+            continue;
+        }
+        let domain: Vec<ExprId> = tensor.dims.iter().map(|d| d.extent).collect();
+        let found =
+            args_of_names(&mut names.env, &tensor.dims).or_else(|| find_args(&mut names.env, declared, &domain));
+        inputs.insert(t, found.unwrap_or_else(|| invent_args(names, &tensor.name, &domain)));
+    }
+    Declared { extents, inputs, invented: names.env.dims.len() - declared }
+}
+
+/// The dimensions with the names of a tensor's, if those have its extents.
+fn args_of_names(env: &mut Env, dims: &[TensorDim]) -> Option<Vec<DimId>> {
+    let mut found: Vec<DimId> = Vec::new();
+    let mut actuals = Vec::new();
+    for d in dims {
+        let (id, dim) = env.dims.iter().find(|(id, dim)| dim.name == d.name && !found.contains(id))?;
+        let (extent, var) = (dim.extent, dim.var);
+        if env.pool.instantiate(d.extent, &actuals) != extent {
+            return None;
+        }
+        found.push(id);
+        actuals.push(env.pool.var(var));
+    }
+    Some(found)
 }
 
 /// How many places are tried for a function's arguments before dimensions of its own are declared for them.
@@ -243,11 +280,12 @@ impl Places<'_> {
     }
 }
 
-fn invent_args(names: &mut Names, uf: UfId, domain: &[ExprId]) -> Vec<DimId> {
+/// Dimensions of their own for what is called `of`.
+fn invent_args(names: &mut Names, of: &str, domain: &[ExprId]) -> Vec<DimId> {
     let mut args = Vec::new();
     let mut actuals = Vec::new();
     for (j, &extent) in domain.iter().enumerate() {
-        let name = format!("{}_{j}", names.env.ufs[uf].name);
+        let name = names.fresh(&format!("{of}_{j}"));
         let extent = names.env.pool.instantiate(extent, &actuals);
         let var = names.env.new_var(name.clone());
         args.push(names.env.dims.push(cora_ir::Dim { name, extent, var }));

@@ -2,10 +2,10 @@
 
 use super::expr::{Names, is_bare};
 use super::rust_expr::{rust, rust_value};
-use super::{ExtentFunction, extent_functions, pad_of};
+use super::{Declared, ExtentFunction, declared, pad_of};
 use crate::names::is_reserved;
 use cora_ir::schedule::{Binding, LayoutDim, LoopRef, Part, StepKind};
-use cora_ir::{Combiner, CombinerId, DimId, Expr, ExprId, Graph, Op, Reduction, Role, TensorDim, VarId};
+use cora_ir::{Combiner, CombinerId, DimId, Expr, ExprId, Graph, Op, Reduction, Role, TensorDim, TensorId, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -71,14 +71,14 @@ pub fn to_builder_code(graph: &Graph) -> String {
         let id = ids.declare(&p.name);
         let _ = writeln!(out, "    let {id} = b.param({:?}, {}..={});", p.name, p.lo, p.hi);
     }
-    declarations(&mut names, &mut ids, &mut out);
-    for (_, t) in graph.env.tensors.iter() {
+    let inputs = declarations(&mut names, &mut ids, &mut out);
+    for (t_id, t) in graph.env.tensors.iter() {
         let id = match t.role {
             Role::Input | Role::ConstInput => ids.declare(&t.name),
             Role::Output | Role::Temp => continue,
         };
         let method = if t.role == Role::Input { "input" } else { "const_input" };
-        let dims = dim_list(&names, &ids, &t.dims);
+        let dims = dim_list(&names, &ids, &inputs[&t_id], &t.dims);
         let _ = writeln!(out, "    let {id} = b.{method}({:?}, &[{dims}], ScalarType::{:?});", t.name, t.ty);
         if let Some((lo, hi)) = t.range {
             let (lo, hi) = (rust_value(&mut names, &ids, lo), rust_value(&mut names, &ids, hi));
@@ -111,9 +111,10 @@ pub fn to_builder_code(graph: &Graph) -> String {
     out
 }
 
-/// Dimensions in their order, each after the extent functions that it calls; then the other functions.
-fn declarations(names: &mut Names, ids: &mut Idents, out: &mut String) {
-    let (mut extents, invented) = extent_functions(names);
+/// Dimensions in their order, each after the extent functions that it calls; then the other functions. The dimensions
+/// of each input.
+fn declarations(names: &mut Names, ids: &mut Idents, out: &mut String) -> BTreeMap<TensorId, Vec<DimId>> {
+    let Declared { mut extents, inputs, invented } = declared(names);
     let mut dims: Vec<DimId> = names.env.dims.ids().collect();
     dims.rotate_right(invented);
     for d in dims {
@@ -134,6 +135,7 @@ fn declarations(names: &mut Names, ids: &mut Idents, out: &mut String) {
     for e in &extents {
         extent_function(names, ids, e, out);
     }
+    inputs
 }
 
 /// Declares an extent function; not if a dimension that it is over is not declared yet.
@@ -153,16 +155,16 @@ fn extent_function(
     true
 }
 
-fn dim_list(names: &Names, ids: &Idents, dims: &[TensorDim]) -> String {
-    let one = |d: &TensorDim| {
-        let var = names.env.dims.iter().find(|(_, dim)| dim.name == d.name).map(|(_, dim)| dim.var);
-        let id = var.and_then(|v| ids.vars.get(&v)).cloned().unwrap_or_else(|| d.name.clone());
+/// The dimensions `at`, with what the storage of a tensor pads them to.
+fn dim_list(names: &Names, ids: &Idents, at: &[DimId], dims: &[TensorDim]) -> String {
+    let one = |(&at, d): (&DimId, &TensorDim)| {
+        let id = &ids.vars[&names.env.dims[at].var];
         match pad_of(&names.env, d) {
             Some(pad) => format!("{id}.padded({pad})"),
-            None => id,
+            None => id.clone(),
         }
     };
-    dims.iter().map(one).collect::<Vec<_>>().join(", ")
+    at.iter().zip(dims).map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// An expression of type `Value`, of exactly its type.
@@ -190,7 +192,7 @@ fn combiner(names: &mut Names, ids: &mut Idents, c: CombinerId, out: &mut String
 
 fn tuples(names: &mut Names, ids: &mut Idents, (graph, op): (&Graph, &Op), c: CombinerId, out: &mut String) {
     let name = names.env.tensors[op.tensor].name.clone();
-    let dims = dim_list(names, ids, &names.env.tensors[op.tensor].dims);
+    let dims = dim_list(names, ids, &op.spatial, &names.env.tensors[op.tensor].dims);
     let terms: Vec<String> = names.env.pool.components(op.value).iter().map(|&e| typed(names, ids, e)).collect();
     let over: Vec<String> = op.reduce.iter().map(|&d| ids.vars[&names.env.dims[d].var].clone()).collect();
     let f = names.env.combiners[c].clone();
@@ -209,7 +211,7 @@ fn tuples(names: &mut Names, ids: &mut Idents, (graph, op): (&Graph, &Op), c: Co
 
 fn operator(names: &mut Names, ids: &mut Idents, op: &Op, out: &mut String) {
     let name = names.env.tensors[op.tensor].name.clone();
-    let dims = dim_list(names, ids, &names.env.tensors[op.tensor].dims);
+    let dims = dim_list(names, ids, &op.spatial, &names.env.tensors[op.tensor].dims);
     let bare = is_bare(&names.env, op.value);
     let value = if bare { rust_value(names, ids, op.value) } else { rust(names, ids, op.value) };
     let ty = names.env.tensors[op.tensor].ty;

@@ -236,6 +236,8 @@ impl Relaxed<'_> {
                     .enumerate()
                     .filter_map(|(n, &i)| env.pool.any(storage, &mut |x| *x == Expr::Arg(n as u32)).then_some(i)),
             );
+            // A place that the reduction moves is no spatial iterator: there is none before the reduction starts.
+            outer.push(index[d]);
             let known = |e: &ExprId| env.pool.vars_of(*e).iter().all(|v| spatial.contains(v));
             outer.iter().all(known).then_some(())?;
             out.push(Some((at, storage)));

@@ -3,8 +3,8 @@
 
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover, interval};
-use cora_ir::affine::{least_operands, normalize, shift_min};
-use cora_ir::{BinOp, Env, Expr, ExprId, UfDef, UfId, UnOp, VarId};
+use cora_ir::affine::{least_operands, normalize, poly, shift_min};
+use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, UfDef, UfId, UnOp, VarId};
 
 /// Lowest and highest value, both attained or overestimated.
 pub type Range = (ExprId, ExprId);
@@ -179,7 +179,12 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
     if is_known(env, e) {
         return Some(e);
     }
-    let bound = bound_of_form(env, e, loops);
+    let mut bound = bound_of_form(env, e, loops);
+    if bound.is_none()
+        && let Some(e) = joined_quotients(&mut env.pool, e)
+    {
+        bound = bound_above(env, e, loops);
+    }
     // `min(c*i + 8, n) - c*i` is at most 8, whatever `n` is.
     let shifted = shift_min(&mut env.pool, e);
     if shifted == e || !matches!(env.pool.get(shifted), Expr::Bin(BinOp::Min, ..)) {
@@ -189,6 +194,35 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
         (Some(x), Some(y)) => Some(least(env, x, y)),
         (x, y) => x.or(y),
     }
+}
+
+/// `a // c - b // c + r` as `(a - b + c - 1) // c + r`, which is no less: the tiles that a stretch touches, by its length.
+fn joined_quotients(pool: &mut ExprPool, e: ExprId) -> Option<ExprId> {
+    let quotients: Vec<(i64, ExprId, ExprId, ExprId)> = poly(pool, e)
+        .terms
+        .iter()
+        .filter_map(|(mono, &k)| match (mono.as_slice(), k) {
+            ([q], 1 | -1) => match *pool.get(*q) {
+                Expr::Bin(BinOp::FloorDiv, a, c) if pool.as_int(c).is_some_and(|c| c > 0) => Some((k, *q, a, c)),
+                _ => None,
+            },
+            _ => None,
+        })
+        .collect();
+    let (above, below) = quotients.iter().find_map(|x| {
+        let other = quotients.iter().find(|y| x.0 == 1 && y.0 == -1 && x.3 == y.3)?;
+        Some((x, other))
+    })?;
+    let one = pool.int(1);
+    let both = pool.sub(above.1, below.1);
+    let rest = pool.sub(e, both);
+    let length = pool.sub(above.2, below.2);
+    let last = pool.sub(above.3, one);
+    let length = pool.add(length, last);
+    let length = normalize(pool, length);
+    let tiles = pool.floor_div(length, above.3);
+    let joined = pool.add(tiles, rest);
+    Some(normalize(pool, joined))
 }
 
 /// The same by the outermost operator.

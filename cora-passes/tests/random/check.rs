@@ -2,6 +2,7 @@
 
 use super::graphs::{Made, graph};
 use super::steps::{Proposer, kind_name};
+use cora_frontend::{parse_program, print_program};
 use cora_ir::interp::{Batch, Data, Options, Results, run_graph, run_loops, run_storage};
 use cora_ir::intrinsic::Features;
 use cora_ir::loops::LoopModule;
@@ -9,7 +10,7 @@ use cora_ir::schedule::{Step, StepKind};
 use cora_ir::storage::StorageModule;
 use cora_ir::text::{parse_graph, parse_loops, parse_storage, print_graph, print_loops, print_storage};
 use cora_ir::verify::{StorageForm, VerifyError, verify_graph, verify_loops, verify_storage};
-use cora_ir::{Graph, TensorDim};
+use cora_ir::{Graph, TensorDim, UfId};
 use cora_passes::default_schedule::default_schedule;
 use cora_passes::execution::{Pattern, batch, verify_each::nests_of_graph};
 use cora_passes::lower::to_loops::lower_to_loops;
@@ -88,7 +89,37 @@ pub fn case(rng: &mut SmallRng, count: usize) -> Result<Option<Case>, Failure> {
     let batches = batches(&made.graph, count, rng);
     let expected: Result<Vec<Results>, _> =
         batches.iter().map(|(_, b)| run_graph(&made.graph, b, &options())).collect();
-    Ok(expected.ok().map(|expected| Case { made, batches, expected }))
+    let Ok(expected) = expected else { return Ok(None) };
+    let case = Case { made, batches, expected };
+    program_text(&case)?;
+    Ok(Some(case))
+}
+
+/// The graph as a program's text means the same.
+fn program_text(case: &Case) -> Result<(), Failure> {
+    let env = &case.made.graph.env;
+    let text = print_program(&case.made.graph);
+    let again = parse_program(&case.made.graph.name, &text, &[])
+        .map_err(|ds| Failure::new("parse program", format!("{ds:?}\n{text}")))?;
+    for (b, (_, batch)) in case.batches.iter().enumerate().take(2) {
+        let uf = |f: &UfId| again.env.ufs.iter().find(|(_, g)| g.name == env.ufs[*f].name).map(|(f, _)| f);
+        let batch = Batch {
+            params: batch.params.clone(),
+            extents: batch.extents.iter().filter_map(|(f, all)| Some((uf(f)?, all.clone()))).collect(),
+            inputs: batch
+                .inputs
+                .iter()
+                .filter_map(|(t, all)| Some((again.env.tensor_named(&env.tensors[*t].name)?, all.clone())))
+                .collect(),
+        };
+        let mut found =
+            run_graph(&again, &batch, &options()).map_err(|e| Failure::new("run program", format!("{e}\n{text}")))?;
+        for o in &mut found.outputs {
+            o.tensor = env.tensor_named(&again.env.tensors[o.tensor].name).expect("an output of the graph");
+        }
+        compare(case, b, "program", Ok(found)).map_err(|f| with_text(f, &text))?;
+    }
+    Ok(())
 }
 
 /// Operators with more iterations than this get a smaller batch.

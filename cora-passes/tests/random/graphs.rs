@@ -56,6 +56,8 @@ pub fn graph(rng: &mut SmallRng) -> Made {
     let mut cx = Gen { rng, g, shapes, known: Vec::new(), dims: Vec::new() };
     if cx.rng.random_bool(0.12) {
         if cx.rng.random_bool(0.25) { cx.projection() } else { cx.attention() }
+    } else if cx.rng.random_bool(0.2) {
+        cx.contraction();
     } else {
         for _ in 0..cx.rng.random_range(1..=3) {
             cx.input();
@@ -131,7 +133,7 @@ impl Gen<'_> {
     }
 
     /// One random operator.
-    fn op(&mut self) {
+    pub fn op(&mut self) {
         self.dims.clear();
         let Some(main) = self.pick_operand() else { return };
         if self.rng.random_bool(0.08) && self.position_of_extreme(main) {

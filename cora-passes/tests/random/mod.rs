@@ -2,6 +2,7 @@
 //! them natively.
 
 pub mod check;
+mod contractions;
 pub mod graphs;
 mod indices;
 pub mod report;

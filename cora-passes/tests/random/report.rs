@@ -128,7 +128,7 @@ pub fn minimise(steps: &[StepKind], kind: &str, replay: Replay) -> Vec<StepKind>
 pub type Replay<'a> = &'a dyn Fn(&[StepKind]) -> (Vec<StepKind>, Option<Failure>);
 
 /// The program with its schedule in the language of users, in a file to be run by itself.
-fn reproducer(seed: u64, graph: &Graph, steps: &[StepKind]) -> String {
+pub fn reproducer(seed: u64, graph: &Graph, steps: &[StepKind]) -> String {
     let steps = steps.iter().map(|s| Step { kind: s.clone(), span: Default::default() }).collect();
     let graph =
         Graph { schedules: vec![Schedule { name: "cpu".to_owned(), features: Vec::new(), steps }], ..graph.clone() };

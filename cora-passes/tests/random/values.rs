@@ -2,7 +2,7 @@
 
 use super::graphs::{Gen, Known};
 use super::shapes::{in_bounds, is_fixed_size};
-use cora_ir::{BinOp, ExprId, Literal, Role, ScalarType, UnOp};
+use cora_ir::{BinOp, ExprId, Literal, ScalarType, UnOp};
 use rand::prelude::*;
 
 /// Values greater than this are brought down before they are multiplied or summed.
@@ -43,7 +43,11 @@ impl Gen<'_> {
             let fresh: Vec<ExprId> = same.iter().copied().filter(|i| !index.contains(i)).collect();
             let direct = fresh.choose(self.rng).or(same.choose(self.rng)).copied();
             let chance = if steers { 0.02 } else { 0.15 };
-            let i = if !unsafe_outer && is_fixed_size(&self.g.env, extent, &self.shapes) && self.rng.random_bool(0.12) {
+            let i = if !unsafe_outer
+                && !steers
+                && is_fixed_size(&self.g.env, extent, &self.shapes)
+                && self.rng.random_bool(0.12)
+            {
                 self.gathered(extent)?
             } else if let Some(c) = self.g.env.pool.as_int(extent).filter(|&c| c > 0)
                 && self.rng.random_bool(0.1)
@@ -83,15 +87,11 @@ impl Gen<'_> {
 
     /// An index into a size of `extent` that an input gives, for each position of one or two dimensions.
     fn gathered(&mut self, extent: ExprId) -> Option<ExprId> {
-        let count = self.rng.random_range(1..=2).min(self.dims.len());
-        let by = self.dims[..count].to_vec();
-        let at: Vec<ExprId> = by.iter().map(|d| d.index).collect();
-        at.first()?;
-        let extents = self.over_args(&by);
-        let zero = self.int(0);
-        let ids = self.declare_input(ScalarType::I32, Role::Input, &extents, Some((zero, extent)));
-        let load = self.env().load(ids, at);
-        Some(self.env().pool.cast(ScalarType::Index, load))
+        let mut by = vec![self.dims.choose(self.rng).copied()?];
+        if self.rng.random_bool(0.5) {
+            by.extend(self.dims.choose(self.rng).copied());
+        }
+        Some(self.gather_by(&by, extent))
     }
 
     /// An index that may be out of bounds.

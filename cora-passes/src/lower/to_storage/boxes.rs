@@ -177,19 +177,20 @@ impl Lowering<'_> {
             let found = size_from(l).or_else(|| size_from(least));
             let dim = self.env.tensors[tensor].dims[d].name.clone();
             let name = self.env.tensors[tensor].name.clone();
-            let Some(bound) = found else {
-                return Err(Diagnostic::new(
-                    "E0490",
-                    format!("no bound is known for dimension `{dim}` of buffer `{name}`"),
-                )
-                .hint("attach the stage at a loop where its region has a bound, or keep it global"));
-            };
-            let mut bound = normalize(&mut self.env.pool, bound);
             // Nothing is written beyond the dimension either.
             let room = self.room(tensor, d, (&los, &sizes), &outer);
-            if let Some(room) = room {
-                bound = self.lower_bound(bound, room);
-            }
+            let mut bound = match (found, room) {
+                (Some(bound), Some(room)) => {
+                    let bound = normalize(&mut self.env.pool, bound);
+                    self.lower_bound(bound, room)
+                }
+                (Some(bound), None) | (None, Some(bound)) => normalize(&mut self.env.pool, bound),
+                (None, None) => {
+                    let d =
+                        Diagnostic::new("E0490", format!("no bound is known for dimension `{dim}` of buffer `{name}`"));
+                    return Err(d.hint("attach the stage at a loop where its region has a bound, or keep it global"));
+                }
+            };
             if self.env.pool.as_int(bound).is_none() && in_grid(m, tensor) {
                 bound = grid::constant_size(&mut self.env, bound)
                     .ok_or_else(|| grid::unbounded(&self.env, tensor, &dim))?;

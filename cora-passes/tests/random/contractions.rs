@@ -1,0 +1,231 @@
+//! Sums of products over rows, columns and a reduction, whose operands are read through gathers, windows, strides and
+//! conditions: what the compiler's own schedules tile.
+
+use super::graphs::{Gen, OpDim};
+use super::values::Val;
+use cora_ir::{BinOp, Combiner, Expr, ExprId, Role, ScalarType};
+use rand::prelude::*;
+use rustc_hash::FxHashMap;
+
+/// A position of an operand: its index in the operator, and the extent of its dimension over the arguments before it.
+struct Position {
+    index: ExprId,
+    extent: ExprId,
+    /// The dimension that it is, where it is one.
+    dim: Option<OpDim>,
+}
+
+impl Gen<'_> {
+    /// One contraction, with an operator over its result in half of the cases.
+    pub fn contraction(&mut self) {
+        use ScalarType::{BF16, F16, F32, F64, I8, I32};
+        self.dims.clear();
+        let batched = self.rng.random_bool(0.85);
+        let b = batched.then(|| {
+            let rows = self.shapes.rows;
+            self.add_dim(rows)
+        });
+        let rows = self.side(b, None);
+        let columns = self.side(b, Some(rows));
+        let k = self.summed(b, rows);
+        let (read, summed) =
+            *[(F32, F32), (F32, F32), (F32, F32), (F64, F64), (BF16, F32), (F16, F32), (I8, I32), (I32, I32)]
+                .choose(self.rng)
+                .expect("not empty");
+        let mut first: Vec<OpDim> = b.filter(|_| self.rng.random_bool(0.8)).into_iter().collect();
+        let mut second: Vec<OpDim> = b.filter(|_| self.rng.random_bool(0.5)).into_iter().collect();
+        first.extend([rows, k]);
+        second.extend(if self.rng.random_bool(0.5) { [k, columns] } else { [columns, k] });
+        let [x, y] = [first, second].map(|dims| {
+            let v = self.operand(read, &dims);
+            let e = self.env().pool.cast(summed, v);
+            Val { e, bound: 4.0, exact: true }
+        });
+        let mut term = self.arith(BinOp::Mul, x, y);
+        if self.rng.random_bool(0.1) {
+            let third = self.operand(summed, &[k]);
+            term = self.arith(BinOp::Mul, term, Val { e: third, bound: 4.0, exact: true });
+        }
+        if self.rng.random_bool(0.2) {
+            let (Some(&p), Some(&q)) = (self.dims.choose(self.rng), self.dims.choose(self.rng)) else { return };
+            let zero = self.literal(summed, 0);
+            let pool = &mut self.g.env.pool;
+            let cond = pool.le(p.index, q.index);
+            term.e = pool.select(cond, term.e, zero);
+        }
+        let combiner = if self.rng.random_bool(0.9) { Combiner::Sum } else { Combiner::Max };
+        self.define_with(summed, &[k.dim], Some(combiner), term);
+        if self.rng.random_bool(0.5) {
+            self.op();
+        }
+    }
+
+    /// Rows or columns: a length of the batch's row, a triangle, or a number that is a tile or one more or less.
+    fn side(&mut self, b: Option<OpDim>, outer: Option<OpDim>) -> OpDim {
+        let n = *[1, 2, 5, 7, 8, 9, 16, 17, 33].choose(self.rng).expect("not empty");
+        let constant = self.int(n);
+        let one = self.int(1);
+        let ragged = b.map(|b| self.shapes.row_extent(&mut self.g.env, b.index));
+        let extent = match (self.rng.random_range(0..10), ragged, outer) {
+            (0..5, Some(row), _) => row,
+            (5, _, Some(o)) => self.env().pool.add(o.index, one),
+            (6, ..) => self.shapes.size,
+            _ => constant,
+        };
+        self.add_dim(extent)
+    }
+
+    fn summed(&mut self, b: Option<OpDim>, rows: OpDim) -> OpDim {
+        let n = *[1, 2, 3, 4, 5, 8].choose(self.rng).expect("not empty");
+        let constant = self.int(n);
+        let one = self.int(1);
+        let ragged = b.map(|b| self.shapes.row_extent(&mut self.g.env, b.index));
+        let extent = match (self.rng.random_range(0..10), ragged) {
+            (0..3, Some(row)) => row,
+            (3, _) => self.env().pool.add(rows.index, one),
+            (4, _) => self.shapes.size,
+            _ => constant,
+        };
+        self.add_dim(extent)
+    }
+
+    /// An input that is read at `dims` and at those that their extents depend on, one or another of them by a gather,
+    /// in a window, or where a condition holds.
+    fn operand(&mut self, ty: ScalarType, dims: &[OpDim]) -> ExprId {
+        let mut at: Vec<Position> = Vec::new();
+        let mut guards = Vec::new();
+        for &d in dims {
+            self.place(d, &mut at, &mut guards);
+        }
+        let extents: Vec<ExprId> = at.iter().map(|p| p.extent).collect();
+        let role = if self.rng.random_bool(0.1) { Role::ConstInput } else { Role::Input };
+        let id = self.declare_input(ty, role, &extents, None);
+        let guard = (!guards.is_empty()).then(|| {
+            let other = self.literal(ty, 0);
+            (self.env().pool.all(guards), other)
+        });
+        let index: Vec<ExprId> = at.iter().map(|p| p.index).collect();
+        self.env().pool.load_guarded((id, 0), ty, index, guard)
+    }
+
+    fn place(&mut self, d: OpDim, at: &mut Vec<Position>, guards: &mut Vec<ExprId>) {
+        if at.iter().any(|p| p.dim.is_some_and(|o| o.dim == d.dim)) {
+            return;
+        }
+        if self.rng.random_bool(0.3) {
+            let (index, extent) = self.gather_at(d);
+            at.push(Position { index, extent, dim: None });
+            return;
+        }
+        for outer in self.dims.clone() {
+            if outer.dim != d.dim && self.g.env.pool.uses_var(d.extent, outer.var) {
+                // A tensor's extents are over its own dimensions.
+                self.place_itself(outer, at);
+            }
+        }
+        match self.rng.random_range(0..12) {
+            // A window: the sum of two dimensions, the second of a fixed size.
+            0 => {
+                let fixed: Vec<OpDim> = self
+                    .dims
+                    .iter()
+                    .copied()
+                    .filter(|o| self.g.env.pool.as_int(o.extent).is_some_and(|n| n > 0))
+                    .collect();
+                let Some(&o) = fixed.choose(self.rng) else { return self.place_itself(d, at) };
+                let extent = self.over_positions(d.extent, at);
+                let pool = &mut self.g.env.pool;
+                let zero = pool.int(0);
+                let (one, length) = (pool.int(1), pool.max(extent, zero));
+                let both = pool.add(length, o.extent);
+                let (index, extent) = (pool.add(d.index, o.index), pool.sub(both, one));
+                at.push(Position { index, extent, dim: None });
+            }
+            // Each second element.
+            1 => {
+                let extent = self.over_positions(d.extent, at);
+                let pool = &mut self.g.env.pool;
+                let two = pool.int(2);
+                let (index, extent) = (pool.mul(d.index, two), pool.mul(extent, two));
+                at.push(Position { index, extent, dim: None });
+            }
+            // From the end.
+            2 => {
+                let extent = self.over_positions(d.extent, at);
+                let pool = &mut self.g.env.pool;
+                let one = pool.int(1);
+                let last = pool.sub(d.extent, one);
+                let index = pool.sub(last, d.index);
+                at.push(Position { index, extent, dim: None });
+            }
+            // The one before, 0 for the first.
+            3 => {
+                let extent = self.over_positions(d.extent, at);
+                let pool = &mut self.g.env.pool;
+                let (one, zero) = (pool.int(1), pool.int(0));
+                let index = pool.sub(d.index, one);
+                guards.push(pool.le(zero, index));
+                at.push(Position { index, extent, dim: None });
+            }
+            _ => self.place_itself(d, at),
+        }
+    }
+
+    fn place_itself(&mut self, d: OpDim, at: &mut Vec<Position>) {
+        if at.iter().any(|p| p.dim.is_some_and(|o| o.dim == d.dim)) {
+            return;
+        }
+        for outer in self.dims.clone() {
+            if outer.dim != d.dim && self.g.env.pool.uses_var(d.extent, outer.var) {
+                self.place_itself(outer, at);
+            }
+        }
+        let extent = self.over_positions(d.extent, at);
+        at.push(Position { index: d.index, extent, dim: Some(d) });
+    }
+
+    /// An extent over the positions before it.
+    fn over_positions(&mut self, extent: ExprId, at: &[Position]) -> ExprId {
+        let mut map = FxHashMap::default();
+        for (j, p) in at.iter().enumerate() {
+            if let Some(d) = p.dim {
+                let arg = self.env().pool.arg(j as u32);
+                map.insert(d.var, arg);
+            }
+        }
+        self.env().pool.substitute(extent, &map)
+    }
+
+    /// A position that an index tensor gives for `d`, and for another dimension now and then; and the table's size.
+    fn gather_at(&mut self, d: OpDim) -> (ExprId, ExprId) {
+        let size = *[1, 3, 6, 20].choose(self.rng).expect("not empty");
+        let table = if self.rng.random_bool(0.15) { self.shapes.size } else { self.int(size) };
+        let mut by = vec![d];
+        if self.rng.random_bool(0.3) {
+            by.extend(self.dims.choose(self.rng).copied());
+        }
+        let index = self.gather_by(&by, table);
+        (index, table)
+    }
+
+    /// An index below `extent` that an input gives for each position of `dims` and of those that their extents need.
+    pub fn gather_by(&mut self, dims: &[OpDim], extent: ExprId) -> ExprId {
+        let mut at: Vec<Position> = Vec::new();
+        for &d in dims {
+            self.place_itself(d, &mut at);
+        }
+        let extents: Vec<ExprId> = at.iter().map(|p| p.extent).collect();
+        let index: Vec<ExprId> = at.iter().map(|p| p.index).collect();
+        // What is given may count from another number than 0.
+        let least = if self.rng.random_bool(0.25) { self.rng.random_range(-3..=5) } else { 0 };
+        let low = self.int(least);
+        let high = self.env().pool.add(extent, low);
+        let ty =
+            *[ScalarType::I32, ScalarType::I32, ScalarType::I64, ScalarType::I16].choose(self.rng).expect("not empty");
+        let ids = self.declare_input(ty, Role::Input, &extents, Some((low, high)));
+        let load = self.env().load(ids, index);
+        let position = self.env().pool.cast(ScalarType::Index, load);
+        debug_assert!(!matches!(self.g.env.pool.get(position), Expr::Int(_)));
+        self.env().pool.sub(position, low)
+    }
+}
