@@ -70,7 +70,9 @@ pub(super) fn text(names: &mut Names, e: ExprId) -> String {
 
 /// `e` as the body of a reduction.
 pub(super) fn term(names: &mut Names, e: ExprId) -> String {
-    at_least(names, e, MUL)
+    let text = at_least(names, e, MUL);
+    // A word after `max(i)` is not yet a term.
+    if names.env.pool.as_bool(e).is_some() { format!("({text})") } else { text }
 }
 
 /// `e`, in parentheses if it binds more loosely than `level`.
