@@ -14,7 +14,8 @@ fn legal_schedules() {
     for path in files("filetests/schedules", "cora") {
         let text = std::fs::read_to_string(&path).expect("a program");
         let names = text.lines().filter_map(|l| l.strip_prefix("schedule ")?.strip_suffix(" {"));
-        cases.extend(names.map(|name| (path.clone(), name.to_owned())));
+        // The compiler's own schedule as well.
+        cases.extend(names.chain(["default"]).map(|name| (path.clone(), name.to_owned())));
     }
     assert!(cases.len() >= 10, "{} schedules in {}", cases.len(), root().display());
     let complaints = in_parallel(&cases, |(path, schedule)| {

@@ -38,6 +38,9 @@ const FEWEST_ON_GRID: usize = 4;
 /// So many are compared to see which of them come first, as those of the unrolled rows of a tile do.
 const MOST_COMPARED: usize = 16;
 
+/// After so many comparisons of one loop without a proof the loop is left as it is: each takes the solver its full time.
+const MOST_UNPROVED: usize = 24;
+
 /// Cuts such loops in every kernel.
 pub fn cut_tails(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
     let tables = never_negative(m);
@@ -161,7 +164,7 @@ impl Cut<'_> {
             return None;
         }
         if ends.len() > 1 && ends.len() <= MOST_COMPARED {
-            ends = self.earliest(ends);
+            ends = self.earliest(ends)?;
         }
         if ends.is_empty() || ends.len() > MOST_ENDS {
             return None;
@@ -252,17 +255,26 @@ impl Cut<'_> {
         vec![once, self.tail((var, extent), next, &after)]
     }
 
-    /// Without those that provably never come before another one.
-    fn earliest(&mut self, ends: Vec<End>) -> Vec<End> {
+    /// Without those that provably never come before another one; nothing where too few are comparable.
+    fn earliest(&mut self, ends: Vec<End>) -> Option<Vec<End>> {
         let mut kept: Vec<End> = Vec::new();
+        let mut unproved = 0;
         for new in ends {
-            if kept.iter().any(|old| self.comes_first(old, &new)) {
+            let mut first = |cx: &mut Self, a: &End, b: &End| {
+                let proved = cx.comes_first(a, b);
+                unproved += usize::from(!proved);
+                proved
+            };
+            if kept.iter().any(|old| first(self, old, &new)) {
                 continue;
             }
-            kept.retain(|old| !self.comes_first(&new, old));
+            kept.retain(|old| !first(self, &new, old));
             kept.push(new);
+            if unproved > MOST_UNPROVED && kept.len() > MOST_ENDS {
+                return None;
+            }
         }
-        kept
+        Some(kept)
     }
 
     fn comes_first(&mut self, a: &End, b: &End) -> bool {
