@@ -106,16 +106,7 @@ fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range, around: &[(ExprId,
                 let position = existing(env, f, &outer, position, around);
                 env.pool.call(f, outer.iter().copied().chain([position]))
             };
-            let (mut lo, hi) = (at(rl.0), at(rl.1));
-            // Where the loop has no iteration there is no position, not even the first one; the region is what other
-            // writers write then.
-            let search = matches!(env.ufs[f].def, UfDef::Search { .. });
-            if search
-                && env.pool.as_int(rl.0) == Some(0)
-                && !matches!(env.pool.get(lo), Expr::Call(_, args) if args.last() == Some(&rl.0))
-            {
-                lo = env.pool.int(0);
-            }
+            let (lo, hi) = (at(rl.0), at(rl.1));
             Some((lo, hi))
         }
         _ => None,
