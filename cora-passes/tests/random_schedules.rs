@@ -43,11 +43,11 @@ fn default_schedules() {
         let known = Features::known();
         let feature = known[seed as usize % known.len()];
         let outcome = check::run_default(&case, Features::of(|f| f == feature), &mut log);
-        let program = report::reproducer(seed, &case.made.graph, &[]);
+        let program = || report::reproducer(seed, &case.made.graph, &[]);
         if let Err(f) = outcome {
-            panic!("seed {seed}, {program} for {feature}: {} at batch {:?}\n{}", f.kind, f.batch, f.detail);
+            panic!("seed {seed}, {} for {feature}: {} at batch {:?}\n{}", program(), f.kind, f.batch, f.detail);
         }
-        assert_eq!(log.counts.lowered, 1, "seed {seed}, {program} for {feature}: {:?}", log.counts.codes);
+        assert_eq!(log.counts.lowered, 1, "seed {seed}, {} for {feature}: {:?}", program(), log.counts.codes);
         lowered += 1;
     }
     assert!(lowered > count / 2, "{lowered} of {count}");

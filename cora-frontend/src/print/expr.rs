@@ -34,14 +34,7 @@ impl Names {
 
     /// The name, or one made from it, that nothing else has.
     pub(super) fn fresh(&mut self, wanted: &str) -> String {
-        let mut name = wanted.to_owned();
-        for n in 2.. {
-            if self.taken.insert(name.clone()) {
-                break;
-            }
-            name = format!("{wanted}_{n}");
-        }
-        name
+        unused(&mut self.taken, wanted)
     }
 
     pub(super) fn dim(&self, d: DimId) -> &str {
@@ -51,6 +44,18 @@ impl Names {
     pub(super) fn var(&self, v: VarId) -> String {
         self.var_names.get(&v).cloned().unwrap_or_else(|| self.env.vars[v].name.clone())
     }
+}
+
+/// The name, or one made from it, that is not `taken` yet.
+pub(super) fn unused(taken: &mut BTreeSet<String>, wanted: &str) -> String {
+    let mut name = wanted.to_owned();
+    for n in 2.. {
+        if taken.insert(name.clone()) {
+            break;
+        }
+        name = format!("{wanted}_{n}");
+    }
+    name
 }
 
 // How tightly an expression's outermost operator binds.

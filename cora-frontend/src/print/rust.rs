@@ -1,6 +1,6 @@
 //! Prints an op graph as calls of the Rust builder.
 
-use super::expr::{Names, is_bare};
+use super::expr::{Names, is_bare, unused};
 use super::rust_expr::{rust, rust_value};
 use super::{Declared, ExtentFunction, declared, pad_of};
 use crate::names::is_reserved;
@@ -40,14 +40,7 @@ impl Idents {
         if bad {
             base.insert_str(0, "v_");
         }
-        let mut out = base.clone();
-        for i in 2.. {
-            if self.taken.insert(out.clone()) {
-                break;
-            }
-            out = format!("{base}_{i}");
-        }
-        out
+        unused(&mut self.taken, &base)
     }
 
     fn declare(&mut self, name: &str) -> String {

@@ -37,7 +37,6 @@ const MOST_ENDS: usize = 3;
 const FEWEST_ON_GRID: usize = 4;
 /// So many are compared to see which of them come first, as those of the unrolled rows of a tile do.
 const MOST_COMPARED: usize = 16;
-
 /// After so many comparisons of one loop without a proof the loop is left as it is: each takes the solver its full time.
 const MOST_UNPROVED: usize = 24;
 
