@@ -5,9 +5,9 @@ use super::super::sign::never_negative;
 use super::digits::Digits;
 use super::{DenseBox, Lowering, in_grid};
 use crate::schedule::region::{bound_above, least, range_over};
-use cora_ir::affine::normalize;
+use cora_ir::affine::{build, normalize, poly};
 use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, LoopModule, Stmt as LoopStmt};
-use cora_ir::{Diagnostic, Env, Expr, ExprId, Scope, TensorId, VarId};
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Scope, TensorId, UfDef, VarId};
 use rustc_hash::FxHashMap;
 
 /// A block and the loops around it.
@@ -140,6 +140,7 @@ impl Lowering<'_> {
                 });
                 // Where a writer has no iteration, the region is that of the others.
                 let computed = l;
+                let l = if writers.len() > 1 { first_positions(&mut self.env, l) } else { l };
                 let l = self.not_before_the_first(l, if writers.len() > 1 { &loops[..common] } else { &loops });
                 index.push(if computed == h {
                     l
@@ -388,4 +389,24 @@ impl Lowering<'_> {
         }
         Ok(())
     }
+}
+
+/// `e`, or less: what a search finds at the first position, `f(min(0, n - 1))`, is taken as 0, since a loop that has no
+/// iterations, as one of several writers may, has no such position.
+fn first_positions(env: &mut Env, e: ExprId) -> ExprId {
+    let mut p = poly(&mut env.pool, e);
+    let missing = |m: &[ExprId], c: i64| match (m, c > 0) {
+        (&[a], true) => match env.pool.get(a) {
+            Expr::Call(f, args) if matches!(env.ufs[*f].def, UfDef::Search { .. }) => {
+                let last = args.last().map(|&x| env.pool.get(x));
+                let zero = |x: ExprId| env.pool.as_int(x) == Some(0);
+                matches!(last, Some(&Expr::Bin(BinOp::Min, x, y)) if zero(x) || zero(y))
+            }
+            _ => false,
+        },
+        _ => false,
+    };
+    let before = p.terms.len();
+    p.terms.retain(|m, c| !missing(m, *c));
+    if p.terms.len() == before { e } else { build(&mut env.pool, &p) }
 }
