@@ -1,7 +1,8 @@
 //! Random graphs under random schedules, checked by execution after every step and pass.
 //!
 //! `CORA_RANDOM_SEED` is the seed of the first case, `CORA_RANDOM_CASES` how many there are, and
-//! `CORA_RANDOM_FAILURES` after how many failures to stop.
+//! `CORA_RANDOM_FAILURES` after how many failures to stop; `CORA_RANDOM_DEFAULTS` is how many there are under the
+//! compiler's own schedule.
 
 #[path = "random/mod.rs"]
 mod random;
