@@ -1,7 +1,7 @@
 //! Schedules nests that no step has touched, by rules about their shape.
 //!
 //! From the last stage to the first: a stage is attached beside its readers where that repeats no
-//! work (`attach`); a contraction, or another reduction of neighbouring elements, is tiled so that it
+//! work (`attach`); what a user's combiner makes of neighbours is made of lanes first (`lanes`); a contraction, or another reduction of neighbouring elements, is tiled so that it
 //! accumulates in registers (`contraction`); of anything else the innermost loop becomes vector code
 //! where it writes (or, for a reduction, reads) neighbouring elements. At last the outermost loops
 //! are spread over the workers. Every rule is a list of scheduling steps; a refusal means that it
@@ -9,6 +9,7 @@
 
 mod attach;
 pub(crate) mod contraction;
+mod lanes;
 pub(crate) mod nest;
 pub mod own_names;
 pub(crate) mod steps;
@@ -94,6 +95,9 @@ pub fn default_schedule(m: &mut LoopModule, features: Features) {
 fn tiled(m: &mut LoopModule, features: Features) {
     let vectors = features.vectors();
     inline_cheap(m);
+    for stage in stages(m) {
+        attempt(m, |m| lanes::lanes_of_tuples(m, stage, vectors));
+    }
     for stage in stages(m).into_iter().rev() {
         attach::attach(m, stage);
         let shape = contraction::Shape::of(m, stage);

@@ -1,18 +1,24 @@
-//! Random programs under random schedules, compiled and run natively on many batches.
+//! Random programs, compiled and run natively on many batches: under random schedules, and under the compiler's own
+//! on longer rows.
 //!
 //! `CORA_NATIVE_SEED` is the seed of the first case, `CORA_NATIVE_CASES` how many programs are compiled,
-//! and `CORA_NATIVE_BATCHES` on how many batches each one runs.
+//! and `CORA_NATIVE_BATCHES` on how many batches each one runs. `CORA_NATIVE_DEFAULTS` is how many are compiled under
+//! the compiler's own schedule.
 
 use crate::harness::Compiled;
-use crate::random::check::{Case, Failure, case, compare, verified};
+use crate::random::check::{Case, Failure, case, case_of, compare, verified};
 use crate::random::report::{catch_quietly, describe, guarded, minimise};
 use crate::random::steps::Proposer;
+use cora::codegen_llvm::llvm::TargetSpec;
 use cora::driver::Source;
 use cora::inputs;
 use cora::ir::interp::{Output, Results};
+use cora::ir::intrinsic::Features;
 use cora::ir::schedule::{Binding, Step, StepKind};
 use cora::ir::storage::StorageModule;
 use cora::ir::verify::{StorageForm, verify_storage};
+use cora::passes::default_schedule::default_schedule;
+use cora::passes::execution::Pattern;
 use cora::passes::lower::to_loops::lower_to_loops;
 use cora::passes::manager::{BACK_END, Invocation, PassContext, run_pipeline};
 use cora::passes::program::Program;
@@ -27,10 +33,12 @@ pub fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-/// Where the steps come from.
+/// Where the schedule comes from.
 enum Steps<'a> {
     Random(&'a mut SmallRng, usize),
     Given(&'a [StepKind]),
+    /// The compiler, for this machine.
+    Default,
 }
 
 /// The case under a schedule, ready for code generation, and the steps that were not refused; no
@@ -45,6 +53,7 @@ fn lowered(made: &Case, steps: Steps) -> (Vec<StepKind>, Result<Option<StorageMo
             applied.push(kind);
         }
     };
+    let own = matches!(steps, Steps::Default);
     match steps {
         Steps::Given(all) => all.iter().for_each(|kind| one(&mut m, kind.clone())),
         Steps::Random(rng, count) => {
@@ -55,12 +64,18 @@ fn lowered(made: &Case, steps: Steps) -> (Vec<StepKind>, Result<Option<StorageMo
                 }
             }
         }
+        Steps::Default => {
+            let host = TargetSpec::host();
+            default_schedule(&mut m, Features::of(|f| host.has_feature(f)));
+        }
     }
     let passes: Vec<Invocation> =
         BACK_END.iter().map(|p| Invocation { pass: (*p).to_owned(), args: String::new() }).collect();
     let mut cx = PassContext { simplifier: &mut StandardSimplifier::new() };
     let storage = match run_pipeline(Program::Loops(m), &passes, &mut cx, &mut |_| {}) {
         Ok(Program::Storage(s)) => verified("storage", verify_storage(&s, StorageForm::Legal)).map(|()| Some(s)),
+        // Nobody can mend a schedule that the compiler made.
+        Err(ds) if own => Err(Failure::new("refused", ds.iter().map(ToString::to_string).collect::<String>())),
         _ => Ok(None),
     };
     (applied, storage)
@@ -115,7 +130,10 @@ fn replay(made: &Case, steps: &[StepKind]) -> (Vec<StepKind>, Option<Failure>) {
 }
 
 /// Whether the program of that seed was compiled, and what went wrong.
-fn one(seed: u64, batches: usize) -> (bool, Option<String>) {
+type Outcome = (bool, Option<String>);
+
+/// The program of a seed under random steps.
+fn under_random_steps(seed: u64, batches: usize) -> Outcome {
     let mut rng = SmallRng::seed_from_u64(seed ^ 0x6e61_7469_7665);
     let made = match guarded(|| case(&mut rng, batches)) {
         Ok(Some(c)) => c,
@@ -142,10 +160,40 @@ fn one(seed: u64, batches: usize) -> (bool, Option<String>) {
     }
 }
 
-#[test]
-fn random_programs_run_natively() {
+/// Rows about the tiles of default schedules, and the edge cases that reach other code.
+const LONG: [Pattern; 9] = [
+    Pattern::AroundTile(16),
+    Pattern::Tall(70),
+    Pattern::NoRows,
+    Pattern::AroundTile(33),
+    Pattern::OneLong,
+    Pattern::AroundTile(63),
+    Pattern::AllEmpty,
+    Pattern::Tall(130),
+    Pattern::Random,
+];
+
+/// Operators have at most this many iterations there.
+const MOST_LONG: u64 = 40_000;
+
+/// The program of a seed under the compiler's own schedule.
+fn under_default_schedule(seed: u64) -> Outcome {
+    let mut rng = SmallRng::seed_from_u64(seed ^ 0x6f77_6e);
+    let made = match guarded(|| case_of(&mut rng, LONG.into_iter(), MOST_LONG)) {
+        Ok(Some(c)) => c,
+        Ok(None) => return (false, None),
+        Err(f) => return (false, Some(format!("seed {seed}: {}\n{}", f.kind, f.detail))),
+    };
+    let outcome = guarded(|| match lowered(&made, Steps::Default).1? {
+        Some(s) => run(&made, &s),
+        None => Ok(()),
+    });
+    (true, outcome.err().map(|f| describe(seed, &made, &[], &f)))
+}
+
+/// Runs seeds on all cores until so many programs were compiled, and fails if one of them did.
+fn all(wanted: u64, one: impl Fn(u64) -> Outcome + Sync) {
     let first = setting("CORA_NATIVE_SEED", 1);
-    let (wanted, batches) = (setting("CORA_NATIVE_CASES", 300), setting("CORA_NATIVE_BATCHES", 30) as usize);
     catch_quietly();
     let (next, compiled) = (AtomicU64::new(first), AtomicU64::new(0));
     let failures = Mutex::new(Vec::new());
@@ -154,7 +202,7 @@ fn random_programs_run_natively() {
         for _ in 0..workers {
             s.spawn(|| {
                 while compiled.load(Ordering::Relaxed) < wanted {
-                    let (done, failure) = one(next.fetch_add(1, Ordering::Relaxed), batches);
+                    let (done, failure) = one(next.fetch_add(1, Ordering::Relaxed));
                     compiled.fetch_add(u64::from(done), Ordering::Relaxed);
                     failures.lock().expect("no panic while it is held").extend(failure);
                 }
@@ -162,9 +210,20 @@ fn random_programs_run_natively() {
         }
     });
     let failures = failures.into_inner().expect("no panic while it was held");
-    println!("{} programs on {batches} batches each", compiled.load(Ordering::Relaxed));
+    println!("{} programs", compiled.load(Ordering::Relaxed));
     for f in &failures {
         println!("{f}\n================");
     }
     assert!(failures.is_empty(), "{} programs failed", failures.len());
+}
+
+#[test]
+fn random_programs_run_natively() {
+    let batches = setting("CORA_NATIVE_BATCHES", 30) as usize;
+    all(setting("CORA_NATIVE_CASES", 300), |seed| under_random_steps(seed, batches));
+}
+
+#[test]
+fn default_schedules_run_natively() {
+    all(setting("CORA_NATIVE_DEFAULTS", 200), under_default_schedule);
 }

@@ -521,7 +521,10 @@ pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors
     match at {
         Some(at) => accumulate(m, &nest, &at, &[], (&lanes, registers.lanes), None).map(|_| ()),
         // One tile beside its reader: its own buffer is near enough.
-        None => step(m, StepKind::Vectorize { target: nest.named(&lanes), width: Some(registers.lanes) }),
+        None => {
+            let few = bound.filter(|b| *b < registers.lanes && b.count_ones() == 1);
+            step(m, StepKind::Vectorize { target: nest.named(&lanes), width: few.or(Some(registers.lanes)) })
+        }
     }
 }
 

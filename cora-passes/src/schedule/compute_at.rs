@@ -109,6 +109,15 @@ pub(super) struct Naive {
     pub(super) main: Block,
     /// The extent of each iterator's loop, by the iterators: one that has a value in surplus iterations too.
     pub(super) extents: Vec<ExprId>,
+    /// Which of its terms count, by the iterators.
+    terms: Vec<ExprId>,
+}
+
+impl Naive {
+    /// Which terms count where the iterators are these; adds to what decides whether the block runs.
+    pub(super) fn add_terms(&self, env: &mut Env, block: &mut Block, iters: &FxHashMap<VarId, ExprId>) {
+        block.predicate.extend(self.terms.iter().map(|&p| env.pool.substitute(p, iters)));
+    }
 }
 
 fn naive_nest(m: &mut LoopModule, stage: TensorId) -> Option<Naive> {
@@ -123,7 +132,9 @@ fn naive_nest(m: &mut LoopModule, stage: TensorId) -> Option<Naive> {
                 loops.insert(l.var, l.extent);
             }
             Stmt::Block(b) => {
-                naive &= b.stage == stage && b.predicate.is_empty() && b.tensor == stage;
+                // A mask may say which terms of a sum count, as that of a factored loop does.
+                let of_terms = |p: &ExprId| m.env.pool.vars_of(*p).iter().any(|&v| is_reduction_var(&m.env.pool, b, v));
+                naive &= b.stage == stage && b.predicate.iter().all(of_terms) && b.tensor == stage;
                 naive &= b.iters.iter().all(|i| m.env.pool.as_var(i.binding).is_some());
                 if b.role != BlockRole::Init {
                     main = Some(b.clone());
@@ -134,12 +145,13 @@ fn naive_nest(m: &mut LoopModule, stage: TensorId) -> Option<Naive> {
             found = Some((i, b));
         }
     }
-    let (top, main) = found?;
+    let (top, mut main) = found?;
     let pool = &mut m.env.pool;
     let vars: Vec<(VarId, VarId)> = main.iters.iter().filter_map(|i| Some((pool.as_var(i.binding)?, i.var))).collect();
     let iters: FxHashMap<VarId, ExprId> = vars.iter().map(|&(l, i)| (l, pool.var(i))).collect();
     let extents = vars.iter().map(|(l, _)| pool.substitute(loops[l], &iters)).collect();
-    Some(Naive { top, main, extents })
+    let terms = std::mem::take(&mut main.predicate).into_iter().map(|p| pool.substitute(p, &iters)).collect();
+    Some(Naive { top, main, extents, terms })
 }
 
 fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: &LoopRef) -> Result<(), Diagnostic> {
@@ -338,6 +350,7 @@ fn build_box(m: &mut LoopModule, stage: TensorId, own: &Naive, (region, readers)
         };
         map.insert(it.var, it.binding);
     }
+    own.add_terms(env, &mut block, &map);
     wrap(env, stage, block, &loops)
 }
 
@@ -597,6 +610,7 @@ fn build_pointwise(
         };
         bound.insert(it.var, it.binding);
     }
+    own.add_terms(env, &mut block, &bound);
     // The buffer is indexed by the loops: one more iterator for each, on both sides.
     let slots = loops.iter().zip(&dims).map(|(&(v, _), d)| (env.vars[v].name.clone(), d.extent, env.pool.var(v)));
     let slots: Vec<_> = slots.collect();

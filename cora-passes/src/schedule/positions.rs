@@ -282,6 +282,7 @@ pub(super) fn build_positions(
         dim += 1;
         map.insert(it.var, it.binding);
     }
+    own.add_terms(env, &mut block, &map);
     let inner = loops.split_off(around.len());
     let by: Vec<_> = slots.iter().map(|s| (s.name.clone(), s.bound, env.pool.var(s.var))).collect();
     write_slots(env, &mut block, &by);

@@ -10,19 +10,24 @@
 //! element is. They are combined in the order of the loop, whoever computed them: results do not
 //! depend on the number of threads (paper section 4.1; TVM's primitive of the same name).
 //!
-//! Requires: the stage is not attached, and is reduced over the loop; the loop's extent is a function of
-//! the element. Ensures: every element combines the same terms, in another order; the new stage
+//! A loop that ends elsewhere in each iteration of another reduced one, as the inner loop of a split, runs to
+//! where it ends at most, and a mask decides which of its iterations count: a partial result of none is the identity.
+//!
+//! Requires: the stage is not attached, and is reduced over the loop; the loop's extent, or a bound of it, is a
+//! function of the element. Ensures: every element combines the same terms, in another order; the new stage
 //! has the stage's loops under their names, the stage keeps its spatial loops and the one named.
 
 use super::pad_dim::calls_with_arg;
+use super::region::range_over;
 use super::tree::{
     Path, enclosing, find_loop, find_stage, in_own_loops, is_condition, is_reduction_var, loop_at, own_iters,
     place_init, remove_init, stages_below, stmt_at,
 };
+use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Diagnostic, Env, ExprId, ExprPool, Tensor, TensorDim, TensorId, VarId};
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, Tensor, TensorDim, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Makes the new stage `name` compute the partial results of `target`'s stage for each of its iterations.
@@ -30,8 +35,8 @@ use rustc_hash::FxHashMap;
 /// # Errors
 /// `E0401`/`E0402` unknown stage or loop, `E0411` a loop that is not serial, `E0460` the name is taken,
 /// `E0494` a loop that the stage is not reduced over, `E0495` an attached stage, or one with others
-/// attached in its loops, `E0496` a loop whose extent is no function of the stage's element,
-/// `E0499` a reduction under a mask, `E0437` a loop inside another reduced one, where the combiner is not commutative.
+/// attached in its loops, `E0496` a loop whose extent is no function of the stage's element and has no bound that is
+/// one, `E0437` a loop inside another reduced one, where the combiner is not commutative.
 pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), Diagnostic> {
     let old = find_stage(m, &target.stage)?;
     let shown = format!("{}.{}", target.stage, target.name);
@@ -40,7 +45,7 @@ pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), D
             .hint("choose another name for the new stage"));
     }
     let var = loop_at(&m.body, &find_loop(m, target)?).var;
-    let nest = Nest::of(m, old, &target.stage)?;
+    let mut nest = Nest::of(m, old, &target.stage)?;
     let at = nest.loops.iter().position(|l| l.var == var).filter(|_| is_reduction_var(&m.env.pool, &nest.block, var));
     let (Some(at), BlockRole::Update(_)) = (at, nest.block.role) else {
         return Err(Diagnostic::new("E0494", format!("`{}` is not reduced over `{shown}`", target.stage))
@@ -55,11 +60,7 @@ pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), D
     if !m.env.is_commutative(reduction) && nest.loops[..at].iter().any(|l| is_reduced(m, &nest, l)) {
         return Err(super::reorder::permuted(m, reduction, &shown));
     }
-    let masked = |p: &ExprId| m.env.pool.vars_of(*p).iter().any(|&v| is_reduction_var(&m.env.pool, &nest.block, v));
-    if nest.block.predicate.iter().any(masked) {
-        return Err(Diagnostic::new("E0499", format!("a mask decides which iterations of `{}` count", target.stage))
-            .hint("split with exact tails, or factor the reduction before loops are masked"));
-    }
+    bound_loop(m, &mut nest, at);
     let dims = dims(m, &nest, at, &shown)?;
     let mut partial = partial_block(m, &nest, var).ok_or_else(|| not_of_element(&shown))?;
     let (ty, tuple) = (m.env.tensors[nest.block.tensor].ty, m.env.tensors[nest.block.tensor].tuple);
@@ -113,14 +114,53 @@ fn is_reduced(m: &LoopModule, nest: &Nest, l: &For) -> bool {
     is_reduction_var(&m.env.pool, &nest.block, l.var)
 }
 
+/// Gives the loop an extent that is a function of the element, if it has a bound that is one; its surplus is masked.
+fn bound_loop(m: &mut LoopModule, nest: &mut Nest, at: usize) {
+    let For { var, extent, .. } = nest.loops[at];
+    // In surplus iterations a function has no value.
+    let pool = &m.env.pool;
+    let called = |n: &Expr| matches!(n, Expr::Call(_, args) if args.iter().any(|&a| pool.uses_var(a, var)));
+    if nest.loops[at + 1..].iter().any(|l| pool.any(l.extent, &mut |n| called(n))) {
+        return;
+    }
+    let mut bounds = vec![extent];
+    let mut n = 0;
+    while let Some(&e) = bounds.get(n) {
+        if let Expr::Bin(BinOp::Min, a, b) = *m.env.pool.get(e) {
+            bounds.extend([a, b]);
+        }
+        n += 1;
+    }
+    // The greatest of all terms, which is none where there are no terms.
+    let (mut around, reduced): (Vec<&For>, Vec<&For>) = nest.loops[..at].iter().partition(|l| !is_reduced(m, nest, l));
+    let spatial = around.len();
+    around.extend(reduced);
+    let around: Vec<(VarId, ExprId)> = around.into_iter().map(|l| (l.var, l.extent)).collect();
+    if let Some((_, greatest)) = range_over(&mut m.env, extent, &around, spatial) {
+        bounds.push(as_size(&mut m.env, &[], greatest));
+    }
+    let Some(bound) = bounds.into_iter().find(|&e| is_of_element(m, nest, e)) else { return };
+    if bound != extent {
+        let v = m.env.pool.var(var);
+        nest.loops[at].extent = bound;
+        nest.block.predicate.push(m.env.pool.lt(v, extent));
+    }
+}
+
+/// Whether a number of iterations is the same for all terms of an element.
+fn is_of_element(m: &mut LoopModule, nest: &Nest, extent: ExprId) -> bool {
+    let e = element_extent(&mut m.env, nest, extent);
+    let pool = &m.env.pool;
+    !is_condition(pool, extent) && !pool.vars_of(e).iter().any(|v| nest.loops.iter().any(|l| l.var == *v))
+}
+
 /// The dimensions of the partial results: the stage's, padded as they are, and the loop's iterations.
 fn dims(m: &mut LoopModule, nest: &Nest, at: usize, shown: &str) -> Result<Vec<TensorDim>, Diagnostic> {
     let extent = nest.loops[at].extent;
-    let over_element = element_extent(&mut m.env, nest, extent);
-    let alone = !m.env.pool.vars_of(over_element).iter().any(|v| nest.loops.iter().any(|l| l.var == *v));
-    if !alone || is_condition(&m.env.pool, extent) {
+    if !is_of_element(m, nest, extent) {
         return Err(not_of_element(shown));
     }
+    let over_element = element_extent(&mut m.env, nest, extent);
     let mut dims = m.env.tensors[nest.block.tensor].dims.clone();
     for (d, dim) in dims.iter_mut().enumerate() {
         // A function that gives the new extent has no value at positions of the padding.
@@ -247,6 +287,9 @@ fn combined_nest(m: &mut LoopModule, nest: &Nest, var: VarId, new: TensorId) -> 
     let (mut reduce, _) = loop_iter(m, nest, var);
     let mut block = nest.block.clone();
     block.iters.retain(|i| i.kind == IterKind::Spatial);
+    // What the partial results leave out they have left out.
+    let left_out = |v: &VarId| *v != var && is_reduction_var(&m.env.pool, &nest.block, *v);
+    block.predicate.retain(|&p| !m.env.pool.vars_of(p).iter().any(left_out));
     reduce.kind = IterKind::Reduce;
     block.iters.push(reduce);
     own_iters(&mut m.env, &mut block);

@@ -10,7 +10,7 @@ use cora_ir::schedule::{Step, StepKind};
 use cora_ir::storage::StorageModule;
 use cora_ir::text::{parse_graph, parse_loops, parse_storage, print_graph, print_loops, print_storage};
 use cora_ir::verify::{StorageForm, VerifyError, verify_graph, verify_loops, verify_storage};
-use cora_ir::{Graph, TensorDim, UfId};
+use cora_ir::{TensorDim, UfId};
 use cora_passes::default_schedule::default_schedule;
 use cora_passes::execution::{Pattern, batch, verify_each::nests_of_graph};
 use cora_passes::lower::to_loops::lower_to_loops;
@@ -79,14 +79,26 @@ fn options() -> Options {
     Options { threads: 1, ..Options::default() }
 }
 
-/// A random case with that many batches; nothing if its graph has no meaning for some batch.
+/// A random case with that many batches, the edge cases first; nothing if its graph has no meaning for some batch.
 pub fn case(rng: &mut SmallRng, count: usize) -> Result<Option<Case>, Failure> {
+    let patterns = Pattern::ALL.into_iter().chain(std::iter::repeat(Pattern::Random)).take(count);
+    case_of(rng, patterns, MAX_TRIPS)
+}
+
+/// A random case with a batch for each pattern, whose operators have at most that many iterations.
+pub fn case_of(
+    rng: &mut SmallRng,
+    patterns: impl Iterator<Item = Pattern>,
+    most: u64,
+) -> Result<Option<Case>, Failure> {
     let made = graph(rng);
     verified("graph", verify_graph(&made.graph))?;
     let text = print_graph(&made.graph);
     let again = parse_graph(&text).map_err(|d| Failure::new("parse graph", format!("{d}\n{text}")))?;
     same_text("graph", &text, &print_graph(&again))?;
-    let batches = batches(&made.graph, count, rng);
+    let nests = nests_of_graph(&made.graph);
+    let batches: Vec<_> =
+        patterns.filter_map(|p| batch(&made.graph.env, &nests, most, p, rng).map(|b| (p, b))).collect();
     let expected: Result<Vec<Results>, _> =
         batches.iter().map(|(_, b)| run_graph(&made.graph, b, &options())).collect();
     let Ok(expected) = expected else { return Ok(None) };
@@ -124,13 +136,6 @@ fn program_text(case: &Case) -> Result<(), Failure> {
 
 /// Operators with more iterations than this get a smaller batch.
 const MAX_TRIPS: u64 = 2500;
-
-/// The edge cases, then random ones.
-fn batches(graph: &Graph, count: usize, rng: &mut SmallRng) -> Vec<(Pattern, Batch)> {
-    let nests = nests_of_graph(graph);
-    let patterns = Pattern::ALL.into_iter().chain(std::iter::repeat(Pattern::Random)).take(count);
-    patterns.filter_map(|p| batch(&graph.env, &nests, MAX_TRIPS, p, rng).map(|b| (p, b))).collect()
-}
 
 pub fn verified(stage: &str, r: Result<(), Vec<VerifyError>>) -> Result<(), Failure> {
     r.map_err(|errors| {

@@ -140,7 +140,7 @@ impl Lowering<'_> {
                 });
                 // Where a writer has no iteration, the region is that of the others.
                 let computed = l;
-                let l = if writers.len() > 1 { first_positions(&mut self.env, l) } else { l };
+                let l = first_positions(&mut self.env, l);
                 let l = self.not_before_the_first(l, if writers.len() > 1 { &loops[..common] } else { &loops });
                 index.push(if computed == h {
                     l
@@ -392,7 +392,7 @@ impl Lowering<'_> {
 }
 
 /// `e`, or less: what a search finds at the first position, `f(min(0, n - 1))`, is taken as 0, since a loop that has no
-/// iterations, as one of several writers may, has no such position.
+/// iterations has no such position. Other writers may run where it has none, and readers of padding.
 fn first_positions(env: &mut Env, e: ExprId) -> ExprId {
     let mut p = poly(&mut env.pool, e);
     let missing = |m: &[ExprId], c: i64| match (m, c > 0) {
