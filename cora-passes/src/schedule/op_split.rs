@@ -32,7 +32,7 @@ use rustc_hash::FxHashMap;
 /// Splits at each point in turn; later ones split every part that there is by then.
 ///
 /// # Errors
-/// `E0402` no such loop, `E0411` a vector or unrolled loop, `E0483` a point that depends on what is
+/// `E0402` no such loop, `E0411` a vector or unrolled loop, `E0483` a point of a spatial loop that depends on what is
 /// reduced over, `E0484` a formula with unknown names, `E0436` another stage in the nest, `E0460` the
 /// name of a part is taken, `E0437` a reduced loop inside another one of a combiner that is not commutative.
 pub fn op_split(m: &mut LoopModule, points: &[(LoopRef, Formula)]) -> Result<(), Diagnostic> {
@@ -167,10 +167,14 @@ fn check_alone(m: &LoopModule, root: &Path, path: &Path, shown: &str) -> Result<
 
 fn check_reduced(m: &LoopModule, path: &Path, at: ExprId, shown: &str) -> Result<(), Diagnostic> {
     let used = m.env.pool.vars_of(at);
+    let var = loop_at(&m.body, path).var;
     let mut reduced: Option<VarId> = None;
     for s in &loop_at(&m.body, path).body {
         s.walk(&mut |s| {
-            if let Stmt::Block(b) = s {
+            // Which terms are in which part may depend on other terms.
+            if let Stmt::Block(b) = s
+                && !is_reduction_var(&m.env.pool, b, var)
+            {
                 reduced = reduced.or(used.iter().copied().find(|&v| is_reduction_var(&m.env.pool, b, v)));
             }
         });

@@ -213,11 +213,9 @@ fn is_mixed(pool: &ExprPool, b: &Block, positions: &[VarId], slack: &[ExprId]) -
     !positions.iter().any(reduced) && slack.iter().any(|&e| pool.vars_of(e).iter().any(reduced))
 }
 
-/// The least `room` of the iterations inside, as operands of a minimum, if it depends on `var` and is
-/// known outside: of the loops inside only those of constant extent count.
+/// The least `room` of the iterations inside, as operands of a minimum, if it depends on `var` and is known outside.
 fn decided(env: &mut Env, room: ExprId, var: VarId, loops: &[(VarId, ExprId)], from: usize) -> Option<Vec<ExprId>> {
-    let fixed = loops[from..].iter().all(|&(v, e)| env.pool.as_int(e).is_some() || !env.pool.uses_var(room, v));
-    let (least, _) = range_over(env, room, loops, from).filter(|_| fixed)?;
+    let (least, _) = range_over(env, room, loops, from)?;
     let least = normalize(&mut env.pool, least);
     let mut out = Vec::new();
     let mut stack = vec![least];
