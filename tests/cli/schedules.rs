@@ -1,4 +1,5 @@
-//! Programs whose every schedule must give the reference's results, after each step and natively.
+//! Programs whose every schedule must give the reference's results, after each step and natively; of schedules whose name
+//! begins with `cuda`, threads and all, on the interpreter.
 
 use crate::support::{files, in_parallel, root, stem};
 use crate::tool::{cora, succeeds};
@@ -21,11 +22,12 @@ fn legal_schedules() {
     let complaints = in_parallel(&cases, |(path, schedule)| {
         let program = format!("filetests/schedules/{}.cora", stem(path));
         let given = format!("lens={lengths}");
-        let native = ["run", &program, "--schedule", schedule, "--check", "--poison", "--lengths", &given];
-        let sizes = ["--param", "M=0,1,3,12"];
+        let run = ["run", &program, "--schedule", schedule, "--check", "--lengths", &given, "--param", "M=0,1,3,12"];
+        let grid = schedule.starts_with("cuda");
+        let on: &[&str] = if grid { &["--target", "cuda", "--emulate"] } else { &["--poison"] };
         let verified = ["compile", &program, "--schedule", schedule, "--emit", "storage", "--verify-each"];
         let mut wrong = Vec::new();
-        for args in [[&native[..], &sizes].concat(), verified.to_vec()] {
+        for args in [[&run[..], on].concat(), verified.to_vec()] {
             let ran = cora(&args);
             if ran.code != Some(0) {
                 wrong.push(format!("{args:?}: exit code {:?}\n{}", ran.code, ran.stderr));

@@ -118,15 +118,15 @@ impl Lowering<'_> {
         }
         let mut gaps: Vec<Gaps> = Vec::new();
         for &u in &writers {
-            let (loops, common) = grid::loops_of(&mut self.env, &u.loops, common, private, &mut threads);
+            let (loops, inner) = grid::loops_of(&mut self.env, &u.loops, common, private, &mut threads);
             let map = self.bindings(u, common, private, &threads);
             let mut index = Vec::new();
             let mut digits = Vec::new();
             for d in 0..rank {
                 let e = self.env.pool.substitute(u.block.index[d], &map);
-                digits.push(Digits::of(&mut self.env, e, &loops[common..]));
+                digits.push(Digits::of(&mut self.env, e, &loops[inner..]));
                 let one = self.env.pool.int(1);
-                let range = range_over(&mut self.env, e, &loops, common);
+                let range = range_over(&mut self.env, e, &loops, inner);
                 // Which of the elements are a thread's own is not known then.
                 if range.is_none() && threads.iter().any(|&(_, v)| self.env.pool.uses_var(e, v)) {
                     let reader = all.iter().find(|u| u.block.tensor != tensor).unwrap_or(u);
@@ -141,7 +141,7 @@ impl Lowering<'_> {
                 // Where a writer has no iteration, the region is that of the others.
                 let computed = l;
                 let l = first_positions(&mut self.env, l);
-                let l = self.not_before_the_first(l, if writers.len() > 1 { &loops[..common] } else { &loops });
+                let l = self.not_before_the_first(l, if writers.len() > 1 { &loops[..inner] } else { &loops });
                 index.push(if computed == h {
                     l
                 } else {
