@@ -164,7 +164,7 @@ fn optimized(
     let mut llvm = LlvmModule::from_mlir(&mlir, target)?;
     clock.lap("translate");
     llvm.optimize(&options.llvm_pipeline)?;
-    llvm.keep_masks();
+    llvm.settle_masks();
     clock.lap("optimize");
     Ok(llvm)
 }

@@ -48,6 +48,7 @@ mod ffi;
 mod jit;
 mod link;
 mod llvm_module;
+mod lone_lanes;
 mod masks;
 mod mlir_module;
 mod target;

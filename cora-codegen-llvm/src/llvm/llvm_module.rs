@@ -16,7 +16,7 @@ use super::convergent;
 use super::error::CodegenError;
 use super::fatal::Trace;
 use super::ffi;
-use super::masks;
+use super::{lone_lanes, masks};
 use super::mlir_module::MlirModule;
 use super::target::TargetSpec;
 
@@ -84,12 +84,16 @@ impl LlvmModule {
         self.context.take_errors(stage)
     }
 
-    /// Where masks have registers of their own, has each vector comparison computed where it stands, once, rather than
-    /// again beside its users. Belongs after optimisation, which would undo it.
-    pub fn keep_masks(&mut self) {
-        if self.target.has_feature("avx512f") {
-            // SAFETY: the module is live and borrowed for the call.
-            unsafe { masks::keep(self.module.0) };
+    /// Leaves the code generator no choice about masks that it makes badly: where masks have registers of their own,
+    /// each vector comparison is computed where it stands, once, rather than again beside its users; and a masked store of
+    /// one lane is a store of that lane, which it would make too wide. Belongs after optimisation, which would undo it.
+    pub fn settle_masks(&mut self) {
+        // SAFETY: the module is live and borrowed for the calls.
+        unsafe {
+            lone_lanes::store(self.module.0);
+            if self.target.has_feature("avx512f") {
+                masks::keep(self.module.0);
+            }
         }
     }
 

@@ -4,17 +4,31 @@
 //! b = row.at(f), i = f - row(b)          determine f = i + row(b)
 //! x // n and x % n                       determine x where n is determined
 //! 32 * o + i where i < 32                determines o and i
+//! order(x), x of `remap`                  determine x
 //! ```
 //!
 //! What is known is closed under such inversions, so a fused loop's variable follows from the indices that it stands for,
 //! however many loops were fused. No prover is asked.
 
+use super::remap::dealt;
 use cora_ir::affine::{normalize, poly};
-use cora_ir::{BinOp, Expr, ExprId, ExprPool, VarId};
+use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, UfDef, UfId, VarId};
 
 /// Whether two values of `v` never give the same `values`, whatever the other variables of the loops `moving` (with their
 /// extents) are in either case; variables of no such loop are the same in both.
-pub(super) fn determines(pool: &mut ExprPool, values: &[ExprId], moving: &[(VarId, ExprId)], v: VarId) -> bool {
+pub(super) fn determines(env: &mut Env, values: &[ExprId], moving: &[(VarId, ExprId)], v: VarId) -> bool {
+    let sorts = |f: UfId| matches!(env.ufs[f].def, UfDef::SortDesc { .. });
+    determines_by(&mut env.pool, &sorts, values, moving, v)
+}
+
+/// [`determines`], where a function is a permutation if it `sorts`.
+fn determines_by(
+    pool: &mut ExprPool,
+    sorts: &dyn Fn(UfId) -> bool,
+    values: &[ExprId],
+    moving: &[(VarId, ExprId)],
+    v: VarId,
+) -> bool {
     let wanted = pool.var(v);
     let mut known: Vec<ExprId> = values.iter().map(|&e| normalize(pool, e)).collect();
     // Each round adds parts of expressions that are there, so their number ends it.
@@ -23,8 +37,9 @@ pub(super) fn determines(pool: &mut ExprPool, values: &[ExprId], moving: &[(VarI
         if known.contains(&wanted) {
             return true;
         }
-        let found =
-            from_sum(pool, known[next], &known, moving).or_else(|| from_digits(pool, known[next], &known, moving));
+        let found = from_order(pool, sorts, known[next])
+            .or_else(|| from_sum(pool, known[next], &known, moving))
+            .or_else(|| from_digits(pool, known[next], &known, moving));
         match found.filter(|e| !known.contains(e)) {
             // What was of no use before may be now.
             Some(e) => {
@@ -35,6 +50,29 @@ pub(super) fn determines(pool: &mut ExprPool, values: &[ExprId], moving: &[(VarI
         }
     }
     known.contains(&wanted)
+}
+
+/// `x` of an order of iterations in which `x` is a place: sorted, or dealt to pieces.
+fn from_order(pool: &mut ExprPool, sorts: &dyn Fn(UfId) -> bool, e: ExprId) -> Option<ExprId> {
+    match pool.get(e).clone() {
+        Expr::Call(f, args) if sorts(f) && args.len() == 1 => Some(args[0]),
+        Expr::Bin(BinOp::Min, a, b) => [(a, b), (b, a)].into_iter().find_map(|(last, of)| {
+            let mut places = Vec::new();
+            pool.walk(of, &mut |_, n| {
+                if let Expr::Bin(BinOp::Mod, place, pieces) = *n {
+                    places.push((place, pieces));
+                }
+            });
+            let one = pool.int(1);
+            let extent = pool.add(last, one);
+            let extent = normalize(pool, extent);
+            places.into_iter().find_map(|(place, pieces)| {
+                let again = dealt(pool, extent, place, pool.as_int(pieces)?);
+                (normalize(pool, again) == normalize(pool, e)).then_some(place)
+            })
+        }),
+        _ => None,
+    }
 }
 
 /// Of a sum's terms that are not known, the one with the greatest coefficient, if the others together are always less: they
@@ -99,6 +137,11 @@ mod tests {
         let o = pool.var(other);
         let (many, few) = (pool.call(len, [o]), pool.int(8));
         let (alone, both) = (&[(f, many)][..], &[(f, many), (other, few)][..]);
+        let order = UfId::from_index(3);
+        let sorts = |f: UfId| f == order;
+        let determines = |pool: &mut ExprPool, values: &[ExprId], moving: &[(VarId, ExprId)], v: VarId| {
+            determines_by(pool, &sorts, values, moving, v)
+        };
         let mut yes = |values: &[ExprId], moving| determines(&mut pool, values, moving, f);
         assert!(yes(&[b, inside], alone));
         assert!(yes(&[b, h, q], alone));
@@ -115,6 +158,18 @@ mod tests {
             let steps = pool.mul(x, by);
             let sum = pool.add(steps, o);
             assert_eq!(determines(&mut pool, &[sum], both, f), enough, "{factor}");
+        }
+        let sorted = pool.call(order, [x]);
+        let first = pool.call(at, [sorted]);
+        let start = pool.call(row, [first]);
+        let rest = pool.sub(sorted, start);
+        assert!(determines(&mut pool, &[first, rest], alone, f) && !determines(&mut pool, &[first], alone, f));
+        for pieces in [2, 4] {
+            let dealt = dealt(&mut pool, many, x, pieces);
+            assert!(determines(&mut pool, &[dealt], alone, f));
+            let other = pool.int(3);
+            let two_of = pool.bin(BinOp::FloorDiv, dealt, other);
+            assert!(!determines(&mut pool, &[two_of], alone, f));
         }
         let read = pool.load(TensorId::from_index(0), cora_ir::ScalarType::I32, [b]);
         let moved = pool.add(x, read);

@@ -111,7 +111,7 @@ fn regions_meet(env: &mut Env, l: &For, b: &Block) -> bool {
     let map: FxHashMap<VarId, ExprId> = renamed.iter().map(|&(v, w)| (v, env.pool.var(w))).collect();
     let bindings: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
     let index: Vec<ExprId> = b.index.iter().map(|&e| env.pool.substitute(e, &bindings)).collect();
-    if determines(&mut env.pool, &index, &inner, l.var) {
+    if determines(env, &index, &inner, l.var) {
         return false;
     }
     let mut same = Vec::new();

@@ -15,7 +15,7 @@ fn optimized(k: &Kit, cpu: &str) -> LlvmModule {
     module.run_pipeline(CPU_PIPELINE).unwrap();
     let mut llvm = LlvmModule::from_mlir(&module, &target).unwrap();
     llvm.optimize("default<O3>").unwrap();
-    llvm.keep_masks();
+    llvm.settle_masks();
     llvm
 }
 

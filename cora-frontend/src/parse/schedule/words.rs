@@ -80,7 +80,12 @@ pub(super) fn positive(p: &mut Parser) -> Parsed<i64> {
 
 /// A number that may be 0.
 pub(super) fn whole(p: &mut Parser) -> Parsed<i64> {
-    if p.eat("0") { Ok(0) } else { positive(p) }
+    let t = p.peek();
+    if t.kind == TokenKind::Int && t.text.parse() == Ok(0) {
+        p.advance();
+        return Ok(0);
+    }
+    positive(p)
 }
 
 pub(super) fn scope(p: &mut Parser) -> Parsed<Scope> {
