@@ -4,13 +4,12 @@
 //! b = row.at(f), i = f - row(b)          determine f = i + row(b)
 //! x // n and x % n                       determine x where n is determined
 //! 32 * o + i where i < 32                determines o and i
-//! order(x), x of `remap`                  determine x
+//! order(x), sorted by `remap`              determines x
 //! ```
 //!
 //! What is known is closed under such inversions, so a fused loop's variable follows from the indices that it stands for,
 //! however many loops were fused. No prover is asked.
 
-use super::remap::dealt;
 use cora_ir::affine::{normalize, poly};
 use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, UfDef, UfId, VarId};
 
@@ -52,25 +51,10 @@ fn determines_by(
     known.contains(&wanted)
 }
 
-/// `x` of an order of iterations in which `x` is a place: sorted, or dealt to pieces.
-fn from_order(pool: &mut ExprPool, sorts: &dyn Fn(UfId) -> bool, e: ExprId) -> Option<ExprId> {
-    match pool.get(e).clone() {
-        Expr::Call(f, args) if sorts(f) && args.len() == 1 => Some(args[0]),
-        Expr::Bin(BinOp::Min, a, b) => [(a, b), (b, a)].into_iter().find_map(|(last, of)| {
-            let mut places = Vec::new();
-            pool.walk(of, &mut |_, n| {
-                if let Expr::Bin(BinOp::Mod, place, pieces) = *n {
-                    places.push((place, pieces));
-                }
-            });
-            let one = pool.int(1);
-            let extent = pool.add(last, one);
-            let extent = normalize(pool, extent);
-            places.into_iter().find_map(|(place, pieces)| {
-                let again = dealt(pool, extent, place, pool.as_int(pieces)?);
-                (normalize(pool, again) == normalize(pool, e)).then_some(place)
-            })
-        }),
+/// `x` of `order(x)`, which a function that sorts gives.
+fn from_order(pool: &ExprPool, sorts: &dyn Fn(UfId) -> bool, e: ExprId) -> Option<ExprId> {
+    match pool.get(e) {
+        Expr::Call(f, args) if sorts(*f) && args.len() == 1 => Some(args[0]),
         _ => None,
     }
 }
@@ -164,13 +148,6 @@ mod tests {
         let start = pool.call(row, [first]);
         let rest = pool.sub(sorted, start);
         assert!(determines(&mut pool, &[first, rest], alone, f) && !determines(&mut pool, &[first], alone, f));
-        for pieces in [2, 4] {
-            let dealt = dealt(&mut pool, many, x, pieces);
-            assert!(determines(&mut pool, &[dealt], alone, f));
-            let other = pool.int(3);
-            let two_of = pool.bin(BinOp::FloorDiv, dealt, other);
-            assert!(!determines(&mut pool, &[two_of], alone, f));
-        }
         let read = pool.load(TensorId::from_index(0), cora_ir::ScalarType::I32, [b]);
         let moved = pool.add(x, read);
         assert!(!determines(&mut pool, &[b, moved], alone, f));

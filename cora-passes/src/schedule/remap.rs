@@ -166,7 +166,7 @@ fn sorted(m: &mut LoopModule, path: &Path, shown: &str, key: ExprId) -> Result<E
 
 /// Place p takes iteration `p // n` of piece `p % n`; the first pieces are longer by one. That this is at most the last one is
 /// written too, since no proof finds it.
-pub(super) fn dealt(pool: &mut ExprPool, extent: ExprId, place: ExprId, n: i64) -> ExprId {
+fn dealt(pool: &mut ExprPool, extent: ExprId, place: ExprId, n: i64) -> ExprId {
     let n = pool.int(n);
     let (short, longer) = (pool.floor_div(extent, n), pool.modulo(extent, n));
     let (round, piece) = (pool.floor_div(place, n), pool.modulo(place, n));
