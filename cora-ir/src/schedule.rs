@@ -318,6 +318,15 @@ pub enum StepKind {
         /// The producer stage.
         stage: String,
     },
+    /// `precompute S.X -> F`: a new stage computes the factor of S's terms that reads X, once for each of its positions.
+    Precompute {
+        /// The stage.
+        stage: String,
+        /// A tensor that the factor reads.
+        tensor: String,
+        /// Name of the new stage.
+        name: String,
+    },
     /// `cache_write S -> Sr reg at S.ko`: S is computed into a local buffer and copied out.
     CacheWrite {
         /// The stage.
@@ -522,6 +531,7 @@ impl StepKind {
             | Self::ReorderDims { tensor, .. }
             | Self::Swizzle { tensor }
             | Self::StorageAlign { tensor, .. } => vec![tensor],
+            Self::Precompute { stage, tensor, .. } => vec![stage, tensor],
             Self::ComputeAt { stage, at } | Self::CacheWrite { stage, at, .. } => vec![stage, &mut at.stage],
             Self::CacheRead { stage, tensor, at, .. } | Self::Pack { stage, tensor, at, .. } => {
                 [stage, tensor].into_iter().chain(at.as_mut().map(|l| &mut l.stage)).collect()
@@ -538,6 +548,7 @@ impl StepKind {
             Self::CacheWrite { name, .. }
             | Self::CacheRead { name, .. }
             | Self::Pack { name, .. }
+            | Self::Precompute { name, .. }
             | Self::Rfactor { name, .. } => vec![name],
             _ => Vec::new(),
         }

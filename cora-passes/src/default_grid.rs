@@ -16,14 +16,14 @@ mod tiles;
 
 use crate::default_schedule::nest::Nest;
 use crate::default_schedule::own_names::keep_apart;
-use crate::default_schedule::{attempt, inline_cheap, stages};
+use crate::default_schedule::{attempt, choose_stages, stages};
 use cora_ir::TensorId;
 use cora_ir::loops::LoopModule;
 
 /// Schedules every top-level nest, for GPUs of an architecture such as `sm_90a`, or for any.
 pub fn default_grid_schedule(m: &mut LoopModule, gpu: Option<&str>) {
     keep_apart(m);
-    inline_cheap(m);
+    choose_stages(m);
     let mut done: Vec<TensorId> =
         stages(m).into_iter().rev().filter(|&stage| attempt(m, |m| rows::rows(m, stage))).collect();
     for stage in stages(m) {

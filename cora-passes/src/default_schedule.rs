@@ -1,7 +1,7 @@
 //! Schedules nests that no step has touched, by rules about their shape.
 //!
 //! From the last stage to the first: a stage is attached beside its readers where that repeats no
-//! work (`attach`); what a user's combiner makes of neighbours is made of lanes first (`lanes`); a contraction, or another reduction of neighbouring elements, is tiled so that it
+//! work (`attach`); factors of sums that repeat work get a stage (`factors`); what a user's combiner makes of neighbours is made of lanes first (`lanes`); a contraction, or another reduction of neighbouring elements, is tiled so that it
 //! accumulates in registers (`contraction`); of anything else the innermost loop becomes vector code
 //! where it writes (or, for a reduction, reads) neighbouring elements. At last the outermost loops
 //! are spread over the workers. Every rule is a list of scheduling steps; a refusal means that it
@@ -9,6 +9,7 @@
 
 mod attach;
 pub(crate) mod contraction;
+mod factors;
 mod lanes;
 pub(crate) mod nest;
 pub mod own_names;
@@ -94,7 +95,7 @@ pub fn default_schedule(m: &mut LoopModule, features: Features) {
 /// Attaches and tiles.
 fn tiled(m: &mut LoopModule, features: Features) {
     let vectors = features.vectors();
-    inline_cheap(m);
+    choose_stages(m);
     for stage in stages(m) {
         attempt(m, |m| lanes::lanes_of_tuples(m, stage, vectors));
     }
@@ -109,8 +110,16 @@ fn tiled(m: &mut LoopModule, features: Features) {
     }
 }
 
+/// What is cheaper to repeat than to store is inlined; what repeats more work than that gets a stage.
+pub(crate) fn choose_stages(m: &mut LoopModule) {
+    inline_cheap(m);
+    for stage in stages(m) {
+        factors::precompute_factors(m, stage);
+    }
+}
+
 /// Inlines what is cheaper to repeat than to store.
-pub(crate) fn inline_cheap(m: &mut LoopModule) {
+fn inline_cheap(m: &mut LoopModule) {
     for stage in stages(m) {
         if cheap(m, stage) {
             let name = m.env.tensors[stage].name.clone();

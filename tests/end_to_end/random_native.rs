@@ -178,7 +178,7 @@ const MOST_LONG: u64 = 40_000;
 
 /// The program of a seed under the compiler's own schedule.
 fn under_default_schedule(seed: u64) -> Outcome {
-    let mut rng = SmallRng::seed_from_u64(seed ^ 0x6f77_6e);
+    let mut rng = SmallRng::seed_from_u64(seed ^ 0x006f_776e);
     let made = match guarded(|| case_of(&mut rng, LONG.into_iter(), MOST_LONG)) {
         Ok(Some(c)) => c,
         Ok(None) => return (false, None),

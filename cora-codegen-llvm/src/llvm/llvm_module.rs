@@ -16,9 +16,9 @@ use super::convergent;
 use super::error::CodegenError;
 use super::fatal::Trace;
 use super::ffi;
-use super::{lone_lanes, masks};
 use super::mlir_module::MlirModule;
 use super::target::TargetSpec;
+use super::{lone_lanes, masks};
 
 /// LLVM IR for one target.
 pub struct LlvmModule {

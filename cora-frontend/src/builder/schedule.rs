@@ -190,6 +190,12 @@ impl<'a> ScheduleBuilder<'a> {
         self.step(StepKind::ComputeInline { stage })
     }
 
+    /// A new stage `name` computes the factor of `stage`'s terms that reads `tensor`, once for each of its positions.
+    pub fn precompute(&mut self, stage: impl ToStage, tensor: impl ToStage, name: &str) -> &mut Self {
+        let (stage, tensor) = (self.stage(stage), self.stage(tensor));
+        self.step(StepKind::Precompute { stage, tensor, name: name.into() })
+    }
+
     /// `stage` is computed into a new local stage `name` and copied out.
     pub fn cache_write(&mut self, stage: impl ToStage, name: &str, scope: Scope, at: impl ToLoop) -> &mut Self {
         let (stage, at) = (self.stage(stage), self.at(at));

@@ -261,6 +261,7 @@ fn step_call(step: &StepKind) -> String {
         StepKind::PadDim { tensor, dim, multiple } => format!("pad_dim({tensor:?}, {dim:?}, {multiple})"),
         StepKind::ComputeAt { stage, at: r } => format!("compute_at({stage:?}, {})", at(r)),
         StepKind::ComputeInline { stage } => format!("compute_inline({stage:?})"),
+        StepKind::Precompute { stage, tensor, name } => format!("precompute({stage:?}, {tensor:?}, {name:?})"),
         StepKind::CacheWrite { stage, name, scope, at: r } => {
             format!("cache_write({stage:?}, {name:?}, Scope::{scope:?}, {})", at(r))
         }

@@ -37,6 +37,10 @@ pub fn print_step(step: &StepKind) -> String {
         StepKind::ReorderDims { tensor, order } => format!("reorder_dims {tensor}: {}", order.join(" ")),
         StepKind::ComputeAt { stage, at: r } => format!("compute_at {stage} at {}", at(r)),
         StepKind::ComputeInline { stage } => format!("compute_inline {stage}"),
+        StepKind::Precompute { stage, tensor, name } => {
+            let dot = if tensor.contains('.') { ":" } else { "." };
+            format!("precompute {stage}{dot}{tensor} -> {name}")
+        }
         StepKind::CacheWrite { stage, name, scope, at: r } => {
             format!("cache_write {stage} -> {name} {} at {}", scope.name(), at(r))
         }

@@ -66,6 +66,9 @@ pub fn print_step(step: &StepKind) -> String {
         StepKind::ReorderDims { tensor, order } => format!("reorder_dims @{}[{}]", quote(tensor), bare(order)),
         StepKind::ComputeAt { stage, at } => format!("compute_at @{} at {}", quote(stage), loop_ref(at)),
         StepKind::ComputeInline { stage } => format!("compute_inline @{}", quote(stage)),
+        StepKind::Precompute { stage, tensor, name } => {
+            format!("precompute @{} @{} -> @{}", quote(stage), quote(tensor), quote(name))
+        }
         StepKind::CacheWrite { stage, name, scope, at } => {
             format!("cache_write @{} -> @{} {} at {}", quote(stage), quote(name), scope.name(), loop_ref(at))
         }
@@ -191,6 +194,7 @@ impl Parser {
             ("reorder_dims", Self::reorder_dims),
             ("compute_at", Self::compute_at),
             ("compute_inline", |p| Ok(StepKind::ComputeInline { stage: p.stage_name()? })),
+            ("precompute", Self::precompute),
             ("cache_write", Self::cache_write),
             ("cache_read", Self::cache_read),
             ("pack", Self::pack),
@@ -419,6 +423,12 @@ impl Parser {
         let target = self.loop_ref()?;
         self.punct("->")?;
         Ok(StepKind::Rfactor { target, name: self.stage_name()? })
+    }
+
+    fn precompute(&mut self) -> Parse<StepKind> {
+        let (stage, tensor) = (self.stage_name()?, self.stage_name()?);
+        self.punct("->")?;
+        Ok(StepKind::Precompute { stage, tensor, name: self.stage_name()? })
     }
 
     fn cache_write(&mut self) -> Parse<StepKind> {

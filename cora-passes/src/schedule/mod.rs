@@ -28,6 +28,7 @@ pub mod parallel;
 mod parts;
 pub mod peel;
 mod positions;
+pub mod precompute;
 pub mod prefetch;
 pub(crate) mod readers;
 pub mod region;
@@ -157,6 +158,7 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
         StepKind::ReorderDims { tensor, order } => reorder_dims::reorder_dims(m, tensor, order),
         StepKind::ComputeAt { stage, at } => compute_at::compute_at(m, stage, at),
         StepKind::ComputeInline { stage } => compute_inline::compute_inline(m, stage),
+        StepKind::Precompute { stage, tensor, name } => precompute::precompute(m, stage, tensor, name),
         StepKind::CacheWrite { stage, name, scope, at } => cache_write::cache_write(m, stage, name, *scope, at),
         StepKind::CacheRead { stage, tensor, name, scope, at, layout, access } => cache_read::cache_read(
             m,

@@ -39,12 +39,12 @@ impl Gen<'_> {
         let [x, y] = [first, second].map(|dims| {
             let v = self.operand(read, &dims);
             let e = self.env().pool.cast(summed, v);
-            Val { e, bound: 4.0, exact: true }
+            Val { e, bound: 21.0, exact: true }
         });
         let mut term = self.arith(BinOp::Mul, x, y);
         if self.rng.random_bool(0.1) {
             let third = self.operand(summed, &[k]);
-            term = self.arith(BinOp::Mul, term, Val { e: third, bound: 4.0, exact: true });
+            term = self.arith(BinOp::Mul, term, Val { e: third, bound: 21.0, exact: true });
         }
         if self.rng.random_bool(0.2) {
             let (Some(&p), Some(&q)) = (self.dims.choose(self.rng), self.dims.choose(self.rng)) else { return };
@@ -105,7 +105,19 @@ impl Gen<'_> {
             (self.env().pool.all(guards), other)
         });
         let index: Vec<ExprId> = at.iter().map(|p| p.index).collect();
-        self.env().pool.load_guarded((id, 0), ty, index, guard)
+        let read = self.env().pool.load_guarded((id, 0), ty, index, guard);
+        if self.rng.random_bool(0.8) { read } else { self.computed(ty, read) }
+    }
+
+    /// Something of an operand that takes more to compute than to read.
+    fn computed(&mut self, ty: ScalarType, read: ExprId) -> ExprId {
+        let one = self.literal(ty, 1);
+        let least = self.rng.random_bool(0.5);
+        let pool = &mut self.g.env.pool;
+        let square = pool.mul(read, read);
+        let less = pool.sub(square, read);
+        let more = pool.add(less, one);
+        if least { pool.min(more, square) } else { more }
     }
 
     fn place(&mut self, d: OpDim, at: &mut Vec<Position>, guards: &mut Vec<ExprId>) {

@@ -24,6 +24,7 @@ pub fn kind_name(s: &StepKind) -> &'static str {
         StepKind::ReorderDims { .. } => "reorder_dims",
         StepKind::ComputeAt { .. } => "compute_at",
         StepKind::ComputeInline { .. } => "compute_inline",
+        StepKind::Precompute { .. } => "precompute",
         StepKind::CacheWrite { .. } => "cache_write",
         StepKind::CacheRead { .. } => "cache_read",
         StepKind::Pack { .. } => "pack",
@@ -125,7 +126,8 @@ impl<'r> Proposer<'r> {
             63..66 => self.pad_dim(m),
             66..72 => self.layout(m),
             72..79 => self.compute_at(m, &stages),
-            79..83 => Some(StepKind::ComputeInline { stage: self.temp(m, &stages)? }),
+            79 => self.precompute(m),
+            80..83 => Some(StepKind::ComputeInline { stage: self.temp(m, &stages)? }),
             83..88 => self.cache_write(m, &stages),
             88..89 => self.offload(m),
             89 => self.pack(m, &stages),
@@ -147,6 +149,20 @@ impl<'r> Proposer<'r> {
                 Some(StepKind::SetScope { stage: name(m, *stages.choose(self.rng)?), scope })
             }
         }
+    }
+
+    /// A factor of what a stage computes, by a tensor that it reads.
+    fn precompute(&mut self, m: &LoopModule) -> Option<StepKind> {
+        let all: Vec<_> = blocks(m).into_iter().filter(|b| b.1.role != BlockRole::Init).collect();
+        let (_, b) = all.choose(self.rng)?;
+        let mut read = Vec::new();
+        m.env.pool.walk(b.value, &mut |_, n| {
+            if let Expr::Load { tensor, .. } = n {
+                read.push(*tensor);
+            }
+        });
+        let tensor = name(m, *read.choose(self.rng)?);
+        Some(StepKind::Precompute { stage: name(m, b.stage), tensor, name: self.fresh("F") })
     }
 
     /// Padding of a loop to a multiple, or of a reduced one to what neighbouring iterations of a loop around may have in common.

@@ -22,6 +22,12 @@ pub(super) fn compute_inline(p: &mut Parser) -> Parsed<Vec<StepKind>> {
     Ok(names(p, "a stage")?.into_iter().map(|stage| StepKind::ComputeInline { stage }).collect())
 }
 
+/// `precompute S.X -> F`; `S:X` where a name has dots.
+pub(super) fn precompute(p: &mut Parser) -> Parsed<StepKind> {
+    let (stage, tensor) = stage_and_tensor(p)?;
+    Ok(StepKind::Precompute { stage, tensor, name: arrow(p, "the new stage's name")? })
+}
+
 /// `set_scope P reg`.
 pub(super) fn set_scope(p: &mut Parser) -> Parsed<StepKind> {
     let stage = p.name("a stage")?.name;

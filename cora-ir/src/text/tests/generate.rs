@@ -456,6 +456,7 @@ impl Gen {
             8 => StepKind::PadDim { tensor: stage, dim: name, multiple },
             9 => StepKind::ComputeAt { stage, at },
             10 => StepKind::ComputeInline { stage },
+            11 if self.rng.chance(50) => StepKind::Precompute { stage, tensor: self.name(), name },
             11 => StepKind::CacheWrite { stage, name, scope, at },
             12 => {
                 let whole =

@@ -1,0 +1,64 @@
+//! Factors of sums, and other parts of their terms, that take more to compute than to read, computed once.
+//!
+//! ```text
+//! Y[i, j] = sum(k) (tanh(X[i, k]) * W[k, j])   =>   F[i, k] = tanh(X[i, k]);  Y[i, j] = sum(k) (F[i, k] * W[k, j])
+//! ```
+//!
+//! In its place such a part is computed again for each iteration of the loops that it does not move with.
+
+use super::attempt;
+use super::nest::Nest;
+use crate::schedule::precompute::precompute_factor;
+use cora_ir::loops::{BlockRole, Iter, IterKind, LoopModule};
+use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, TensorId, UnOp};
+
+/// Operations that are cheaper to repeat than to store.
+const CHEAP: i64 = 2;
+/// Operations that are saved for each one that is stored, at least.
+const WORTH: i64 = 24;
+
+/// Gives each part of a sum's terms that repeats work a stage of its own.
+pub(super) fn precompute_factors(m: &mut LoopModule, stage: TensorId) {
+    let Some(nest) = Nest::of(m, stage) else { return };
+    if nest.block.role != BlockRole::Update(Reduction::Op(Combiner::Sum)) {
+        return;
+    }
+    let mut rest = vec![nest.block.value];
+    while let Some(e) = rest.pop() {
+        let pool = &m.env.pool;
+        if let Some(times) = repeats(pool, &nest.block.iters, e) {
+            let effort = effort(pool, e);
+            if effort > CHEAP && effort.saturating_mul(times) >= WORTH {
+                let name = m.env.fresh_tensor_name(&format!("{}.factor", nest.stage));
+                attempt(m, |m| precompute_factor(m, stage, e, &name).ok());
+            }
+        } else if !matches!(pool.get(e), Expr::Load { .. }) {
+            rest.extend(pool.children(e));
+        }
+    }
+}
+
+/// How many iterations of spatial loops have the same value, if more than one; what is not constant is many.
+fn repeats(pool: &ExprPool, iters: &[Iter], e: ExprId) -> Option<i64> {
+    let still = iters.iter().filter(|i| i.kind == IterKind::Spatial && !pool.uses_var(e, i.var));
+    let times = still.map(|i| pool.as_int(i.extent).unwrap_or(WORTH)).fold(1_i64, |n, e| n.saturating_mul(e));
+    (times > 1).then_some(times)
+}
+
+/// About how many operations a value takes; functions and divisions count as many, and where elements lie as none.
+fn effort(pool: &ExprPool, e: ExprId) -> i64 {
+    const MANY: i64 = 8;
+    let own = match *pool.get(e) {
+        Expr::Load { guard, .. } => return guard.map_or(0, |(_, other)| 1 + effort(pool, other)),
+        Expr::Un(UnOp::Neg | UnOp::Abs | UnOp::Not | UnOp::Tf32, _) => 1,
+        Expr::Un(..) | Expr::Call(..) => MANY,
+        Expr::Bin(BinOp::Div | BinOp::FloorDiv | BinOp::Mod | BinOp::Pow, ..) => MANY,
+        Expr::Bin(..) | Expr::Select(..) => 1,
+        // Those of floats are free where they are read.
+        Expr::Cast(_, from) if !pool.ty(from).scalar.is_float() => 2,
+        _ => 0,
+    };
+    // Expressions share parts, so counting ends where the answer is clear.
+    let more = |sum: i64, &k: &ExprId| if sum < MANY { sum + effort(pool, k) } else { sum };
+    pool.children(e).iter().fold(own, more)
+}
