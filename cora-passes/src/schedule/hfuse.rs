@@ -10,18 +10,23 @@
 //! one operator or unrelated operators, outermost or inside the same loop.
 //!
 //! Requires: serial loops in one body, neither of which reads or overwrites what another writes; parts
-//! of one stage write elements of their own, except where one goes on from what another leaves.
+//! of one stage write elements of their own, except where one goes on from what another leaves: there it is proved.
 //! Ensures: the same iterations in the same order.
 
 use super::tree::{
-    Path, body_at_mut, check_fresh_loop, check_no_marks, find_loop, loop_at, not_a_condition, place_init, reads_below,
-    remove_init, stages_of, substitute, writes_below,
+    Path, blocks_in, body_at_mut, check_fresh_loop, check_no_marks, enclosing, find_loop, loop_at, not_a_condition,
+    place_init, reads_below, remove_init, stages_of, substitute, writes_below,
 };
 use crate::lower::sign::as_size;
+use crate::simplify::{Facts, Prover};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Diagnostic, TensorId};
+use cora_ir::{BinOp, Diagnostic, ExprId, TensorId, UnOp, VarId};
+use rustc_hash::FxHashMap;
+
+/// Loops with their extents, outermost first.
+type Loops = Vec<(VarId, ExprId)>;
 
 /// Fuses `loops`, in their order, into one called `name` of the first one's stage.
 ///
@@ -107,12 +112,17 @@ fn take_neighbour(
     let Stmt::For(l) = body.remove(at) else { unreachable!("find_loop gives paths of loops") };
     let between: Vec<Stmt> = body[start + 1..at].to_vec();
     let own = [Stmt::For(l.clone())];
+    let around: Vec<(VarId, ExprId)> = enclosing(&m.body, outer).iter().map(|l| (l.var, l.extent)).collect();
     for l in before {
-        if let Some(t) = dependence(m, &[Stmt::For(l.clone())], &own, true) {
+        let before = [Stmt::For(l.clone())];
+        let shared = |m: &mut LoopModule, t: &TensorId| {
+            !apart(&before, &own, *t) && !elements_apart(m, &around, &before, &own, *t)
+        };
+        if let Some(t) = dependence(m, &before, &own, shared) {
             return Err(dependent(m, t, &show(r), "the loops before it"));
         }
     }
-    match dependence(m, &between, &own, false) {
+    match dependence(m, &between, &own, |_, _| true) {
         Some(t) => Err(dependent(m, t, &show(r), "what stands between the loops")),
         None => Ok(l),
     }
@@ -127,13 +137,53 @@ fn dependent(m: &LoopModule, t: TensorId, r: &str, on: &str) -> Diagnostic {
     .hint("fuse loops that are independent, such as the parts of an operator or operators with other results")
 }
 
-/// A tensor by which `b` depends on `a` or `a` on `b`. Parts of one stage write elements of their own,
-/// unless one goes on from another.
-fn dependence(m: &LoopModule, a: &[Stmt], b: &[Stmt], parts: bool) -> Option<TensorId> {
+/// A tensor by which `b` depends on `a` or `a` on `b`: one reads what the other writes, or both write elements that may be
+/// `shared`.
+fn dependence(
+    m: &mut LoopModule,
+    a: &[Stmt],
+    b: &[Stmt],
+    shared: impl Fn(&mut LoopModule, &TensorId) -> bool,
+) -> Option<TensorId> {
     let (wa, wb) = (writes_below(a), writes_below(b));
     let (ra, rb) = (reads_below(&m.env.pool, a), reads_below(&m.env.pool, b));
     let conflict = wa.iter().find(|t| rb.contains(t)).or(wb.iter().find(|t| ra.contains(t)));
-    conflict.copied().or_else(|| wa.into_iter().find(|&t| wb.contains(&t) && !(parts && apart(a, b, t))))
+    conflict.copied().or_else(|| wa.into_iter().find(|t| wb.contains(t) && shared(m, t)))
+}
+
+/// Whether it is proved that no element of `t` is written in `a` and in `b`, as of the parts of a sum that goes on where they
+/// are parts of its rows too.
+fn elements_apart(m: &mut LoopModule, around: &Loops, a: &[Stmt], b: &[Stmt], t: TensorId) -> bool {
+    let [a, b] = [a, b].map(|stmts| written(m, stmts, t));
+    let mut prover = Prover::new();
+    a.iter().all(|(x, first)| {
+        b.iter().all(|(y, second)| {
+            let facts = Facts::in_loops(around.iter().chain(first).chain(second).copied());
+            let same = x.iter().zip(y).map(|(&i, &j)| m.env.pool.bin(BinOp::Eq, i, j)).collect::<Vec<_>>();
+            let same = m.env.pool.all(same);
+            let never = m.env.pool.un(UnOp::Not, same);
+            prover.prove(&mut m.env, &facts, never).is_proved()
+        })
+    })
+}
+
+/// The element of `t` that each block below writes, with loops of its own.
+fn written(m: &mut LoopModule, stmts: &[Stmt], t: TensorId) -> Vec<(Vec<ExprId>, Loops)> {
+    let mut out = Vec::new();
+    for (b, inner) in blocks_in(stmts).into_iter().filter(|(b, _)| b.tensor == t) {
+        let (mut own, mut loops): (FxHashMap<VarId, ExprId>, Loops) = Default::default();
+        for l in inner {
+            let var = m.env.copy_var(l.var);
+            loops.push((var, m.env.pool.substitute(l.extent, &own)));
+            own.insert(l.var, m.env.pool.var(var));
+        }
+        let mut bindings: FxHashMap<VarId, ExprId> = FxHashMap::default();
+        for i in &b.iters {
+            bindings.insert(i.var, m.env.pool.substitute(i.binding, &own));
+        }
+        out.push((b.index.iter().map(|&e| m.env.pool.substitute(e, &bindings)).collect(), loops));
+    }
+    out
 }
 
 /// Whether the stages that write `t` in `a` and in `b` are different parts, each complete by itself.
