@@ -3,6 +3,7 @@
 use crate::lex::Token;
 use cora_ir::schedule::{Span, Step};
 use cora_ir::{BinOp, Combiner, ScalarType, UnOp};
+use std::collections::HashSet;
 use std::rc::Rc;
 
 /// Deepest expression that is accepted: text or builder calls nested further are an error, so that
@@ -286,6 +287,20 @@ impl Expr {
     /// Where it stands.
     pub fn span(&self) -> Span {
         self.0.span
+    }
+
+    /// Whether a reduction in it is over the dimension called `dim`.
+    pub(crate) fn reduces_over(&self, dim: &str) -> bool {
+        fn go(e: &Expr, dim: &str, seen: &mut HashSet<usize>) -> bool {
+            if e.shared_key().is_some_and(|key| !seen.insert(key)) {
+                return false;
+            }
+            let named = |d: &Expr| matches!(d.kind(), ExprKind::Name(n) if n == dim);
+            let mut found = matches!(e.kind(), ExprKind::Reduce(_, dims, _) if dims.iter().any(named));
+            e.kind().for_each_child(&mut |e| found = found || go(e, dim, seen));
+            found
+        }
+        go(self, dim, &mut HashSet::default())
     }
 
     /// The identity of a node that several expressions share, if it is shared.

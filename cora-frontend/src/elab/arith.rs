@@ -113,7 +113,12 @@ impl Elab<'_> {
                 }
                 let d = Diagnostic::new("E0209", format!("the operands have different types, {ta} and {tb}"));
                 let to = if tb == ScalarType::Index || (ta.is_float() && !tb.is_float()) { ta } else { tb };
-                self.error(span, d.hint(format!("types are never converted silently: cast one with `{to}(x)`")))
+                let way = if to.is_int() && [ta, tb].contains(&ScalarType::Index) {
+                    format!("`index(x)` of the {to} for a position, `{to}(x)` of the index for a value")
+                } else {
+                    format!("cast one with `{to}(x)`")
+                };
+                self.error(span, d.hint(format!("types are never converted silently: {way}")))
             }
             (Val::Typed(a), b) => {
                 let ty = self.graph.env.pool.ty(a).scalar;

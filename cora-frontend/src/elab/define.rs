@@ -379,7 +379,12 @@ impl Elab<'_> {
                     "E0242",
                     format!("dimension {dn} is neither an index of `{name}` nor reduced over"),
                 );
-                ok = self.error(span, diag.hint(format!("add {dn} to the index list, or reduce: `sum({dn}) ...`")));
+                let hint = if def.value.reduces_over(&dn) {
+                    format!("a reduction's body is one product: write parentheses around a sum, `sum({dn}) (a + b)`")
+                } else {
+                    format!("add {dn} to the index list, or reduce: `sum({dn}) ...`")
+                };
+                ok = self.error(span, diag.hint(hint));
             }
         }
         for (j, &d) in dims.iter().enumerate().filter(|_| def.dims.is_none()) {
