@@ -149,9 +149,13 @@ fn naive_nest(m: &mut LoopModule, stage: TensorId) -> Option<Naive> {
     let pool = &mut m.env.pool;
     let vars: Vec<(VarId, VarId)> = main.iters.iter().filter_map(|i| Some((pool.as_var(i.binding)?, i.var))).collect();
     let iters: FxHashMap<VarId, ExprId> = vars.iter().map(|&(l, i)| (l, pool.var(i))).collect();
-    let extents = vars.iter().map(|(l, _)| pool.substitute(loops[l], &iters)).collect();
-    let terms = std::mem::take(&mut main.predicate).into_iter().map(|p| pool.substitute(p, &iters)).collect();
-    Some(Naive { top, main, extents, terms })
+    let extents: Vec<ExprId> = vars.iter().map(|(l, _)| pool.substitute(loops[l], &iters)).collect();
+    let terms: Vec<ExprId> =
+        std::mem::take(&mut main.predicate).into_iter().map(|p| pool.substitute(p, &iters)).collect();
+    // A loop that is no iterator's, as that of one iteration around a sum, is not there where the stage is attached.
+    let own = |&e: &ExprId| pool.vars_of(e).iter().all(|v| main.iters.iter().any(|i| i.var == *v));
+    let alone = extents.iter().chain(&terms).all(own);
+    alone.then_some(Naive { top, main, extents, terms })
 }
 
 fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: &LoopRef) -> Result<(), Diagnostic> {

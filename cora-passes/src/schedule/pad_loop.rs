@@ -82,8 +82,15 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
                 let own = if free { surplus.settle(&mut m.env, b, inside) } else { FxHashSet::default() };
                 let mut padded = steered(&m.env, b, var);
                 padded.retain(|&n| !own.contains(&b.iters[n].var));
+                let pool = &mut m.env.pool;
+                let inside = |n: &usize| {
+                    let v = pool.var(b.iters[*n].var);
+                    pool.lt(v, b.iters[*n].extent)
+                };
+                let inside: Vec<ExprId> = padded.iter().map(inside).collect();
+                let nowhere_beyond = m.env.pool.all(inside);
                 for n in padded {
-                    if let Err(e) = pad_block(&mut m.env, b, n, multiple) {
+                    if let Err(e) = pad_block(&mut m.env, b, n, (multiple, nowhere_beyond)) {
                         error = Some(e);
                     }
                 }
@@ -211,8 +218,9 @@ fn not_a_dimension(r: &LoopRef) -> Diagnostic {
         .hint("pad a loop before splitting or fusing it")
 }
 
-/// Widens spatial iterator `n` of a block: checks the storage written, guards the loads.
-fn pad_block(env: &mut Env, b: &mut Block, n: usize, multiple: i64) -> Result<(), Diagnostic> {
+/// Widens spatial iterator `n` of a block: checks the storage written, guards the loads. `all_valid`: no iterator that is
+/// widened is beyond its extent.
+fn pad_block(env: &mut Env, b: &mut Block, n: usize, (multiple, all_valid): (i64, ExprId)) -> Result<(), Diagnostic> {
     let (var, extent) = (b.iters[n].var, b.iters[n].extent);
     let index_var = env.pool.var(var);
     for (d, &ix) in b.index.iter().enumerate() {
@@ -244,7 +252,7 @@ fn pad_block(env: &mut Env, b: &mut Block, n: usize, multiple: i64) -> Result<()
             moved.push(i.var);
         }
     }
-    b.value = guard_uses(env, b.value, (&moved, extent), multiple, valid);
+    b.value = guard_uses(env, b.value, (&moved, extent), multiple, (valid, all_valid));
     b.iters[n].extent = env.pool.round_up(extent, multiple);
     Ok(())
 }
@@ -260,7 +268,13 @@ fn surplus_fits(env: &mut Env, b: &Block, (n, d): (usize, usize), multiple: i64)
 /// Guards every load whose index mentions one of `moved`, the padded variable first and those whose range depends on it:
 /// where `valid` fails, 0 is the value. A load at the padded variable itself from a dimension that is stored with the same
 /// padding needs no guard: the surplus position exists, and what it holds reaches surplus elements only.
-fn guard_uses(env: &mut Env, e: ExprId, (moved, extent): (&[VarId], ExprId), multiple: i64, valid: ExprId) -> ExprId {
+fn guard_uses(
+    env: &mut Env,
+    e: ExprId,
+    (moved, extent): (&[VarId], ExprId),
+    multiple: i64,
+    (valid, all_valid): (ExprId, ExprId),
+) -> ExprId {
     let uses =
         |p: &ExprPool, index: &[ExprId], vars: &[VarId]| index.iter().any(|&i| vars.iter().any(|&v| p.uses_var(i, v)));
     let mut loads = Vec::new();
@@ -284,6 +298,8 @@ fn guard_uses(env: &mut Env, e: ExprId, (moved, extent): (&[VarId], ExprId), mul
                 return None;
             }
             let ty = p.ty(x).scalar;
+            // A buffer may have room for what nobody wrote there; an integer may decide what is read.
+            let valid = if ty.is_float() { valid } else { all_valid };
             let guard = match guard {
                 Some((c, o)) => (p.and(valid, c), o),
                 None => (valid, zero_of(p, ty)),

@@ -105,21 +105,31 @@ fn scheduled(stage: &str) -> Diagnostic {
         .hint("precompute comes before the steps that schedule the stage's own loops")
 }
 
-/// The top-level nest of a stage as it was lowered, and its block.
-fn naive(m: &LoopModule, stage: TensorId) -> Option<(usize, Block)> {
+/// The top-level nest of a stage as it was lowered, and its block: each iterator is a loop of just its extent.
+fn naive(m: &mut LoopModule, stage: TensorId) -> Option<(usize, Block)> {
     let (top, nest) = m.body.iter().enumerate().find(|(_, s)| matches!(s, Stmt::For(l) if l.stage == stage))?;
     let (mut block, mut plain) = (None, true);
+    let mut loops: FxHashMap<VarId, ExprId> = FxHashMap::default();
     nest.walk(&mut |s| match s {
-        Stmt::For(l) => plain &= l.stage == stage && l.kind == LoopKind::Serial,
+        Stmt::For(l) => {
+            plain &= l.stage == stage && l.kind == LoopKind::Serial;
+            loops.insert(l.var, l.extent);
+        }
         Stmt::Block(b) => {
             plain &= b.stage == stage && b.tensor == stage && b.predicate.is_empty();
-            plain &= b.iters.iter().all(|i| m.env.pool.as_var(i.binding).is_some());
             if b.role != BlockRole::Init {
                 block = Some(b.clone());
             }
         }
     });
-    Some((top, block.filter(|_| plain)?))
+    let block = block.filter(|_| plain)?;
+    let pool = &mut m.env.pool;
+    let bindings: FxHashMap<VarId, ExprId> = block.iters.iter().map(|i| (i.var, i.binding)).collect();
+    let whole = |i: &Iter| {
+        let extent = pool.as_var(i.binding).and_then(|v| loops.get(&v).copied());
+        extent.is_some_and(|e| e == pool.substitute(i.extent, &bindings))
+    };
+    block.iters.iter().all(whole).then_some((top, block))
 }
 
 fn reads(pool: &ExprPool, e: ExprId, tensor: TensorId) -> bool {
