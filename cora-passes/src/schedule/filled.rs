@@ -219,8 +219,6 @@ impl Relaxed<'_> {
                 out.push(None);
                 continue;
             }
-            // A table that says where it is has nothing to say in surplus iterations.
-            (!env.pool.any(at, &mut |n| matches!(n, Expr::Load { .. }))).then_some(())?;
             let at = simplify(env, None, facts, at);
             if env.pool.uses_var(at, self.var) {
                 let s = *self.stretches.get(&(tensor, d))?;

@@ -77,8 +77,9 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
             {
                 masked = true;
             } else {
-                // What a copy holds there reaches surplus elements only.
-                let free = !inside.iter().any(|l| m.env.pool.uses_var(l.1, var));
+                // What a copy holds there reaches surplus elements only; a table that says where has nothing to say there.
+                let pool = &m.env.pool;
+                let free = !inside.iter().any(|l| pool.uses_var(l.1, var)) && !gathers(pool, b.value);
                 let own = if free { surplus.settle(&mut m.env, b, inside) } else { FxHashSet::default() };
                 let mut padded = steered(&m.env, b, var);
                 padded.retain(|&n| !own.contains(&b.iters[n].var));
@@ -206,6 +207,15 @@ fn reaches(env: &mut Env, facts: &Facts, end: ExprId, extent: ExprId) -> bool {
 /// The iterators that a loop steers.
 fn steered(env: &Env, b: &Block, var: VarId) -> Vec<usize> {
     (0..b.iters.len()).filter(|&n| env.pool.uses_var(b.iters[n].binding, var)).collect()
+}
+
+/// Whether a place that is read is read itself.
+fn gathers(pool: &ExprPool, e: ExprId) -> bool {
+    let is_read = |n: &Expr| matches!(n, Expr::Load { .. });
+    pool.any(e, &mut |n| match n {
+        Expr::Load { index, .. } => index.iter().any(|&i| pool.any(i, &mut |n| is_read(n))),
+        _ => false,
+    })
 }
 
 /// Whether each value of the iterators `ns` writes an element of its own.
