@@ -25,7 +25,8 @@ use super::pad_dim::calls_with_arg;
 use super::region::bound_above;
 use super::relax_reduced;
 use super::tree::{
-    blocks_in, clamp_surplus, enclosing, find_loop, looks_up_at, loop_at, loop_at_mut, place_init, written_by,
+    blocks_below, blocks_in, clamp_surplus, enclosing, find_loop, looks_up_at, loop_at, loop_at_mut, place_init,
+    written_by,
 };
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover, with_example};
@@ -76,6 +77,9 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
     let never_empty = is_position(&mut m.env, last, &loops);
     loops.push((var, full));
     let mask = zero || kind == LoopKind::Vector || !never_empty;
+    if mask && bounded(&m.env, &loop_at(&m.body, &path).body, var) {
+        return Err(refuse("another order of its iterations keeps surplus ones at valid positions"));
+    }
     if !never_empty && extents_below_use(&m.env, &loop_at(&m.body, &path).body, var) {
         let around = loops[..loops.len() - 1].iter().copied();
         let (zero, last) = (m.env.pool.int(0), last);
@@ -155,6 +159,20 @@ fn blocks_allow(env: &Env, body: &[Stmt], (stage, tensor): (TensorId, TensorId),
         });
     }
     ok
+}
+
+/// Whether a position that is written is kept below a bound, as `remap` does, so that a surplus iteration writes one that
+/// another iteration does.
+fn bounded(env: &Env, body: &[Stmt], var: VarId) -> bool {
+    let pool = &env.pool;
+    let bound = |n: &Expr| match *n {
+        Expr::Bin(BinOp::Min | BinOp::Max, a, b) => pool.uses_var(a, var) || pool.uses_var(b, var),
+        _ => false,
+    };
+    let written = |b: &Block, i: &Iter| b.index.iter().any(|&e| pool.uses_var(e, i.var));
+    blocks_below(body)
+        .into_iter()
+        .any(|b| b.iters.iter().any(|i| written(b, i) && pool.any(i.binding, &mut |n| bound(n))))
 }
 
 pub(super) fn extents_below_use(env: &Env, body: &[Stmt], var: VarId) -> bool {
