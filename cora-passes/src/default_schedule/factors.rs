@@ -11,6 +11,7 @@ use super::nest::Nest;
 use crate::schedule::precompute::precompute_factor;
 use cora_ir::loops::{BlockRole, Iter, IterKind, LoopModule};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, TensorId, UnOp};
+use rustc_hash::FxHashSet;
 
 /// Operations that are cheaper to repeat than to store.
 const CHEAP: i64 = 2;
@@ -23,9 +24,12 @@ pub(super) fn precompute_factors(m: &mut LoopModule, stage: TensorId) {
     if nest.block.role != BlockRole::Update(Reduction::Op(Combiner::Sum)) {
         return;
     }
-    let mut rest = vec![nest.block.value];
+    let (mut rest, mut seen) = (vec![nest.block.value], FxHashSet::default());
     while let Some(e) = rest.pop() {
         let pool = &m.env.pool;
+        if !seen.insert(e) {
+            continue;
+        }
         if let Some(times) = repeats(pool, &nest.block.iters, e) {
             let effort = effort(pool, e);
             if effort > CHEAP && effort.saturating_mul(times) >= WORTH {

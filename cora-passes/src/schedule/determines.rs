@@ -4,7 +4,7 @@
 //! b = row.at(f), i = f - row(b)          determine f = i + row(b)
 //! x // n and x % n                       determine x where n is determined
 //! 32 * o + i where i < 32                determines o and i
-//! order(x), sorted by `remap`              determines x
+//! order(x), sorted by `remap`            determines x
 //! ```
 //!
 //! What is known is closed under such inversions, so a fused loop's variable follows from the indices that it stands for,

@@ -120,7 +120,8 @@ fn bound_loop(m: &mut LoopModule, nest: &mut Nest, at: usize) {
     // In surplus iterations a function has no value.
     let pool = &m.env.pool;
     let called = |n: &Expr| matches!(n, Expr::Call(_, args) if args.iter().any(|&a| pool.uses_var(a, var)));
-    if nest.loops[at + 1..].iter().any(|l| pool.any(l.extent, &mut |n| called(n))) {
+    let mut steering = nest.loops[at + 1..].iter().map(|l| l.extent).chain(nest.block.predicate.iter().copied());
+    if steering.any(|e| pool.any(e, &mut |n| called(n))) {
         return;
     }
     let mut bounds = vec![extent];

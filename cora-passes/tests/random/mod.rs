@@ -3,6 +3,7 @@
 
 pub mod check;
 mod contractions;
+mod factors;
 pub mod graphs;
 mod indices;
 pub mod report;

@@ -151,20 +151,6 @@ impl<'r> Proposer<'r> {
         }
     }
 
-    /// A factor of what a stage computes, by a tensor that it reads.
-    fn precompute(&mut self, m: &LoopModule) -> Option<StepKind> {
-        let all: Vec<_> = blocks(m).into_iter().filter(|b| b.1.role != BlockRole::Init).collect();
-        let (_, b) = all.choose(self.rng)?;
-        let mut read = Vec::new();
-        m.env.pool.walk(b.value, &mut |_, n| {
-            if let Expr::Load { tensor, .. } = n {
-                read.push(*tensor);
-            }
-        });
-        let tensor = name(m, *read.choose(self.rng)?);
-        Some(StepKind::Precompute { stage: name(m, b.stage), tensor, name: self.fresh("F") })
-    }
-
     /// Padding of a loop to a multiple, or of a reduced one to what neighbouring iterations of a loop around may have in common.
     fn pad_loop(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
         let multiple = self.multiple();
@@ -658,7 +644,7 @@ fn neighbours(m: &LoopModule, count: usize) -> Vec<Vec<LoopRef>> {
     out
 }
 
-fn name(m: &LoopModule, t: TensorId) -> String {
+pub fn name(m: &LoopModule, t: TensorId) -> String {
     m.env.tensors[t].name.clone()
 }
 

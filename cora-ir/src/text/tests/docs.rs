@@ -47,5 +47,5 @@ fn fragments_parse() {
     let module = format!("loop.module @m {{\n{}}}", blocks[0]);
     assert!(parse_loops(&module).is_ok_and(|m| verify_loops(&m).is_ok() && m.env.ufs.len() == 6));
     let graph = parse_graph(&format!("graph.module @m {{ schedule s {{\n{}}} }}", blocks[1]));
-    assert_eq!(graph.map(|g| g.schedules[0].steps.len()), Ok(35));
+    assert_eq!(graph.map(|g| g.schedules[0].steps.len()), Ok(36));
 }
