@@ -28,8 +28,17 @@ pub struct Schedule {
 pub struct Step {
     /// What to do.
     pub kind: StepKind,
-    /// Where it was written.
+    /// Where it was written; of a step inside a schedule function, the outermost call.
     pub span: Span,
+    /// Of a step inside a schedule function: its text with the arguments of the call.
+    pub called: Option<String>,
+}
+
+impl From<StepKind> for Step {
+    /// A step that no text has.
+    fn from(kind: StepKind) -> Self {
+        Step { kind, span: Span::default(), called: None }
+    }
 }
 
 /// A loop: `stage.loop`.

@@ -147,7 +147,7 @@ pub(crate) fn attempt(m: &mut LoopModule, rule: impl FnOnce(&mut LoopModule) -> 
 
 /// Applies a step; nothing if it is refused.
 pub(crate) fn step(m: &mut LoopModule, kind: StepKind) -> Option<()> {
-    apply_step(m, &Step { kind, span: Default::default() }).ok()
+    apply_step(m, &Step::from(kind)).ok()
 }
 
 /// An intermediate of a few operations on few elements, none of them slow, that no contraction reads.

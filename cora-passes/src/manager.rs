@@ -62,7 +62,7 @@ pub const PASSES: &[Pass] = &[
         input: Stage::Loop,
         run: |p, _, args| {
             let kind = cora_ir::text::parse_step(args).map_err(|d| vec![d])?;
-            on_loops(p, |m| apply_step(m, &Step { kind, span: Default::default() }))
+            on_loops(p, |m| apply_step(m, &Step::from(kind)))
         },
     },
     Pass {

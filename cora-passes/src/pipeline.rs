@@ -57,7 +57,7 @@ pub fn compile(
             for step in &schedule.steps {
                 let start = Instant::now();
                 if let Program::Loops(m) = &mut program {
-                    apply_step(m, step).map_err(|d| vec![d])?;
+                    apply_step(m, step).map_err(|d| vec![refused(d, step, form)])?;
                 }
                 let invocation = Invocation { pass: "step".to_owned(), args: print_step(&step.kind) };
                 observe(&Report { invocation: &invocation, program: &program, time: start.elapsed() });
@@ -92,6 +92,15 @@ pub fn compile(
         Program::Storage(m) => Ok(m),
         _ => unreachable!("the back end ends in the storage dialect"),
     }
+}
+
+/// What is wrong with a step, and what its text alone does not say.
+fn refused(d: Diagnostic, step: &Step, form: Form) -> Diagnostic {
+    let d = match &step.called {
+        Some(text) => d.note(format!("in the step `{text}`")),
+        None => d,
+    };
+    if form.padded { d.note("this is the fully padded form: loops run to the greatest extents of the batch") } else { d }
 }
 
 /// What the back end refuses is the doing of the schedule: the place of the last step that speaks of what it names.

@@ -56,7 +56,7 @@ fn lowered(graph: &Graph, rng: &mut SmallRng, steps: usize) -> Option<StorageMod
     for _ in 0..steps {
         if let Some(kind) = proposer.propose(&m) {
             // Those that are refused change nothing.
-            let _ = apply_step(&mut m, &Step { kind, span: Default::default() });
+            let _ = apply_step(&mut m, &Step::from(kind));
         }
     }
     lower_to_storage(&m, &mut StandardSimplifier::new()).ok()

@@ -30,7 +30,7 @@ fn program() -> (Program, LoopModule) {
 
 fn step(m: &mut LoopModule, text: &str) {
     let kind = cora_ir::text::parse_step(text).expect("a step");
-    apply_step(m, &cora_ir::schedule::Step { kind, span: Default::default() }).expect("a legal step");
+    apply_step(m, &cora_ir::schedule::Step::from(kind)).expect("a legal step");
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn lowered(made: &Case, steps: Steps) -> (Vec<StepKind>, Result<Option<StorageMo
     let mut one = |m: &mut _, kind: StepKind| {
         // A grid has no code on this target.
         let grid = matches!(kind, StepKind::Bind { to, .. } if to != Binding::Virtual);
-        if !grid && apply_step(m, &Step { kind: kind.clone(), span: Default::default() }).is_ok() {
+        if !grid && apply_step(m, &Step::from(kind.clone())).is_ok() {
             applied.push(kind);
         }
     };

@@ -65,7 +65,7 @@ pub fn on_grid(graph: &Graph, own_schedule: bool, device_prelude: bool, rng: &mu
             // A GPU has no workers, and no library for matrices.
             if !matches!(kind, StepKind::Parallel { .. } | StepKind::Offload { .. }) {
                 // What is refused changes nothing.
-                let _ = apply_step(&mut m, &Step { kind, span: Default::default() });
+                let _ = apply_step(&mut m, &Step::from(kind));
             }
         }
         // Stages that no step has bound.

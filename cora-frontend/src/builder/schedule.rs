@@ -2,7 +2,7 @@
 
 use super::{Dim, Tensor};
 use crate::parse::schedule::split_loop;
-use cora_ir::schedule::{Binding, LayoutDim, LoopRef, PackDim, Span, Step, StepKind, Tail};
+use cora_ir::schedule::{Binding, LayoutDim, LoopRef, PackDim, Step, StepKind, Tail};
 use cora_ir::{Diagnostic, IntrinsicId, Scope};
 
 /// Collects the steps of one schedule.
@@ -79,7 +79,7 @@ impl<'a> ScheduleBuilder<'a> {
 
     /// Any step.
     pub fn step(&mut self, kind: StepKind) -> &mut Self {
-        self.steps.push(Step { kind, span: Span::default() });
+        self.steps.push(Step::from(kind));
         self
     }
 

@@ -15,7 +15,8 @@ use super::{Failed, Parsed, Parser};
 use crate::ast::{Ident, ItemKind, Program, Steps};
 use crate::lex::{Token, TokenKind};
 use crate::names::suggest;
-use cora_ir::schedule::{Schedule, Span, Step};
+use crate::print::print_step;
+use cora_ir::schedule::{Schedule, Span, Step, StepKind};
 use cora_ir::{Diagnostic, Env};
 use step::WORDS;
 
@@ -133,7 +134,8 @@ impl Cx<'_> {
         let word = p.name("a schedule step")?;
         let Some(kinds) = step::kinds(&word.name, p, self.env)? else { return self.call(p, &word) };
         let span = self.call.unwrap_or_else(|| p.span_from(word.span));
-        self.steps.extend(kinds.into_iter().map(|kind| Step { kind, span }));
+        let called = |kind: &StepKind| self.call.map(|_| print_step(kind));
+        self.steps.extend(kinds.into_iter().map(|kind| Step { span, called: called(&kind), kind }));
         Ok(())
     }
 

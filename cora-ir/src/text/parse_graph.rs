@@ -101,7 +101,7 @@ impl Parser {
         while !self.eat_punct("}") {
             let start = self.span();
             let kind = self.step()?;
-            steps.push(Step { kind, span: self.since(start) });
+            steps.push(Step { span: self.since(start), ..Step::from(kind) });
         }
         Ok(Schedule { name, features, steps })
     }

@@ -5,11 +5,13 @@
 //! x // n and x % n                       determine x where n is determined
 //! 32 * o + i where i < 32                determines o and i
 //! order(x), sorted by `remap`            determines x
+//! x dealt to n pieces by `remap`         determines x
 //! ```
 //!
 //! What is known is closed under such inversions, so a fused loop's variable follows from the indices that it stands for,
 //! however many loops were fused. No prover is asked.
 
+use super::remap::dealt;
 use cora_ir::affine::{normalize, poly};
 use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, UfDef, UfId, VarId};
 
@@ -30,6 +32,8 @@ fn determines_by(
 ) -> bool {
     let wanted = pool.var(v);
     let mut known: Vec<ExprId> = values.iter().map(|&e| normalize(pool, e)).collect();
+    // As they are written sums have a minimum as a term, which is distributed over the others otherwise.
+    known.extend(values.iter().filter(|&e| !known.contains(e)).copied().collect::<Vec<_>>());
     // Each round adds parts of expressions that are there, so their number ends it.
     let mut next = 0;
     while next < known.len() {
@@ -37,6 +41,7 @@ fn determines_by(
             return true;
         }
         let found = from_order(pool, sorts, known[next])
+            .or_else(|| from_dealt(pool, known[next], moving))
             .or_else(|| from_sum(pool, known[next], &known, moving))
             .or_else(|| from_digits(pool, known[next], &known, moving));
         match found.filter(|e| !known.contains(e)) {
@@ -57,6 +62,25 @@ fn from_order(pool: &ExprPool, sorts: &dyn Fn(UfId) -> bool, e: ExprId) -> Optio
         Expr::Call(f, args) if sorts(*f) && args.len() == 1 => Some(args[0]),
         _ => None,
     }
+}
+
+/// The variable of a loop whose iterations are dealt to a number of pieces by `e`.
+fn from_dealt(pool: &mut ExprPool, e: ExprId, moving: &[(VarId, ExprId)]) -> Option<ExprId> {
+    let Expr::Bin(BinOp::Min, ..) = pool.get(e) else { return None };
+    let mut pieces = Vec::new();
+    pool.any(e, &mut |n| {
+        if let Expr::Bin(BinOp::Mod, x, n) = *n
+            && let (Some(v), Some(n)) = (pool.as_var(x), pool.as_int(n))
+        {
+            pieces.extend(moving.iter().find(|l| l.0 == v).map(|l| (x, l.1, n)));
+        }
+        false
+    });
+    let e = normalize(pool, e);
+    pieces.into_iter().find_map(|(x, extent, n)| {
+        let order = dealt(pool, extent, x, n);
+        (normalize(pool, order) == e).then_some(x)
+    })
 }
 
 /// Of a sum's terms that are not known, the one with the greatest coefficient, if the others together are always less: they
@@ -148,6 +172,14 @@ mod tests {
         let start = pool.call(row, [first]);
         let rest = pool.sub(sorted, start);
         assert!(determines(&mut pool, &[first, rest], alone, f) && !determines(&mut pool, &[first], alone, f));
+        let order = dealt(&mut pool, many, x, 4);
+        let tail = pool.sub(order, n);
+        let order = normalize(&mut pool, order);
+        for e in [order, tail] {
+            assert!(determines(&mut pool, &[e, b], alone, f), "{e:?}");
+        }
+        let other_extent = dealt(&mut pool, few, x, 4);
+        assert!(!determines(&mut pool, &[other_extent], alone, f));
         let read = pool.load(TensorId::from_index(0), cora_ir::ScalarType::I32, [b]);
         let moved = pool.add(x, read);
         assert!(!determines(&mut pool, &[b, moved], alone, f));

@@ -6,7 +6,7 @@ use crate::lower::declared::{Indices, bounds};
 use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::Formula;
-use cora_ir::{Diagnostic, ExprId, UfDef, UfId, VarId};
+use cora_ir::{Diagnostic, Expr, ExprId, UfDef, UfId, VarId};
 
 /// Greatest number in a formula: with a few of them multiplied, indices still fit 64 bits.
 const MAX_LITERAL: i64 = 1 << 31;
@@ -27,7 +27,7 @@ fn ranges(m: &LoopModule, path: &Path, own: bool) -> Vec<(VarId, ExprId)> {
 ///
 /// # Errors
 /// `E0484` a name that means nothing there, a call that is none or of a function that may have no value
-/// there, or numbers that may not fit 64 bits.
+/// there (but where loops are raised to its greatest value, it is that), or numbers that may not fit 64 bits.
 pub(super) fn value(m: &mut LoopModule, path: &Path, f: &Formula, own: bool) -> Result<ExprId, Diagnostic> {
     match f {
         Formula::Int(n) if !(-MAX_LITERAL..=MAX_LITERAL).contains(n) => {
@@ -114,10 +114,10 @@ fn call(m: &mut LoopModule, path: &Path, n: &str, args: &[Formula], own: bool) -
     }
     let found = m.env.ufs.iter().find(|(_, u)| u.name == n && matches!(u.def, UfDef::Extent { .. }));
     match found.map(|(id, u)| (id, u.domain.len())) {
-        Some((id, arity)) if arity == values.len() => {
-            check_defined(m, path, (n, id, args), &values, own)?;
-            Ok(m.env.pool.call(id, values))
-        }
+        Some((id, arity)) if arity == values.len() => match check_defined(m, path, (n, id, args), &values, own) {
+            Ok(()) => Ok(m.env.pool.call(id, values)),
+            Err(d) => greatest(m, path, id).ok_or(d),
+        },
         Some((_, arity)) => {
             Err(Diagnostic::new("E0484", format!("`{n}` takes {arity} arguments, not {}", values.len()))
                 .hint("give one index for each dimension that the function is declared over"))
@@ -125,6 +125,15 @@ fn call(m: &mut LoopModule, path: &Path, n: &str, args: &[Formula], own: bool) -
         None => Err(Diagnostic::new("E0484", format!("there is no function `{n}` of {} arguments", values.len()))
             .hint("use floordiv, ceildiv, min, max, size of a loop, or an extent function of the program")),
     }
+}
+
+/// The greatest value of `f`, where a loop there runs up to that, as in the fully padded form.
+fn greatest(m: &mut LoopModule, path: &Path, f: UfId) -> Option<ExprId> {
+    let of_f = |body: ExprId| matches!(m.env.pool.get(body), Expr::Call(g, _) if *g == f);
+    let (max, _) = m.env.ufs.iter().find(|(_, u)| matches!(u.def, UfDef::Max { body } if of_f(body)))?;
+    let runs_to = |extent: ExprId| m.env.pool.any(extent, &mut |n| matches!(n, Expr::Call(g, _) if *g == max));
+    let raised = visible(m, path, true).into_iter().any(|(_, _, extent)| runs_to(extent));
+    raised.then(|| m.env.pool.call(max, []))
 }
 
 /// A function has values at its declared indices only: each argument must be proved to be one.

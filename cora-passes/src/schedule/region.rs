@@ -63,7 +63,12 @@ fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range, around: &[(ExprId,
     }
     match env.pool.get(e).clone() {
         Expr::Var(_) => Some(r),
-        Expr::Bin(op @ (BinOp::Add | BinOp::Min | BinOp::Max), a, b) => {
+        // A tile that is relaxed begins where its first position is, of those that there are.
+        Expr::Bin(BinOp::Min, a, b) => {
+            let (ra, rb) = (range_of_var(env, a, v, r, around)?, range_of_var(env, b, v, r, around)?);
+            Some((lesser(env, ra.0, rb.0, around), env.pool.min(ra.1, rb.1)))
+        }
+        Expr::Bin(op @ (BinOp::Add | BinOp::Max), a, b) => {
             let (ra, rb) = (range_of_var(env, a, v, r, around)?, range_of_var(env, b, v, r, around)?);
             Some((env.pool.bin(op, ra.0, rb.0), env.pool.bin(op, ra.1, rb.1)))
         }

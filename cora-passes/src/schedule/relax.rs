@@ -214,6 +214,18 @@ fn surplus_of_empty(
     })
 }
 
+/// Room for the positions `binding` of all tiles beside `storage`, however many of them hold nothing: they end at a
+/// bound that no loop changes, as where a row takes as many tiles as the longest one.
+fn end_of_all_tiles(env: &mut Env, (binding, storage): (ExprId, ExprId), loops: &[(VarId, ExprId)]) -> Option<ExprId> {
+    if !is_position(env, binding, loops) {
+        return None;
+    }
+    let greatest = bound_above(env, binding, loops)?;
+    let one = env.pool.int(1);
+    let end = env.pool.add(greatest, one);
+    Some(env.pool.max(storage, end))
+}
+
 /// The storage extents with which the full tile stays inside the buffer: those of a buffer that is
 /// indexed by the loop itself have room; one that keeps the tensor's own positions gets some, in
 /// dimensions that no other one's size depends on.
@@ -284,13 +296,16 @@ fn room(
             if steers {
                 return Err(NO_ROOM);
             }
-            let more = if never_empty {
-                env.pool.int(slope.checked_mul(tile - 1).ok_or(NO_ROOM)?)
+            let extent = if never_empty {
+                let more = env.pool.int(slope.checked_mul(tile - 1).ok_or(NO_ROOM)?);
+                env.pool.add(storage, more)
             } else {
-                surplus_of_empty(env, b, (d, binding), slope.checked_mul(tile).ok_or(NO_ROOM)?, &loops)
-                    .ok_or(NO_ROOM)?
+                let tile = slope.checked_mul(tile).ok_or(NO_ROOM)?;
+                match surplus_of_empty(env, b, (d, binding), tile, &loops) {
+                    Some(more) => env.pool.add(storage, more),
+                    None => end_of_all_tiles(env, (binding, storage), &loops).ok_or(NO_ROOM)?,
+                }
             };
-            let extent = env.pool.add(storage, more);
             match out.iter_mut().find(|(k, _)| *k == d) {
                 // A sum's first value may need more than its terms, or the same.
                 Some((_, other)) => {

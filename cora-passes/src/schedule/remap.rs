@@ -21,7 +21,7 @@ use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Remap};
-use cora_ir::{Diagnostic, Env, Expr, ExprId, UfDef, VarId};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, ExprPool, UfDef, VarId};
 use rustc_hash::FxHashMap;
 
 /// Changes the order of a loop's iterations.
@@ -58,7 +58,8 @@ pub fn remap(m: &mut LoopModule, target: &LoopRef, policy: &Remap) -> Result<(),
                 return Err(Diagnostic::new("E0435", format!("`{shown}` cannot be dealt to {n} pieces"))
                     .hint(format!("give a positive number of pieces, at most {MAX_FACTOR}")));
             }
-            dealt(m, loop_at(&m.body, &path).extent, place, *n)
+            let extent = loop_at(&m.body, &path).extent;
+            dealt(&mut m.env.pool, extent, place, *n)
         }
         Remap::Order(f) => {
             let f = formula::value(m, &path, f, true)?;
@@ -165,8 +166,7 @@ fn sorted(m: &mut LoopModule, path: &Path, shown: &str, key: ExprId) -> Result<E
 
 /// Place p takes iteration `p // n` of piece `p % n`; the first pieces are longer by one. That this is at most the last one is
 /// written too, since no proof finds it.
-fn dealt(m: &mut LoopModule, extent: ExprId, place: ExprId, n: i64) -> ExprId {
-    let pool = &mut m.env.pool;
+pub(super) fn dealt(pool: &mut ExprPool, extent: ExprId, place: ExprId, n: i64) -> ExprId {
     let n = pool.int(n);
     let (short, longer) = (pool.floor_div(extent, n), pool.modulo(extent, n));
     let (round, piece) = (pool.floor_div(place, n), pool.modulo(place, n));

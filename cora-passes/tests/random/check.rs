@@ -213,7 +213,7 @@ fn step(case: &Case, m: &mut LoopModule, kind: &StepKind, n: usize, log: &mut Lo
     if log.keep_text {
         log.module = print_loops(m);
     }
-    let outcome = apply_step(m, &Step { kind: kind.clone(), span: Default::default() });
+    let outcome = apply_step(m, &Step::from(kind.clone()));
     let count = log.counts.steps.entry(kind_name(kind)).or_default();
     match outcome {
         Err(d) => {

@@ -129,7 +129,7 @@ pub type Replay<'a> = &'a dyn Fn(&[StepKind]) -> (Vec<StepKind>, Option<Failure>
 
 /// The program with its schedule in the language of users, in a file to be run by itself.
 pub fn reproducer(seed: u64, graph: &Graph, steps: &[StepKind]) -> String {
-    let steps = steps.iter().map(|s| Step { kind: s.clone(), span: Default::default() }).collect();
+    let steps = steps.iter().map(|s| Step::from(s.clone())).collect();
     let graph =
         Graph { schedules: vec![Schedule { name: "cpu".to_owned(), features: Vec::new(), steps }], ..graph.clone() };
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("random-{seed}.cora"));

@@ -7,7 +7,7 @@ use crate::ids::{ExprId, ParamId, TensorId, UfId, VarId};
 use crate::intrinsic::IntrinsicId;
 use crate::layout::LayoutStep;
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Prefetch, Stmt};
-use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, PackDim, Remap, Schedule, Span, Step, StepKind, Tail};
+use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, PackDim, Remap, Schedule, Step, StepKind, Tail};
 use crate::storage::{self, Beside, Buffer, Bulk, BulkDim, Gemm, Kernel, Matrix, StorageModule, Table, Tile};
 use crate::tuple::Reduction;
 use crate::types::{BinOp, Combiner, Literal, ScalarType, UnOp};
@@ -407,7 +407,7 @@ impl Gen {
         for _ in 0..self.rng.below(3) {
             let name = self.name();
             let kinds: Vec<StepKind> = (0..31).map(|i| self.step(i)).collect();
-            let steps = kinds.into_iter().map(|kind| Step { kind, span: Span::default() }).collect();
+            let steps = kinds.into_iter().map(|kind| Step::from(kind)).collect();
             let features = (0..self.rng.below(3)).map(|_| self.name()).collect();
             g.schedules.push(Schedule { name, features, steps });
         }
