@@ -428,6 +428,14 @@ impl ExprPool {
         acc
     }
 
+    /// The conditions whose conjunction `e` is, in order; itself if it is none.
+    pub fn conjuncts(&self, e: ExprId) -> Vec<ExprId> {
+        match *self.get(e) {
+            Expr::Bin(BinOp::And, a, b) => [self.conjuncts(a), self.conjuncts(b)].concat(),
+            _ => vec![e],
+        }
+    }
+
     /// `if cond then a else b`; folds a constant condition.
     pub fn select(&mut self, cond: ExprId, a: ExprId, b: ExprId) -> ExprId {
         match self.as_bool(cond) {

@@ -33,9 +33,35 @@ fn legal_schedules() {
                 wrong.push(format!("{args:?}: exit code {:?}\n{}", ran.code, ran.stderr));
             }
         }
+        // Not all that is legal on rows is so on tiles beyond them; what is not says which form it is.
+        let padded = if grid { None } else { Some(cora(&[&run[..], &["--padded", "--poison"]].concat())) };
+        if let Some(ran) = padded.filter(|r| r.code != Some(0) && !r.stderr.contains("this is the fully padded form")) {
+            wrong.push(format!("{path:?}, {schedule}, padded: exit code {:?}\n{}", ran.code, ran.stderr));
+        }
         wrong
     });
     assert!(complaints.is_empty(), "{} complaints:\n{}", complaints.len(), complaints.join("\n"));
+}
+
+/// A formula's function has a value in the fully padded form, too, where its index may be beyond all rows.
+#[test]
+fn functions_in_padded_loops() {
+    let program = crate::tool::file(
+        "padded_function.cora",
+        "param D in 0..=16
+        extent s(doc) in 0..=5
+        extent w(doc, sent) in 0..=24
+        dim doc = D, sent = s(doc), word = w(doc, sent)
+        input X[doc, sent, word] : f32
+        Y[doc, sent, word] = 2.0 * X
+        output Y
+        schedule cpu {
+          op_split Y.word at 4 * floordiv(w(doc, sent), 4)
+        }",
+    );
+    for form in [&[][..], &["--padded"]] {
+        succeeds(&[&["run", &program, "--check", "--param", "D=7"], form].concat());
+    }
 }
 
 /// A schedule by rule does not depend on what a program calls its dimensions.

@@ -206,7 +206,7 @@ impl Check<'_> {
 
     /// The first condition of the domain of `f` that does not follow from the assumptions.
     fn outside(&mut self, f: UfId, args: &[ExprId], assumptions: &[ExprId]) -> Option<Unproved> {
-        let held: Vec<ExprId> = assumptions.iter().flat_map(|&a| self.conjuncts(a)).collect();
+        let held: Vec<ExprId> = assumptions.iter().flat_map(|&a| self.env.pool.conjuncts(a)).collect();
         let args: Vec<ExprId> = args.iter().map(|&a| self.without_gathers(a, &held)).collect();
         let facts: Vec<ExprId> = assumptions.iter().map(|&a| self.condition(a, &held)).collect();
         let goals: Vec<ExprId> = (0..args.len()).flat_map(|n| in_domain(self.env, f, &args, n)).collect();
@@ -216,7 +216,7 @@ impl Check<'_> {
     /// The first of `0 <= index` and `index < extent`, for each dimension, that does not follow from
     /// the assumptions.
     fn failing(&mut self, tensor: TensorId, index: &[ExprId], assumptions: &[ExprId]) -> Option<Unproved> {
-        let held: Vec<ExprId> = assumptions.iter().flat_map(|&a| self.conjuncts(a)).collect();
+        let held: Vec<ExprId> = assumptions.iter().flat_map(|&a| self.env.pool.conjuncts(a)).collect();
         let index: Vec<ExprId> = index.iter().map(|&i| self.without_gathers(i, &held)).collect();
         let facts: Vec<ExprId> = assumptions.iter().map(|&a| self.condition(a, &held)).collect();
         let zero = self.env.pool.int(0);
@@ -249,13 +249,6 @@ impl Check<'_> {
         let mut known = Facts::in_loops(loops);
         known.assumptions.extend_from_slice(facts);
         Some(Unproved { goal, facts: known })
-    }
-
-    fn conjuncts(&self, e: ExprId) -> Vec<ExprId> {
-        match *self.env.pool.get(e) {
-            Expr::Bin(BinOp::And, a, b) => [self.conjuncts(a), self.conjuncts(b)].concat(),
-            _ => vec![e],
-        }
     }
 
     /// Replaces loaded indices by variables with the tensor's declared range; `held` are conditions
@@ -318,7 +311,7 @@ impl Check<'_> {
         let element = self.env.pool.load_guarded((tensor, part), ty, index, None);
         let value = self.plain_gather(tensor, ty, element)?;
         let Some((cond, other)) = guard else { return Some(value) };
-        if self.conjuncts(cond).iter().all(|c| held.contains(c)) {
+        if self.env.pool.conjuncts(cond).iter().all(|c| held.contains(c)) {
             return Some(value);
         }
         let (lo, hi) = self.env.tensors[tensor].range?;

@@ -24,7 +24,7 @@ mod conditions;
 
 use super::Simplifier;
 use super::decide::decide_branches;
-use conditions::{conjuncts, copy, failing, guards, skipping, without};
+use conditions::{copy, failing, guards, skipping, without};
 use cora_ir::affine::{Poly, build, least_operands, poly};
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule, Table};
@@ -131,7 +131,7 @@ impl Cut<'_> {
     fn assume(&mut self, cond: ExprId) {
         let cond = self.expanded(cond);
         let mut all = Vec::new();
-        conjuncts(self.env, cond, &mut all);
+        all.extend(self.env.pool.conjuncts(cond));
         for c in all {
             let indices = match *self.env.pool.get(c) {
                 Expr::Bin(BinOp::Lt | BinOp::Le, a, _) => self.env.pool.ty(a) == Type::scalar(ScalarType::Index),
@@ -386,14 +386,14 @@ impl Cut<'_> {
         self.inner.clear();
         for s in body {
             s.walk(&mut |s| match s {
-                Stmt::If { cond, .. } => conjuncts(self.env, *cond, &mut found),
+                Stmt::If { cond, .. } => found.extend(self.env.pool.conjuncts(*cond)),
                 Stmt::Let { var, value } => {
                     guards(self.env, *value, &mut found);
                     let value = self.env.pool.substitute(*value, &self.inner);
                     self.inner.insert(*var, value);
                 }
                 Stmt::Store { index, value, mask, rest, .. } => {
-                    mask.iter().for_each(|&m| conjuncts(self.env, m, &mut found));
+                    found.extend(mask.iter().flat_map(|&m| self.env.pool.conjuncts(m)));
                     guards(self.env, *index, &mut found);
                     guards(self.env, *value, &mut found);
                     rest.iter().for_each(|r| guards(self.env, r.1, &mut found));

@@ -212,13 +212,6 @@ fn renamed(env: &mut Env, var: VarId, map: &FxHashMap<VarId, ExprId>) -> (VarId,
     (fresh, map)
 }
 
-fn conjuncts(pool: &ExprPool, e: ExprId) -> Vec<ExprId> {
-    match *pool.get(e) {
-        Expr::Bin(BinOp::And, a, b) => [conjuncts(pool, a), conjuncts(pool, b)].concat(),
-        _ => vec![e],
-    }
-}
-
 struct Lanes {
     var: VarId,
     extent: ExprId,
@@ -331,7 +324,7 @@ fn vector_stmt(
                 }
                 // What all lanes agree on stays a branch: it may protect what they share.
                 let (varying, mut shared): (Vec<ExprId>, Vec<ExprId>) =
-                    conjuncts(&env.pool, *cond).into_iter().partition(|&c| env.pool.uses_var(c, l.var));
+                    env.pool.conjuncts(*cond).into_iter().partition(|&c| env.pool.uses_var(c, l.var));
                 // What does not depend on the lane is read once for all, which is right only if there is one.
                 if then.iter().any(|s| shares_reads(&env.pool, s, l.var)) {
                     let any = any_lane(env, l, &varying);

@@ -17,6 +17,7 @@ pub mod fuse_dims;
 pub mod hfuse;
 pub mod hoist_loads;
 mod independent;
+mod key_parts;
 mod layout_dims;
 pub mod offload;
 pub mod op_split;

@@ -22,7 +22,7 @@ use crate::simplify::{Facts, Prover};
 use cora_ir::affine::{normalize, poly};
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
 use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, TensorId, UnOp, VarId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Whether a block below the loop reduces over it.
 pub fn is_reduced(m: &LoopModule, path: &Path) -> bool {
@@ -64,7 +64,8 @@ pub fn relax_reduced(m: &mut LoopModule, path: &Path, (full, rest): (ExprId, Exp
             let base = reduced.iter().find(|r| r.0 == var).map(|r| r.1);
             base.is_some_and(|base| filled.get(&(tensor, d)) == Some(&base)) || reads.contains(&(var, (tensor, d)))
         };
-        if !is_zero(&m.env, b.value, &zero) {
+        let unread = unread_beyond(&mut m.env, b, (l.var, full, rest), &loops);
+        if !is_zero(&m.env, b.value, &unread, &zero) {
             return Err("surplus terms are not products of zeros");
         }
     }
@@ -240,15 +241,55 @@ fn zero_beyond(env: &mut Env, b: &Block) -> Option<Vec<(ExprId, ExprId)>> {
     Some(bounds)
 }
 
-/// Whether the value is 0 where every element is that, at a position of an iterator, of which `zero` says so.
-fn is_zero(env: &Env, e: ExprId, zero: &dyn Fn((TensorId, usize), VarId) -> bool) -> bool {
+/// The reads of the block that are not done from position `rest` of the loop on, zeros instead: those of a condition that
+/// fails there.
+fn unread_beyond(
+    env: &mut Env,
+    b: &Block,
+    (var, full, rest): (VarId, ExprId, ExprId),
+    loops: &Loops,
+) -> FxHashSet<ExprId> {
+    let mut guarded = Vec::new();
+    env.pool.walk(b.value, &mut |id, n| {
+        if let Expr::Load { guard: Some((cond, other)), .. } = n
+            && env.pool.is_zero_bits(*other)
+        {
+            guarded.push((id, *cond));
+        }
+    });
+    let bindings: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
+    let mut facts = Facts::in_loops(loops.iter().copied().chain([(var, full)]));
+    let position = env.pool.var(var);
+    facts.push_assumption(env.pool.le(rest, position));
+    let mut prover = Prover::new();
+    guarded.retain(|&(_, cond)| {
+        env.pool.conjuncts(cond).into_iter().any(|c| {
+            let c = env.pool.substitute(c, &bindings);
+            let fails = env.pool.un(UnOp::Not, c);
+            prover.prove(env, &facts, fails).is_proved()
+        })
+    });
+    guarded.into_iter().map(|g| g.0).collect()
+}
+
+/// Whether the value is 0 where every element is that, at a position of an iterator, of which `zero` says so, or is not
+/// read.
+fn is_zero(
+    env: &Env,
+    e: ExprId,
+    unread: &FxHashSet<ExprId>,
+    zero: &dyn Fn((TensorId, usize), VarId) -> bool,
+) -> bool {
     match env.pool.get(e) {
+        _ if unread.contains(&e) => true,
         Expr::Load { tensor, index, guard: None, .. } => {
             index.iter().enumerate().any(|(d, &i)| env.pool.as_var(i).is_some_and(|v| zero((*tensor, d), v)))
         }
-        Expr::Bin(BinOp::Add | BinOp::Sub | BinOp::Mul, a, b) => is_zero(env, *a, zero) && is_zero(env, *b, zero),
+        Expr::Bin(BinOp::Add | BinOp::Sub | BinOp::Mul, a, b) => {
+            is_zero(env, *a, unread, zero) && is_zero(env, *b, unread, zero)
+        }
         // Conversions and roundings of zero are zero.
-        Expr::Cast(_, a) | Expr::Un(UnOp::Neg | UnOp::Tf32, a) => is_zero(env, *a, zero),
+        Expr::Cast(_, a) | Expr::Un(UnOp::Neg | UnOp::Tf32, a) => is_zero(env, *a, unread, zero),
         _ => false,
     }
 }

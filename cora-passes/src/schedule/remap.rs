@@ -12,6 +12,7 @@
 //! Requires: a loop that is not vector or unrolled and that nothing is reduced over. Ensures: the same
 //! iterations, each once; every element is computed as before, so results are the same bits.
 
+use super::key_parts::in_parts;
 use super::tree::{
     Path, enclosing, find_loop, is_condition, is_reduction_var, loop_at, loop_at_mut, place_init, runs, substitute,
 };
@@ -159,6 +160,7 @@ fn sorted(m: &mut LoopModule, path: &Path, shown: &str, key: ExprId) -> Result<E
     let key = m.env.pool.substitute(key, &map);
     let name = format!("{shown}.order");
     let size = as_size(&mut m.env, &[], extent);
+    let key = in_parts(&mut m.env, &name, size, key);
     let f = m.env.uf(&name, vec![size], UfDef::SortDesc { key });
     let place = m.env.pool.var(var);
     Ok(m.env.pool.call(f, [place]))

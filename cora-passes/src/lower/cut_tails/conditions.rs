@@ -4,16 +4,6 @@ use cora_ir::storage::Stmt;
 use cora_ir::{BinOp, Env, Expr, ExprId, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-pub(super) fn conjuncts(env: &Env, e: ExprId, out: &mut Vec<ExprId>) {
-    match *env.pool.get(e) {
-        Expr::Bin(BinOp::And, a, b) => {
-            conjuncts(env, a, out);
-            conjuncts(env, b, out);
-        }
-        _ => out.push(e),
-    }
-}
-
 pub(super) fn guards(env: &Env, e: ExprId, out: &mut Vec<ExprId>) {
     let mut found = Vec::new();
     env.pool.walk(e, &mut |_, n| {
@@ -21,7 +11,7 @@ pub(super) fn guards(env: &Env, e: ExprId, out: &mut Vec<ExprId>) {
             found.push(*c);
         }
     });
-    found.into_iter().for_each(|c| conjuncts(env, c, out));
+    out.extend(found.into_iter().flat_map(|c| env.pool.conjuncts(c)));
 }
 
 /// The conjuncts of `c` that are not in `hold`; nothing if none is left.
@@ -72,7 +62,7 @@ pub(super) fn skipping(env: &Env, body: &[Stmt], fails: &FxHashSet<ExprId>) -> V
         match s {
             Stmt::If { cond, then, other } => {
                 let mut own = Vec::new();
-                conjuncts(env, *cond, &mut own);
+                own.extend(env.pool.conjuncts(*cond));
                 if own.iter().any(|c| fails.contains(c)) {
                     out.extend(skipping(env, other, fails));
                 } else {
@@ -91,7 +81,7 @@ pub(super) fn skipping(env: &Env, body: &[Stmt], fails: &FxHashSet<ExprId>) -> V
 pub(super) fn failing(env: &mut Env, body: &[Stmt], fails: &FxHashSet<ExprId>) -> Vec<Stmt> {
     let stopped = |env: &Env, c: ExprId| {
         let mut own = Vec::new();
-        conjuncts(env, c, &mut own);
+        own.extend(env.pool.conjuncts(c));
         own.iter().any(|c| fails.contains(c))
     };
     let value = |env: &mut Env, e: ExprId| {
