@@ -100,7 +100,11 @@ fn refused(d: Diagnostic, step: &Step, form: Form) -> Diagnostic {
         Some(text) => d.note(format!("in the step `{text}`")),
         None => d,
     };
-    if form.padded { d.note("this is the fully padded form: loops run to the greatest extents of the batch") } else { d }
+    if form.padded {
+        d.note("this is the fully padded form: loops run to the greatest extents of the batch")
+    } else {
+        d
+    }
 }
 
 /// What the back end refuses is the doing of the schedule: the place of the last step that speaks of what it names.

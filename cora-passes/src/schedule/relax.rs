@@ -44,14 +44,16 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
     let stage = loop_at(&m.body, &path).stage;
-    let refuse = |why: &str| {
-        Diagnostic::new("E0480", format!("loop `{}.{}` cannot be relaxed: {why}", target.stage, target.name))
-            .hint("relax the loops of a stage made by cache_write or attached by compute_at")
+    let refuse = |why: &str, hint: &str| {
+        Diagnostic::new("E0480", format!("loop `{}.{}` cannot be relaxed: {why}", target.stage, target.name)).hint(hint)
     };
     let tensor = written_by(m, stage);
     let reduced = relax_reduced::is_reduced(m, &path);
     if m.env.tensors[tensor].scope == Scope::Global && !reduced {
-        return Err(refuse("its stage writes a tensor that others see"));
+        return Err(refuse(
+            "its stage writes a tensor that others see",
+            "relax the loops of a stage made by cache_write or attached by compute_at",
+        ));
     }
     let l = loop_at(&m.body, &path);
     let (var, kind) = (l.var, l.kind);
@@ -60,7 +62,12 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
         return Ok(());
     }
     let extent = cora_ir::affine::normalize(&mut m.env.pool, extent);
-    let Some((full, rest)) = tile_of(&mut m.env, extent) else { return Err(refuse("its extent is not a tile's")) };
+    let Some((full, rest)) = tile_of(&mut m.env, extent) else {
+        return Err(refuse(
+            "its extent is not a tile's",
+            "relax the inner loop of a `split .. tail(exact)`, which ends with the tile or with the rows",
+        ));
+    };
     if reduced {
         return relax_reduced::relax_reduced(m, &path, (full, rest)).map_err(|why| {
             Diagnostic::new("E0480", format!("loop `{}.{}` cannot be relaxed: {why}", target.stage, target.name))
@@ -68,7 +75,10 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
         });
     }
     if !blocks_allow(&m.env, &l.body, (stage, tensor), var) {
-        return Err(refuse("it does not index the stage's buffer, or is reduced over"));
+        return Err(refuse(
+            "it does not index the stage's buffer, or is reduced over",
+            "name a loop inside which only the stage is computed, each iteration elements of its own",
+        ));
     }
     // Where the tile may be empty there is no valid position to clamp to.
     let one = m.env.pool.int(1);
@@ -78,16 +88,28 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
     loops.push((var, full));
     let mask = zero || kind == LoopKind::Vector || !never_empty;
     if mask && bounded(&m.env, &loop_at(&m.body, &path).body, var) {
-        return Err(refuse("another order of its iterations keeps surplus ones at valid positions"));
+        return Err(refuse(
+            "another order of its iterations keeps surplus ones at valid positions",
+            "relax it before its order is changed",
+        ));
     }
     if !never_empty && extents_below_use(&m.env, &loop_at(&m.body, &path).body, var) {
         let around = loops[..loops.len() - 1].iter().copied();
         let (zero, last) = (m.env.pool.int(0), last);
         let runs = m.env.pool.le(zero, last);
-        let d = refuse("it may be empty, and loops inside depend on it");
+        let d = refuse(
+            "it may be empty, and loops inside depend on it",
+            "relax a loop that always has an iteration where it is reached, or the loops inside alone",
+        );
         return Err(with_example(d, &m.env, &Facts::in_loops(around), runs));
     }
-    let storage = room(&mut m.env, &loop_at(&m.body, &path).body, (var, full), &loops, never_empty).map_err(refuse)?;
+    let storage = room(&mut m.env, &loop_at(&m.body, &path).body, (var, full), &loops, never_empty).map_err(|why| {
+        let hint = match why {
+            NO_ROOM => "attach the stage inside the loop over the tiles, so that its buffer is one of them",
+            _ => "relax it before its order is changed",
+        };
+        refuse(why, hint)
+    })?;
     for (d, extent) in storage {
         m.env.tensors[tensor].dims[d].storage = extent;
     }

@@ -274,12 +274,7 @@ fn unread_beyond(
 
 /// Whether the value is 0 where every element is that, at a position of an iterator, of which `zero` says so, or is not
 /// read.
-fn is_zero(
-    env: &Env,
-    e: ExprId,
-    unread: &FxHashSet<ExprId>,
-    zero: &dyn Fn((TensorId, usize), VarId) -> bool,
-) -> bool {
+fn is_zero(env: &Env, e: ExprId, unread: &FxHashSet<ExprId>, zero: &dyn Fn((TensorId, usize), VarId) -> bool) -> bool {
     match env.pool.get(e) {
         _ if unread.contains(&e) => true,
         Expr::Load { tensor, index, guard: None, .. } => {

@@ -259,9 +259,14 @@ fn check_order(m: &mut LoopModule, stage: &str, outside: &[(VarId, ExprId)], new
             let both = m.env.pool.add(l.extent, inner.extent);
             let around = ranges_of(m, &around, both);
             let (facts, same) = differing(m, &around, l, inner);
-            return Err(
-                with_example(d, &m.env, &facts, same).hint("a variable loop stays inside the loops that it depends on")
-            );
+            let hint = match m.env.pool.constant_bound(l.extent) {
+                Some(_) => {
+                    "a loop that ends with the rows stays inside the loops that it depends on; split with tail(mask), all \
+                     tiles have the same loop"
+                }
+                None => "a variable loop stays inside the loops that it depends on",
+            };
+            return Err(with_example(d, &m.env, &facts, same).hint(hint));
         }
     }
     Ok(())
