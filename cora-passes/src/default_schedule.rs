@@ -24,8 +24,8 @@ use crate::schedule::relax::relax_register_tails;
 use crate::schedule::tensorize::REFUSALS;
 use crate::standard::StandardSimplifier;
 use cora_ir::intrinsic::{Features, Vectors};
-use cora_ir::loops::{Block, BlockRole, For, LoopModule, Stmt};
-use cora_ir::schedule::{LoopRef, Step, StepKind};
+use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
+use cora_ir::schedule::{LoopRef, Step, StepKind, Tail};
 use cora_ir::{Expr, Role, TensorId, UnOp};
 use nest::Nest;
 use rustc_hash::FxHashSet;
@@ -65,6 +65,9 @@ impl Registers {
 
 /// Outermost loops of fewer iterations than this are fused with the next one.
 const FEW: i64 = 32;
+/// Iterations of a task, where each is a row, and where each is a vector.
+const TASK_ROWS: i64 = 32;
+const TASK_VECTORS: i64 = 256;
 /// Operations that are cheaper to repeat than to store.
 const CHEAP: usize = 2;
 
@@ -191,27 +194,47 @@ fn innermost(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()
     step(m, StepKind::Vectorize { target: nest.at(last), width })
 }
 
-/// Spreads a top-level nest over the workers, its outermost loops fused where there are few iterations.
+/// Spreads a top-level nest over the workers: its two outermost loops, fused where the outermost has few iterations, or
+/// tiles of the second of all iterations of the first, which may be a lone one.
 fn spread(m: &mut LoopModule, n: usize) {
     let Stmt::For(outer) = &m.body[n] else { return };
     let reference = |m: &LoopModule, l: &For| LoopRef {
         stage: m.env.tensors[l.stage].name.clone(),
         name: m.env.vars[l.var].name.clone(),
     };
-    let few = m.env.pool.as_int(outer.extent).is_some_and(|e| e < FEW);
     let target = reference(m, outer);
-    if let (true, [Stmt::For(inner)]) = (few, outer.body.as_slice())
-        && matches!(inner.body.as_slice(), [Stmt::For(_), ..])
+    if let [Stmt::For(inner)] = outer.body.as_slice()
+        && inner.body.iter().any(|s| matches!(s, Stmt::For(_)))
     {
-        let (stage, name) = (target.stage.clone(), "spread".to_owned());
-        let loops = vec![target.clone(), reference(m, inner)];
+        let stage = target.stage.clone();
+        let named = |name: &str| LoopRef { stage: stage.clone(), name: name.to_owned() };
+        let (loops, tile) = (vec![target.clone(), reference(m, inner)], tile_of_task(m, inner));
+        let few = m.env.pool.as_int(outer.extent).map_or(tile.is_some(), |e| e < FEW);
         let both = |m: &mut LoopModule| {
-            step(m, StepKind::Fuse { loops, name: name.clone(), pad: 1 })?;
-            step(m, StepKind::Parallel { target: LoopRef { stage, name } })
+            let mut loops = loops.clone();
+            if let Some(factor) = tile.filter(|&t| t > 1) {
+                let (split, outer, inner) = (loops.remove(1), "task".to_owned(), "near".to_owned());
+                loops.push(named(&outer));
+                step(m, StepKind::Split { target: split, factor, outer, inner, tail: Tail::Exact })?;
+            }
+            step(m, StepKind::Fuse { loops, name: "spread".to_owned(), pad: 1 })?;
+            step(m, StepKind::Parallel { target: named("spread") })
         };
-        if attempt(m, both) {
+        if few && attempt(m, both) {
             return;
         }
     }
     let _ = step(m, StepKind::Parallel { target });
+}
+
+/// How many iterations of a second loop a task takes, if it may have more than that.
+fn tile_of_task(m: &LoopModule, l: &For) -> Option<i64> {
+    // Tiles of rows are tasks already.
+    if m.env.vars[l.var].name == "task" {
+        return Some(1);
+    }
+    let vectors = |s: &Stmt| matches!(s, Stmt::For(l) if l.kind != LoopKind::Serial);
+    let tile = if l.body.iter().all(vectors) { TASK_VECTORS } else { TASK_ROWS };
+    let longer = m.env.pool.constant_bound(l.extent).is_none_or(|n| n > tile);
+    (longer && l.kind == LoopKind::Serial).then_some(tile)
 }

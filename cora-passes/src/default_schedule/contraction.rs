@@ -163,7 +163,33 @@ impl Contraction {
                 }
             }
         }
-        Some(Self { inner: inner?, nest, column, batches, rows, columns, reduced, a, b })
+        let mut c = Self { inner: inner?, nest, column, batches, rows, columns, reduced, a, b };
+        if !c.rows.is_empty() && !c.side_by_side(m) {
+            // A copy holds what a gather takes, not all that it may take.
+            let gathering = c.gathering(m);
+            let gathers = |l: &Loop| gathering.contains(&l.var);
+            let (gathered, columns): (Vec<Loop>, Vec<Loop>) = c.columns.into_iter().partition(gathers);
+            c.batches.extend(gathered);
+            c.columns = columns;
+        }
+        Some(c)
+    }
+
+    /// The loops that say where the factor of the columns is gathered.
+    fn gathering(&self, m: &LoopModule) -> Vec<VarId> {
+        let pool = &m.env.pool;
+        let loads = |e: ExprId| pool.any(e, &mut |n| matches!(n, Expr::Load { .. }));
+        let gathers: Vec<ExprId> = self.b.1.iter().copied().filter(|&e| loads(e)).collect();
+        let used = |i: &&Iter| gathers.iter().any(|&e| pool.uses_var(e, i.var));
+        let iters = self.nest.block.iters.iter().filter(used);
+        let moved = |l: &&Loop| iters.clone().any(|i| pool.uses_var(i.binding, l.var));
+        self.nest.loops.iter().filter(moved).map(|l| l.var).collect()
+    }
+
+    /// Whether the factor of the columns is gathered from elsewhere again and again inside the batches: a copy made outside
+    /// would be one of all that there is.
+    fn scattered(&self, m: &LoopModule) -> bool {
+        self.gathering(m).iter().any(|v| !self.batches.iter().any(|l| l.var == *v))
     }
 
     /// The positions in the result's index that a tile must leave: the last row's and the columns'.
@@ -578,6 +604,9 @@ fn accumulate(
 /// Copies the factor in panels of a tile's columns with the reduced dimensions outside them, so that a tile reads it in
 /// order: once where it is the same for all batches, or in loop `at`, with zeros beside the last columns.
 fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: Option<LoopRef>) -> Option<()> {
+    if at.is_some() && c.scattered(m) {
+        return None;
+    }
     let layout = c.in_panels(m, tile.columns, |summed, column| {
         Some(summed.iter().copied().map(LayoutDim::whole).chain([column]).collect())
     })?;
@@ -615,6 +644,9 @@ fn along_rows(m: &LoopModule, copy: &Nest) -> Option<Vec<String>> {
 
 /// Copies the factor with the columns' dimension innermost, where all rows can use the copy.
 fn transpose(m: &mut LoopModule, c: &Contraction, at: LoopRef) -> Option<()> {
+    if c.scattered(m) {
+        return None;
+    }
     let pool = &m.env.pool;
     let moved: Vec<usize> = (0..c.b.1.len()).filter(|&d| pool.uses_var(c.b.1[d], c.column)).collect();
     let [moved] = moved.as_slice() else { return None };
