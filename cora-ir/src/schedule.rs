@@ -2,6 +2,7 @@
 
 use crate::intrinsic::IntrinsicId;
 use crate::loops::Axis;
+use std::fmt;
 
 /// Bytes `start..end` of the source text; `0..0` for steps that come from the builder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -101,11 +102,41 @@ impl Binding {
     }
 }
 
-/// One dimension of a copy's layout: a dimension of the tensor, or one half of it.
+/// A dimension of a tensor as the tensor is when the step is applied.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub enum DimRef {
+    /// By its position.
+    At(usize),
+    /// By its name.
+    Named(String),
+}
+
+impl From<usize> for DimRef {
+    fn from(position: usize) -> Self {
+        DimRef::At(position)
+    }
+}
+
+impl From<&str> for DimRef {
+    fn from(name: &str) -> Self {
+        DimRef::Named(name.to_owned())
+    }
+}
+
+impl fmt::Display for DimRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DimRef::At(position) => write!(f, "{position}"),
+            DimRef::Named(name) => f.write_str(name),
+        }
+    }
+}
+
+/// One dimension of a copy's layout: a dimension of the tensor, or one half of it; in a step it may be a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct LayoutDim {
-    /// Position among the tensor's dimensions.
-    pub dim: usize,
+pub struct LayoutDim<D = DimRef> {
+    /// Which among the tensor's dimensions.
+    pub dim: D,
     /// What of it.
     pub part: Part,
 }
@@ -121,21 +152,21 @@ pub enum Part {
     Mod(i64),
 }
 
-impl LayoutDim {
+impl<D> LayoutDim<D> {
     /// A whole dimension.
-    pub fn whole(dim: usize) -> Self {
-        Self { dim, part: Part::Whole }
+    pub fn whole(dim: impl Into<D>) -> Self {
+        Self { dim: dim.into(), part: Part::Whole }
     }
     /// `dim / block`.
-    pub fn div(dim: usize, block: i64) -> Self {
-        Self { dim, part: Part::Div(block) }
+    pub fn div(dim: impl Into<D>, block: i64) -> Self {
+        Self { dim: dim.into(), part: Part::Div(block) }
     }
     /// `dim % block`.
-    pub fn modulo(dim: usize, block: i64) -> Self {
-        Self { dim, part: Part::Mod(block) }
+    pub fn modulo(dim: impl Into<D>, block: i64) -> Self {
+        Self { dim: dim.into(), part: Part::Mod(block) }
     }
     /// The part in text, after the dimension: nothing, `/c` or `%c`.
-    pub fn suffix(self) -> String {
+    pub fn suffix(&self) -> String {
         match self.part {
             Part::Whole => String::new(),
             Part::Div(c) => format!("/{c}"),
@@ -146,9 +177,9 @@ impl LayoutDim {
 
 /// A dimension of the tiles of a packed copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct PackDim {
-    /// Position among the tensor's dimensions.
-    pub dim: usize,
+pub struct PackDim<D = DimRef> {
+    /// Which among the tensor's dimensions.
+    pub dim: D,
     /// How many positions of it a tile has; nothing = all.
     pub size: Option<i64>,
 }

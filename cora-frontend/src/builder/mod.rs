@@ -31,7 +31,7 @@ mod schedule;
 mod value;
 
 pub use cora_ir::loops::Axis;
-pub use cora_ir::schedule::{Binding, LayoutDim, LoopRef, Part, Tail};
+pub use cora_ir::schedule::{Binding, DimRef, LayoutDim, LoopRef, PackDim, Part, Tail};
 pub use cora_ir::{Combiner, Diagnostic, Graph, ScalarType, Scope};
 pub use schedule::{ScheduleBuilder, ToLoop, ToStage};
 pub use value::{Indices, Value, argmax, argmin, max, max_over, min, min_over, prod, select, size, sum};

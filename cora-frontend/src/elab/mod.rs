@@ -60,7 +60,7 @@ pub fn elaborate(
     elab.collect(consts);
     elab.declarations();
     elab.operators();
-    elab.graph.schedules = schedules(program, &elab.graph.env, &mut elab.diags);
+    elab.graph.schedules = schedules(program, &mut elab.diags);
     elab.outputs();
     elab.limits();
     if elab.diags.is_empty() {

@@ -16,8 +16,8 @@ use crate::ast::{Ident, ItemKind, Program, Steps};
 use crate::lex::{Token, TokenKind};
 use crate::names::suggest;
 use crate::print::print_step;
+use cora_ir::Diagnostic;
 use cora_ir::schedule::{Schedule, Span, Step, StepKind};
-use cora_ir::{Diagnostic, Env};
 use step::WORDS;
 
 /// Calls of schedule functions may nest this deep.
@@ -25,8 +25,8 @@ const MAX_CALLS: u32 = 32;
 /// A schedule may have this many steps after expansion.
 const MAX_STEPS: usize = 100_000;
 
-/// The schedules of `program`; `env` gives tensors' dimension names for `layout(...)`.
-pub(crate) fn schedules(program: &Program, env: &Env, diags: &mut Vec<Diagnostic>) -> Vec<Schedule> {
+/// The schedules of `program`.
+pub(crate) fn schedules(program: &Program, diags: &mut Vec<Diagnostic>) -> Vec<Schedule> {
     let mut functions = Vec::new();
     for item in &program.items {
         if let ItemKind::ScheduleFn(name, params, body) = &item.kind {
@@ -49,7 +49,7 @@ pub(crate) fn schedules(program: &Program, env: &Env, diags: &mut Vec<Diagnostic
             Steps::Parsed(steps) => steps.clone(),
             Steps::Tokens(tokens) => {
                 let mut steps = Vec::new();
-                let mut cx = Cx { functions: &functions, env, steps: &mut steps, depth: 0, calls: 0, call: None };
+                let mut cx = Cx { functions: &functions, steps: &mut steps, depth: 0, calls: 0, call: None };
                 cx.body(tokens.clone(), diags);
                 steps
             }
@@ -64,8 +64,8 @@ pub(crate) fn schedules(program: &Program, env: &Env, diags: &mut Vec<Diagnostic
 pub(crate) fn steps_of(text: &str) -> (Vec<Step>, Vec<Diagnostic>) {
     let (mut tokens, mut diags) = crate::lex::lex(text);
     tokens.pop();
-    let (env, mut steps) = (Env::default(), Vec::new());
-    let mut cx = Cx { functions: &[], env: &env, steps: &mut steps, depth: 0, calls: 0, call: None };
+    let mut steps = Vec::new();
+    let mut cx = Cx { functions: &[], steps: &mut steps, depth: 0, calls: 0, call: None };
     cx.body(tokens, &mut diags);
     (steps, diags)
 }
@@ -98,7 +98,6 @@ fn check_function(name: &Ident, params: &[Ident], earlier: &[Function], diags: &
 
 struct Cx<'a> {
     functions: &'a [Function<'a>],
-    env: &'a Env,
     steps: &'a mut Vec<Step>,
     depth: u32,
     /// Calls expanded so far.
@@ -132,7 +131,7 @@ impl Cx<'_> {
 
     fn step(&mut self, p: &mut Parser) -> Parsed<()> {
         let word = p.name("a schedule step")?;
-        let Some(kinds) = step::kinds(&word.name, p, self.env)? else { return self.call(p, &word) };
+        let Some(kinds) = step::kinds(&word.name, p)? else { return self.call(p, &word) };
         let span = self.call.unwrap_or_else(|| p.span_from(word.span));
         let called = |kind: &StepKind| self.call.map(|_| print_step(kind));
         self.steps.extend(kinds.into_iter().map(|kind| Step { span, called: called(&kind), kind }));
@@ -211,7 +210,7 @@ mod tests {
 
     fn steps(text: &str) -> (Vec<StepKind>, Vec<Diagnostic>) {
         let (program, mut diags) = parse_ast(text);
-        let s = schedules(&program, &Env::default(), &mut diags);
+        let s = schedules(&program, &mut diags);
         (s.into_iter().flat_map(|s| s.steps).map(|s| s.kind).collect(), diags)
     }
 

@@ -4,7 +4,7 @@ use super::expr::{Names, is_bare, unused};
 use super::rust_expr::{rust, rust_value};
 use super::{Declared, ExtentFunction, declared, pad_of};
 use crate::names::is_reserved;
-use cora_ir::schedule::{Binding, LayoutDim, LoopRef, Part, StepKind};
+use cora_ir::schedule::{Binding, DimRef, LayoutDim, LoopRef, Part, StepKind};
 use cora_ir::{Combiner, CombinerId, DimId, Expr, ExprId, Graph, Op, Reduction, Role, TensorDim, TensorId, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -223,10 +223,14 @@ fn operator(names: &mut Names, ids: &mut Idents, op: &Op, out: &mut String) {
 
 /// The layout of a copy as a Rust array.
 fn layout_list(layout: &[LayoutDim]) -> String {
+    let dim = |d: &DimRef| match d {
+        DimRef::At(position) => position.to_string(),
+        DimRef::Named(name) => format!("{name:?}"),
+    };
     let one = |d: &LayoutDim| match d.part {
-        Part::Whole => format!("LayoutDim::whole({})", d.dim),
-        Part::Div(c) => format!("LayoutDim::div({}, {c})", d.dim),
-        Part::Mod(c) => format!("LayoutDim::modulo({}, {c})", d.dim),
+        Part::Whole => format!("LayoutDim::whole({})", dim(&d.dim)),
+        Part::Div(c) => format!("LayoutDim::div({}, {c})", dim(&d.dim)),
+        Part::Mod(c) => format!("LayoutDim::modulo({}, {c})", dim(&d.dim)),
     };
     format!("[{}]", layout.iter().map(one).collect::<Vec<_>>().join(", "))
 }

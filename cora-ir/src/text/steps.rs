@@ -6,7 +6,7 @@ use super::parse::{MAX_DEPTH, Parse, Parser, display, out_of_range, too_deep};
 use crate::diag::Diagnostic;
 use crate::env::Scope;
 use crate::intrinsic::IntrinsicId;
-use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, PackDim, Part, Remap, StepKind, Tail};
+use crate::schedule::{Binding, DimRef, Formula, LayoutDim, LoopRef, PackDim, Part, Remap, StepKind, Tail};
 
 const SCOPES: [(&str, Scope); 4] =
     [("global", Scope::Global), ("local", Scope::Local), ("shared", Scope::Shared), ("reg", Scope::Reg)];
@@ -14,6 +14,13 @@ const TAILS: [(&str, Tail); 3] = [("exact", Tail::Exact), ("mask", Tail::Mask), 
 
 fn loop_ref(l: &LoopRef) -> String {
     format!("@{}[{}]", quote(&l.stage), quote(&l.name))
+}
+
+fn dim_ref(d: &DimRef) -> String {
+    match d {
+        DimRef::At(position) => position.to_string(),
+        DimRef::Named(name) => quote(name),
+    }
 }
 
 /// A mark that is set or not.
@@ -75,7 +82,7 @@ pub fn print_step(step: &StepKind) -> String {
         StepKind::CacheRead { stage, tensor, name, scope, at, layout, access } => {
             let access = access.map_or(String::new(), |n| format!(" access({n})"));
             let (stage, tensor, name) = (quote(stage), quote(tensor), quote(name));
-            let order: Vec<String> = layout.iter().map(|d| format!("{}{}", d.dim, d.suffix())).collect();
+            let order: Vec<String> = layout.iter().map(|d| format!("{}{}", dim_ref(&d.dim), d.suffix())).collect();
             let layout = if layout.is_empty() { String::new() } else { format!(" layout({})", order.join(", ")) };
             let place = match at {
                 Some(at) => format!("{} at {}", scope.name(), loop_ref(at)),
@@ -91,7 +98,7 @@ pub fn print_step(step: &StepKind) -> String {
                 None => "setup".to_owned(),
             };
             let size = |t: &PackDim| t.size.map_or(String::new(), |n| format!(" {n}"));
-            let tiles: Vec<String> = tiles.iter().map(|t| format!("{}{}", t.dim, size(t))).collect();
+            let tiles: Vec<String> = tiles.iter().map(|t| format!("{}{}", dim_ref(&t.dim), size(t))).collect();
             format!("pack @{stage} @{tensor} -> @{name} {place} tiles({}){access}", tiles.join(", "))
         }
         StepKind::HoistLoads { target, on } => format!("hoist_loads {} {}", loop_ref(target), switch(*on)),
@@ -475,8 +482,7 @@ impl Parser {
         self.word("tiles")?;
         self.punct("(")?;
         let tiles = self.list(")", &mut |p| {
-            let span = p.span();
-            let dim = usize::try_from(p.signed()?).map_err(|_| out_of_range("the tensor's dimensions", span))?;
+            let dim = p.dim_ref()?;
             let sized = p.is_punct("-") || matches!(p.peek(), super::lex::Tok::Int(_));
             Ok(PackDim { dim, size: if sized { Some(p.signed()?) } else { None } })
         })?;
@@ -497,10 +503,18 @@ impl Parser {
         Ok(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access: self.access()? })
     }
 
-    /// `2`, `2/32` or `2%32`.
-    fn layout_dim(&mut self) -> Parse<LayoutDim> {
+    /// A dimension's name or position.
+    fn dim_ref(&mut self) -> Parse<DimRef> {
+        if !matches!(self.peek(), super::lex::Tok::Int(_)) && !self.is_punct("-") {
+            return Ok(DimRef::Named(display(&self.bare_name("a dimension's name or position")?.0)));
+        }
         let span = self.span();
-        let dim = usize::try_from(self.signed()?).map_err(|_| out_of_range("the tensor's dimensions", span))?;
+        usize::try_from(self.signed()?).map(DimRef::At).map_err(|_| out_of_range("the tensor's dimensions", span))
+    }
+
+    /// `k`, `2`, `2/32` or `2%32`.
+    fn layout_dim(&mut self) -> Parse<LayoutDim> {
+        let dim = self.dim_ref()?;
         let part = if self.eat_punct("/") {
             Part::Div(self.signed()?)
         } else if self.eat_punct("%") {

@@ -41,7 +41,7 @@ pub struct CacheRead<'a> {
     /// The loop whose each iteration copies one region; nothing = all of it at setup.
     pub at: Option<&'a LoopRef>,
     /// Dimensions of the copy, outermost first; empty = unchanged.
-    pub layout: &'a [LayoutDim],
+    pub layout: &'a [LayoutDim<usize>],
     /// Which distinct read of the tensor, in order of appearance; nothing = all.
     pub access: Option<usize>,
 }
@@ -71,7 +71,7 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
         _ => check_setup(m, source)?,
     }
     let rank = m.env.tensors[source].dims.len();
-    let layout: Vec<LayoutDim> =
+    let layout: Vec<LayoutDim<usize>> =
         if c.layout.is_empty() { (0..rank).map(LayoutDim::whole).collect() } else { c.layout.to_vec() };
     let saved = m.checkpoint();
     let reads = Redirected { stage, below: path.as_deref(), access: c.access };
@@ -133,7 +133,7 @@ fn check_attached(
     m: &mut LoopModule,
     (stage, source): (TensorId, TensorId),
     path: &Path,
-    layout: &[LayoutDim],
+    layout: &[LayoutDim<usize>],
 ) -> Result<(), Diagnostic> {
     if m.env.tensors[source].scope == Scope::Global {
         return Ok(());
@@ -285,7 +285,7 @@ fn redirect(
     env: &mut Env,
     body: &mut [Stmt],
     (stage, source, new): (TensorId, TensorId, TensorId),
-    layout: &[LayoutDim],
+    layout: &[LayoutDim<usize>],
     access: Option<usize>,
 ) -> bool {
     let pool = &mut env.pool;
@@ -334,7 +334,7 @@ fn redirect(
 
 /// Each dimension once: whole, or as blocks and, further in, positions in blocks of the same size; or not at all where
 /// the position is constant.
-fn is_cover(layout: &[LayoutDim], fixed: &[Option<i64>]) -> bool {
+fn is_cover(layout: &[LayoutDim<usize>], fixed: &[Option<i64>]) -> bool {
     let parts = |d: usize| layout.iter().filter(|l| l.dim == d).map(|l| l.part).collect::<Vec<_>>();
     layout.iter().all(|l| l.dim < fixed.len())
         && (0..fixed.len()).all(|d| match parts(d)[..] {
@@ -345,7 +345,12 @@ fn is_cover(layout: &[LayoutDim], fixed: &[Option<i64>]) -> bool {
         })
 }
 
-fn check_layout(env: &Env, source: TensorId, layout: &[LayoutDim], fixed: &[Option<i64>]) -> Result<(), Diagnostic> {
+fn check_layout(
+    env: &Env,
+    source: TensorId,
+    layout: &[LayoutDim<usize>],
+    fixed: &[Option<i64>],
+) -> Result<(), Diagnostic> {
     let dims = &env.tensors[source].dims;
     let name = &env.tensors[source].name;
     if !is_cover(layout, fixed) {
@@ -396,7 +401,7 @@ fn check_layout(env: &Env, source: TensorId, layout: &[LayoutDim], fixed: &[Opti
 }
 
 /// The positions in the tensor's dimensions of an element of the copy, `at` being its index.
-fn source_index(env: &mut Env, layout: &[LayoutDim], fixed: &[ExprId], at: &[ExprId]) -> Vec<ExprId> {
+fn source_index(env: &mut Env, layout: &[LayoutDim<usize>], fixed: &[ExprId], at: &[ExprId]) -> Vec<ExprId> {
     let mut index = fixed.to_vec();
     for l in layout {
         index[l.dim] = env.pool.int(0);
@@ -418,7 +423,7 @@ fn source_index(env: &mut Env, layout: &[LayoutDim], fixed: &[ExprId], at: &[Exp
 fn copy_dims(
     env: &mut Env,
     (source, ends): (TensorId, &[ExprId]),
-    layout: &[LayoutDim],
+    layout: &[LayoutDim<usize>],
     fixed: &[ExprId],
 ) -> Vec<TensorDim> {
     let dims = env.tensors[source].dims.clone();
@@ -450,7 +455,7 @@ fn copy_dims(
 
 /// The element at `read`. A constant position of a dimension that is left out may be one that the reader asks for under
 /// a guard only; the copy is made for all its elements, and asks itself.
-fn copied(env: &mut Env, source: TensorId, layout: &[LayoutDim], read: &[ExprId]) -> ExprId {
+fn copied(env: &mut Env, source: TensorId, layout: &[LayoutDim<usize>], read: &[ExprId]) -> ExprId {
     let zero = env.pool.int(0);
     let mut inside = Vec::new();
     for d in (0..read.len()).filter(|d| layout.iter().all(|l| l.dim != *d)) {
@@ -474,7 +479,7 @@ fn copied(env: &mut Env, source: TensorId, layout: &[LayoutDim], read: &[ExprId]
 fn copy_stage(
     env: &mut Env,
     (source, ends): (TensorId, &[ExprId]),
-    layout: &[LayoutDim],
+    layout: &[LayoutDim<usize>],
     fixed: &[ExprId],
     name: &str,
 ) -> (TensorId, Stmt) {

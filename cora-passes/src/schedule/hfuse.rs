@@ -14,13 +14,13 @@
 //! Ensures: the same iterations in the same order.
 
 use super::tree::{
-    Path, blocks_in, body_at_mut, check_fresh_loop, check_no_marks, enclosing, find_loop, loop_at, not_a_condition,
-    place_init, reads_below, remove_init, stages_of, substitute, writes_below,
+    Path, blocks_in, body_at_mut, check_fresh_loop, check_no_marks, enclosing, find_loop, is_reduction_var, loop_at,
+    not_a_condition, place_init, reads_below, remove_init, stages_of, substitute, writes_below,
 };
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::normalize;
-use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{BinOp, Diagnostic, ExprId, TensorId, UnOp, VarId};
 use rustc_hash::FxHashMap;
@@ -172,7 +172,12 @@ fn written(m: &mut LoopModule, stmts: &[Stmt], t: TensorId) -> Vec<(Vec<ExprId>,
     let mut out = Vec::new();
     for (b, inner) in blocks_in(stmts).into_iter().filter(|(b, _)| b.tensor == t) {
         let (mut own, mut loops): (FxHashMap<VarId, ExprId>, Loops) = Default::default();
+        // A sum's first value is written where its loops have no iteration, too.
+        let begins = matches!(b.role, BlockRole::Update(_)) && !b.continues;
         for l in inner {
+            if begins && is_reduction_var(&m.env.pool, b, l.var) {
+                continue;
+            }
             let var = m.env.copy_var(l.var);
             loops.push((var, m.env.pool.substitute(l.extent, &own)));
             own.insert(l.var, m.env.pool.var(var));

@@ -53,7 +53,7 @@ pub mod vectorize;
 
 use cora_ir::ids::Arena;
 use cora_ir::loops::{LoopModule, Stmt};
-use cora_ir::schedule::{Schedule, Step, StepKind};
+use cora_ir::schedule::{DimRef, LayoutDim, PackDim, Schedule, Step, StepKind};
 use cora_ir::{Diagnostic, Tensor, TensorId};
 use rustc_hash::FxHashSet;
 
@@ -63,6 +63,28 @@ pub const MAX_FACTOR: i64 = 1 << 31;
 const MAX_INDEX_SIZE: u64 = 10_000;
 /// Greatest multiple that loops and dimensions are padded to: the surplus runs, or is stored.
 pub const MAX_PADDING: i64 = 1 << 16;
+
+/// The position of a dimension of a tensor as the tensor is now; what a step attached has its loop's name besides the
+/// program's.
+fn dimension(m: &LoopModule, tensor: &str, dim: &DimRef) -> Result<usize, Diagnostic> {
+    let Some(t) = m.env.tensor_named(tensor) else {
+        return Err(Diagnostic::new("E0463", format!("there is no tensor `{tensor}`"))
+            .hint("name a tensor of the program or of an earlier step"));
+    };
+    let dims = &m.env.tensors[t].dims;
+    let found = match dim {
+        DimRef::At(position) => (*position < dims.len()).then_some(*position),
+        DimRef::Named(name) => {
+            let also = || dims.iter().position(|d| d.also.as_ref() == Some(name));
+            dims.iter().position(|d| d.name == *name).or_else(also)
+        }
+    };
+    let names = || dims.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ");
+    found.ok_or_else(|| {
+        Diagnostic::new("E0120", format!("`{dim}` is not a dimension of `{tensor}`"))
+            .hint(format!("its dimensions are {}; or give positions, counted from 0", names()))
+    })
+}
 
 /// Applies one step. On an error the module is unchanged.
 ///
@@ -161,12 +183,17 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
         StepKind::ComputeInline { stage } => compute_inline::compute_inline(m, stage),
         StepKind::Precompute { stage, tensor, name } => precompute::precompute(m, stage, tensor, name),
         StepKind::CacheWrite { stage, name, scope, at } => cache_write::cache_write(m, stage, name, *scope, at),
-        StepKind::CacheRead { stage, tensor, name, scope, at, layout, access } => cache_read::cache_read(
-            m,
-            &cache_read::CacheRead { stage, tensor, name, scope: *scope, at: at.as_ref(), layout, access: *access },
-        ),
+        StepKind::CacheRead { stage, tensor, name, scope, at, layout, access } => {
+            let dim = |l: &LayoutDim| Ok(LayoutDim { dim: dimension(m, tensor, &l.dim)?, part: l.part });
+            let layout: Vec<LayoutDim<usize>> = layout.iter().map(dim).collect::<Result<_, _>>()?;
+            let (scope, at, layout, access) = (*scope, at.as_ref(), &layout, *access);
+            cache_read::cache_read(m, &cache_read::CacheRead { stage, tensor, name, scope, at, layout, access })
+        }
         StepKind::Pack { stage, tensor, name, scope, at, tiles, access } => {
-            pack::pack(m, &pack::Pack { stage, tensor, name, scope: *scope, at: at.as_ref(), tiles, access: *access })
+            let dim = |t: &PackDim| Ok(PackDim { dim: dimension(m, tensor, &t.dim)?, size: t.size });
+            let tiles: Vec<PackDim<usize>> = tiles.iter().map(dim).collect::<Result<_, _>>()?;
+            let (scope, at, tiles, access) = (*scope, at.as_ref(), &tiles, *access);
+            pack::pack(m, &pack::Pack { stage, tensor, name, scope, at, tiles, access })
         }
         StepKind::HoistLoads { target, on } => hoist_loads::hoist_loads(m, target, *on),
         StepKind::SetScope { stage, scope } => set_scope::set_scope(m, stage, *scope),

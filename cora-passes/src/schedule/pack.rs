@@ -41,7 +41,7 @@ pub struct Pack<'a> {
     /// The loop whose each iteration packs what it reads; nothing = all of it at setup.
     pub at: Option<&'a LoopRef>,
     /// The dimensions of a tile, outermost first.
-    pub tiles: &'a [PackDim],
+    pub tiles: &'a [PackDim<usize>],
     /// Which distinct read of the tensor, in order of appearance; nothing = all.
     pub access: Option<usize>,
 }
@@ -109,7 +109,7 @@ fn element_bytes(m: &LoopModule, tensor: TensorId) -> i64 {
 }
 
 /// The copy's dimensions: those outside the tile, the numbers of pieces, the tile.
-fn layout(tiles: &[PackDim], constant: &[bool]) -> Vec<LayoutDim> {
+fn layout(tiles: &[PackDim<usize>], constant: &[bool]) -> Vec<LayoutDim<usize>> {
     let named = |d: usize| tiles.iter().any(|t| t.dim == d);
     let outside = (0..constant.len()).filter(|&d| !named(d) && !constant[d]).map(LayoutDim::whole);
     let pieces = tiles.iter().filter_map(|t| Some(LayoutDim::div(t.dim, t.size?)));
@@ -118,7 +118,7 @@ fn layout(tiles: &[PackDim], constant: &[bool]) -> Vec<LayoutDim> {
 }
 
 /// Makes tiles begin at multiples of [`ALIGNMENT`] bytes; the buffer does.
-fn align(m: &mut LoopModule, p: &Pack, layout: &[LayoutDim], elements: i64) -> Result<(), Diagnostic> {
+fn align(m: &mut LoopModule, p: &Pack, layout: &[LayoutDim<usize>], elements: i64) -> Result<(), Diagnostic> {
     let Some(copy) = m.env.tensor_named(p.name) else { return Ok(()) };
     let multiple = ALIGNMENT / element_bytes(m, copy).clamp(1, ALIGNMENT);
     let outside = layout.len() - p.tiles.len();

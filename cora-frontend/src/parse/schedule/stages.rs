@@ -3,8 +3,8 @@
 use super::super::{Parsed, Parser};
 use super::words::{arrow, loop_ref, names, positive, scope, stage_and_tensor};
 use crate::lex::TokenKind;
-use cora_ir::schedule::{LayoutDim, LoopRef, PackDim, Part, StepKind};
-use cora_ir::{Diagnostic, Env, Scope};
+use cora_ir::Scope;
+use cora_ir::schedule::{DimRef, LayoutDim, LoopRef, PackDim, Part, StepKind};
 
 /// `compute_at P Q at S.i`.
 pub(super) fn compute_at(p: &mut Parser) -> Parsed<Vec<StepKind>> {
@@ -44,29 +44,27 @@ pub(super) fn cache_write(p: &mut Parser) -> Parsed<StepKind> {
 }
 
 /// `S.T -> Tl reg at S.i layout(d, k/8, k%8)` or `S.T -> Tl setup layout(..)`; `S:T` where a name has dots.
-pub(super) fn cache_read(p: &mut Parser, env: &Env) -> Parsed<StepKind> {
+pub(super) fn cache_read(p: &mut Parser) -> Parsed<StepKind> {
     let (stage, tensor) = stage_and_tensor(p)?;
     let name = arrow(p, "the new stage's name")?;
     let (scope, at) = place(p)?;
     let mut layout = Vec::new();
     if p.eat("layout") {
         p.expect("(")?;
-        let dims = dims_of(env, &tensor);
-        layout = p.list(")", &mut |p| layout_entry(p, &tensor, dims.as_deref()))?;
+        layout = p.list(")", &mut layout_entry)?;
     }
     Ok(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access: access(p)? })
 }
 
 /// `S.W -> Wp setup tiles(k, n 32)` or `S.T -> Tp local at S.i tiles(i 14, k)`.
-pub(super) fn pack(p: &mut Parser, env: &Env) -> Parsed<StepKind> {
+pub(super) fn pack(p: &mut Parser) -> Parsed<StepKind> {
     let (stage, tensor) = stage_and_tensor(p)?;
     let name = arrow(p, "the new stage's name")?;
     let (scope, at) = place(p)?;
     p.expect("tiles")?;
     p.expect("(")?;
-    let dims = dims_of(env, &tensor);
     let tiles = p.list(")", &mut |p| {
-        let dim = dimension(p, &tensor, dims.as_deref())?;
+        let dim = dimension(p)?;
         let size = if p.peek().kind == TokenKind::Int { Some(positive(p)?) } else { None };
         Ok(PackDim { dim, size })
     })?;
@@ -95,14 +93,8 @@ fn access(p: &mut Parser) -> Parsed<Option<usize>> {
     Ok(Some(n))
 }
 
-/// The names of a tensor's dimensions, if it is there before any step.
-fn dims_of(env: &Env, tensor: &str) -> Option<Vec<String>> {
-    let t = env.tensor_named(tensor)?;
-    Some(env.tensors[t].dims.iter().map(|d| d.name.clone()).collect())
-}
-
-fn layout_entry(p: &mut Parser, tensor: &str, dims: Option<&[String]>) -> Parsed<LayoutDim> {
-    let dim = dimension(p, tensor, dims)?;
+fn layout_entry(p: &mut Parser) -> Parsed<LayoutDim> {
+    let dim = dimension(p)?;
     let part = if p.eat("/") {
         Part::Div(positive(p)?)
     } else if p.eat("%") {
@@ -114,19 +106,11 @@ fn layout_entry(p: &mut Parser, tensor: &str, dims: Option<&[String]>) -> Parsed
 }
 
 /// A dimension of a tensor by its name, or by its position.
-fn dimension(p: &mut Parser, tensor: &str, dims: Option<&[String]>) -> Parsed<usize> {
+fn dimension(p: &mut Parser) -> Parsed<DimRef> {
     let t = p.advance();
-    let position = match t.kind {
-        TokenKind::Int => t.text.parse().ok(),
-        TokenKind::Name => dims.and_then(|dims| dims.iter().position(|d| *d == t.text)),
-        _ => None,
-    };
-    if let Some(dim) = position {
-        return Ok(dim);
+    match t.kind {
+        TokenKind::Int if let Ok(position) = t.text.parse() => Ok(DimRef::At(position)),
+        TokenKind::Name => Ok(DimRef::Named(t.text)),
+        _ => p.unexpected("a dimension's name or position"),
     }
-    let d = Diagnostic::new("E0120", format!("`{}` is not a dimension of `{tensor}`", t.text)).at(t.span);
-    p.fail(match dims {
-        Some(dims) => d.hint(format!("its dimensions are {}", dims.join(", "))),
-        None => d.hint("its dimensions are not known here: give positions, counted from 0"),
-    })
 }

@@ -2,7 +2,6 @@
 
 use super::super::{Parsed, Parser};
 use super::{loops, marks, stages, tensors};
-use cora_ir::Env;
 use cora_ir::schedule::StepKind;
 
 /// Every step.
@@ -70,7 +69,7 @@ pub(super) const WORDS: &[&str] = &[
 ];
 
 /// The steps that `word` begins, a step a target where it takes several; `None` if it begins none.
-pub(super) fn kinds(word: &str, p: &mut Parser, env: &Env) -> Parsed<Option<Vec<StepKind>>> {
+pub(super) fn kinds(word: &str, p: &mut Parser) -> Parsed<Option<Vec<StepKind>>> {
     let one = |step: StepKind| vec![step];
     Ok(Some(match word {
         "split" => one(loops::split(p)?),
@@ -105,8 +104,8 @@ pub(super) fn kinds(word: &str, p: &mut Parser, env: &Env) -> Parsed<Option<Vec<
         "precompute" => one(stages::precompute(p)?),
         "set_scope" => one(stages::set_scope(p)?),
         "cache_write" => one(stages::cache_write(p)?),
-        "cache_read" => one(stages::cache_read(p, env)?),
-        "pack" => one(stages::pack(p, env)?),
+        "cache_read" => one(stages::cache_read(p)?),
+        "pack" => one(stages::pack(p)?),
         _ => return Ok(None),
     }))
 }
