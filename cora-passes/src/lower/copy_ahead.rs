@@ -12,24 +12,29 @@
 //!
 //! Requires: legal storage. Ensures: the same values. Runs last, after barriers were placed by what the stores access.
 
-use cora_ir::Env;
 use cora_ir::storage::{Stmt, StorageModule, is_copy};
+use cora_ir::{Env, TensorId};
+use rustc_hash::FxHashSet;
 
 /// Turns stores into copies in every kernel that runs on a grid.
 pub fn copy_ahead(m: &mut StorageModule) {
     for k in &mut m.kernels {
-        if k.is_grid() && copies(&m.env, &mut k.body) == 0 {
+        if !k.is_grid() {
+            continue;
+        }
+        let grouped = grouped(&k.body);
+        if copies(&m.env, &grouped, &mut k.body) == 0 {
             drop_groups(&mut k.body);
         }
     }
 }
 
 /// Turns stores below into copies; how many.
-fn copies(env: &Env, body: &mut [Stmt]) -> usize {
+fn copies(env: &Env, grouped: &FxHashSet<TensorId>, body: &mut [Stmt]) -> usize {
     let mut n = 0;
     for s in body {
-        n += s.bodies_mut().map(|b| copies(env, b)).sum::<usize>();
-        if goes_beside(env, s)
+        n += s.bodies_mut().map(|b| copies(env, grouped, b)).sum::<usize>();
+        if goes_beside(env, grouped, s)
             && let Stmt::Store { tensor, index, value, mask, .. } = s
         {
             *s = Stmt::Copy { tensor: *tensor, index: *index, value: *value, mask: *mask };
@@ -39,12 +44,30 @@ fn copies(env: &Env, body: &mut [Stmt]) -> usize {
     n
 }
 
-/// Whether a statement is a copy, or a store that becomes one.
-pub(super) fn goes_beside(env: &Env, s: &Stmt) -> bool {
+/// The tensors whose stores are followed by the end of a group, which is waited for; a thread that fills a buffer for itself
+/// has none.
+pub(super) fn grouped(body: &[Stmt]) -> FxHashSet<TensorId> {
+    fn go(body: &[Stmt], out: &mut FxHashSet<TensorId>) {
+        for (n, s) in body.iter().enumerate() {
+            let next = body[n + 1..].iter().find(|s| !matches!(s, Stmt::Barrier | Stmt::Let { .. }));
+            if matches!(next, Some(Stmt::Commit)) {
+                s.walk(&mut |s| out.extend(s.writes()));
+            }
+            s.bodies().for_each(|b| go(b, out));
+        }
+    }
+    let mut out = FxHashSet::default();
+    go(body, &mut out);
+    out
+}
+
+/// Whether a statement is a copy, or a store that becomes one: of one of the tensors `grouped`.
+pub(super) fn goes_beside(env: &Env, grouped: &FxHashSet<TensorId>, s: &Stmt) -> bool {
     match s {
         Stmt::Copy { .. } => true,
         Stmt::Store { tensor, value, rest, .. } => {
-            rest.is_empty() && env.tensors[*tensor].slots().is_some() && is_copy(env, *tensor, *value)
+            let slots = env.tensors[*tensor].slots().is_some() && grouped.contains(tensor);
+            rest.is_empty() && slots && is_copy(env, *tensor, *value)
         }
         _ => false,
     }

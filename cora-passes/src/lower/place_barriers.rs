@@ -19,7 +19,7 @@
 
 mod access;
 
-use super::copy_ahead::goes_beside;
+use super::copy_ahead::{goes_beside, grouped};
 pub(super) use access::slot_of;
 use access::{Access, Held, How, Own, Pending, meet};
 use cora_ir::loops::{Axis, LoopKind};
@@ -52,10 +52,11 @@ pub fn place_barriers(m: &mut StorageModule) -> Result<(), Diagnostic> {
             m.env.tensors.ids().map(|t| !private(t) && m.tables.iter().all(|x| x.tensor != t)).collect();
         let kernel = m.kernels[n].name.clone();
         let (mut tiled, mut copied) = (Vec::new(), Vec::new());
+        let grouped = grouped(&body);
         body.iter().for_each(|s| {
             s.walk(&mut |s| match s {
                 Stmt::Tile(t) => tiled.push(t.c.tensor),
-                s if goes_beside(&m.env, s) => copied.extend(s.writes()),
+                s if goes_beside(&m.env, &grouped, s) => copied.extend(s.writes()),
                 _ => {}
             });
         });
