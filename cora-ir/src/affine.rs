@@ -388,17 +388,29 @@ pub fn affine_in_arg(pool: &mut ExprPool, e: ExprId, n: u32) -> Option<(ExprId, 
     }
     Some((build(pool, &slope), build(pool, &constant)))
 }
+
 /// `2 * min(a, b) - c` as `min(2 * a - c, 2 * b - c)`, so that constants show.
 pub fn shift_min(pool: &mut ExprPool, e: ExprId) -> ExprId {
+    shift(pool, e, BinOp::Min)
+}
+
+/// `e` as a maximum, if a maximum is a term of it, or a minimum is subtracted.
+pub fn shift_max(pool: &mut ExprPool, e: ExprId) -> ExprId {
+    shift(pool, e, BinOp::Max)
+}
+
+fn shift(pool: &mut ExprPool, e: ExprId, op: BinOp) -> ExprId {
     let e = normalize(pool, e);
-    let min = poly(pool, e).terms.iter().find_map(|(mono, &c)| match mono.as_slice() {
-        [a] if c > 0 => match *pool.get(*a) {
-            Expr::Bin(BinOp::Min, x, y) => Some((*a, c, x, y)),
+    // Less of the greater one is the lesser of both.
+    let opposite = if op == BinOp::Min { BinOp::Max } else { BinOp::Min };
+    let found = poly(pool, e).terms.iter().find_map(|(mono, &c)| match mono.as_slice() {
+        [a] => match *pool.get(*a) {
+            Expr::Bin(o, x, y) if o == if c > 0 { op } else { opposite } => Some((*a, c, x, y)),
             _ => None,
         },
         _ => None,
     });
-    let Some((atom, c, x, y)) = min else { return e };
+    let Some((atom, c, x, y)) = found else { return e };
     let times = pool.int(c);
     let scaled = pool.mul(atom, times);
     let rest = pool.sub(e, scaled);
@@ -408,7 +420,7 @@ pub fn shift_min(pool: &mut ExprPool, e: ExprId) -> ExprId {
         normalize(pool, x)
     };
     let (a, b) = (shifted(x), shifted(y));
-    pool.min(a, b)
+    pool.bin(op, a, b)
 }
 
 /// What `e` is the least of, itself where it is no minimum.

@@ -3,7 +3,7 @@
 
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover, interval};
-use cora_ir::affine::{least_operands, normalize, poly, shift_min};
+use cora_ir::affine::{least_operands, normalize, poly, shift_max, shift_min};
 use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, UfDef, UfId, UnOp, VarId};
 
 /// Lowest and highest value, both attained or overestimated.
@@ -190,6 +190,23 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
     {
         bound = bound_above(env, e, loops);
     }
+    if let Some(within) = within_quotient(&mut env.pool, e)
+        && let Some(other) = bound_above(env, within, loops)
+    {
+        bound = Some(bound.map_or(other, |b| least(env, b, other)));
+    }
+    // `max(c*i + 8, x) - min(c*i, n)` is the greatest of four differences.
+    if bound.is_none_or(|b| env.pool.as_int(b).is_none()) && choices(&env.pool, e) <= MAX_CHOICES {
+        let shifted = shift_max(&mut env.pool, e);
+        if shifted != e
+            && let Expr::Bin(BinOp::Max, x, y) = *env.pool.get(shifted)
+            && let (Some(x), Some(y)) = (bound_above(env, x, loops), bound_above(env, y, loops))
+            && let (Some(m), Some(n)) = (env.pool.as_int(x), env.pool.as_int(y))
+        {
+            let other = env.pool.int(m.max(n));
+            bound = Some(bound.map_or(other, |b| least(env, b, other)));
+        }
+    }
     // `min(c*i + 8, n) - c*i` is at most 8, whatever `n` is.
     let shifted = shift_min(&mut env.pool, e);
     if shifted == e || !matches!(env.pool.get(shifted), Expr::Bin(BinOp::Min, ..)) {
@@ -199,6 +216,45 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
         (Some(x), Some(y)) => Some(least(env, x, y)),
         (x, y) => x.or(y),
     }
+}
+
+/// Differences of more minima and maxima than this are not taken apart.
+const MAX_CHOICES: usize = 8;
+
+/// How many minima and maxima are in `e`.
+fn choices(pool: &ExprPool, e: ExprId) -> usize {
+    let mut n = 0;
+    pool.walk(e, &mut |_, x| n += usize::from(matches!(x, Expr::Bin(BinOp::Min | BinOp::Max, ..))));
+    n
+}
+
+/// `k*a - k*c*(a // c) + r` as `k*(c - 1) + r`, which is no less: the remainder by its greatest value.
+fn within_quotient(pool: &mut ExprPool, e: ExprId) -> Option<ExprId> {
+    let p = poly(pool, e);
+    let (q, times, a, c) = p.terms.iter().find_map(|(mono, &k)| match mono.as_slice() {
+        [q] if k < 0 => match *pool.get(*q) {
+            Expr::Bin(BinOp::FloorDiv, a, c) => {
+                let c = pool.as_int(c).filter(|&c| c > 0 && k % c == 0)?;
+                Some((*q, -(k / c), a, c))
+            }
+            _ => None,
+        },
+        _ => None,
+    })?;
+    let whole = poly(pool, a);
+    // Otherwise nothing is gained.
+    if !whole.terms.iter().any(|(mono, _)| !mono.is_empty() && p.terms.contains_key(mono)) {
+        return None;
+    }
+    let blocks = pool.int(times.checked_mul(c)?);
+    let blocks = pool.mul(q, blocks);
+    let times = pool.int(times);
+    let rest = pool.int(c - 1);
+    let rest = pool.sub(rest, a);
+    let rest = pool.mul(rest, times);
+    let e = pool.add(e, blocks);
+    let e = pool.add(e, rest);
+    Some(normalize(pool, e))
 }
 
 /// `a // c - b // c + r` as `(a - b + c - 1) // c + r`, which is no less: the tiles that a stretch touches, by its length.

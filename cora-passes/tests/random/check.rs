@@ -45,10 +45,14 @@ impl Failure {
     }
 }
 
+/// Steps that a schedule has to count.
+pub const FEWEST: usize = 5;
+
 /// What happened in many cases.
 #[derive(Default)]
 pub struct Counts {
     pub cases: u64,
+    /// Of a program, a schedule of [`FEWEST`] steps or more, and lengths, that ran after every step and pass.
     pub triples: u64,
     /// Programs that the reference interpreter refuses.
     pub meaningless: u64,
@@ -152,9 +156,12 @@ fn same_text(stage: &str, one: &str, two: &str) -> Result<(), Failure> {
     Err(Failure::new(format!("print {stage}"), format!("{differing:?}\n{one}\n{two}")))
 }
 
+/// Steps that are tried for each that is to be applied.
+const PROPOSALS: usize = 6;
+
 /// Where the steps of a run come from.
 pub enum Source<'a> {
-    /// This many are proposed.
+    /// Proposed until this many are applied, or [`PROPOSALS`] times as many were tried.
     Random(&'a mut SmallRng, usize),
     /// These are tried in turn.
     Given(&'a [StepKind]),
@@ -174,7 +181,10 @@ pub fn run(case: &Case, mut source: Source, log: &mut Log) -> Result<(), Failure
         Source::Random(rng, count) => {
             let grid = rng.random_bool(0.2);
             let mut proposer = if grid { Proposer::for_grid(rng) } else { Proposer::new(rng) };
-            for n in 0..*count {
+            for n in 0..*count * PROPOSALS {
+                if log.applied.len() == *count {
+                    break;
+                }
                 if let Some(kind) = proposer.propose(&m) {
                     step(case, &mut m, &kind, n, log)?;
                 }
