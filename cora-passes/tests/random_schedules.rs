@@ -11,14 +11,18 @@ use cora_ir::intrinsic::Features;
 use rand::prelude::*;
 use random::{check, report};
 
+/// Cases, and how many triples of a program, a schedule and lengths they are at least.
+const CASES: u64 = 950;
+const TRIPLES: u64 = 10_000;
+
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
 #[test]
 fn random_schedules() {
-    let (first, count) = (setting("CORA_RANDOM_SEED", 1), setting("CORA_RANDOM_CASES", 800));
-    let (_, failures) = report::run_cases(first, count, setting("CORA_RANDOM_FAILURES", 1) as usize);
+    let (first, count) = (setting("CORA_RANDOM_SEED", 1), setting("CORA_RANDOM_CASES", CASES));
+    let (counts, failures) = report::run_cases(first, count, setting("CORA_RANDOM_FAILURES", 1) as usize);
     for f in &failures {
         println!("{f}\n================");
     }
@@ -28,6 +32,7 @@ fn random_schedules() {
         failures.len(),
         failures[0].lines().next().unwrap_or("")
     );
+    assert!(count < CASES || counts.triples >= TRIPLES, "{} triples are fewer than {TRIPLES}", counts.triples);
 }
 
 /// The compiler's own schedule for one processor or another means the same, and its buffers have bounds.

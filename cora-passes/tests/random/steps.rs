@@ -1,8 +1,8 @@
 //! Random scheduling steps: mostly ones that fit the module as it is, some blind.
 
 use cora_ir::loops::{Axis, Block, BlockRole, For, IterKind, LoopModule, Stmt};
-use cora_ir::schedule::{Binding, Formula, LayoutDim, LoopRef, PackDim, Remap, StepKind, Tail};
-use cora_ir::{BinOp, Combiner, Expr, Role, Scope, TensorId};
+use cora_ir::schedule::{Binding, DimRef, Formula, LayoutDim, LoopRef, PackDim, Part, Remap, StepKind, Tail};
+use cora_ir::{BinOp, Combiner, Expr, Role, Scope, TensorDim, TensorId};
 use cora_passes::schedule::tree::{enclosing, loop_at, reads_below, stage_loops};
 use rand::prelude::*;
 use std::collections::VecDeque;
@@ -582,12 +582,21 @@ impl<'r> Proposer<'r> {
         let mut tiles: Vec<PackDim> = (0..dims.len())
             .map(|dim| {
                 let whole = m.env.pool.as_int(dims[dim].storage).is_some() && self.rng.random_bool(0.5);
-                PackDim { dim, size: (!whole).then(|| self.multiple()) }
+                PackDim { dim: self.dim_ref(dims, dim), size: (!whole).then(|| self.multiple()) }
             })
             .collect();
         tiles.shuffle(self.rng);
         tiles.truncate(self.rng.random_range(1..=3));
         Some(StepKind::Pack { stage, tensor, name, scope, at, tiles, access })
+    }
+
+    /// The dimension by its name, where no other has it, or by its position.
+    fn dim_ref(&mut self, dims: &[TensorDim], d: usize) -> DimRef {
+        let name = &dims[d].name;
+        if dims.iter().filter(|x| x.name == *name).count() == 1 && self.rng.random_bool(0.5) {
+            return DimRef::Named(name.clone());
+        }
+        DimRef::At(d)
     }
 
     fn cache_read(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
@@ -597,12 +606,13 @@ impl<'r> Proposer<'r> {
         let tensor = *read.choose(self.rng)?;
         let mut layout: Vec<LayoutDim> = Vec::new();
         if self.rng.random_bool(0.5) {
-            layout = (0..m.env.tensors[tensor].dims.len()).map(LayoutDim::whole).collect();
+            let dims = &m.env.tensors[tensor].dims;
+            layout = (0..dims.len()).map(|d| LayoutDim { dim: self.dim_ref(dims, d), part: Part::Whole }).collect();
             layout.shuffle(self.rng);
             if self.rng.random_bool(0.5) && !layout.is_empty() {
                 let (at, block) = (self.rng.random_range(0..layout.len()), self.rng.random_range(1..5));
-                let dim = layout[at].dim;
-                layout[at] = LayoutDim::div(dim, block);
+                let dim = layout[at].dim.clone();
+                layout[at] = LayoutDim::div(dim.clone(), block);
                 layout.insert(self.rng.random_range(at + 1..layout.len() + 1), LayoutDim::modulo(dim, block));
             }
         }
