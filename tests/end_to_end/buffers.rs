@@ -1,4 +1,4 @@
-//! Buffers in loops of the examples: how many elements are declared, and how far the execution of the loop around that
+//! Buffers in loops of the examples, and of stages that are read beyond a tile: how many elements are declared, and how far the execution of the loop around that
 //! reaches farthest writes, in a blessed table. Rows are longer than the tiles, so that a buffer that is never filled to
 //! its end is larger than its tile needs.
 
@@ -12,7 +12,9 @@ use std::sync::Mutex;
 #[test]
 fn attached_buffers_are_as_large_as_their_tiles() {
     let rows: Mutex<Vec<String>> = Mutex::default();
-    report(&in_parallel(&files("examples", "cora"), |path| {
+    let mut programs = files("examples", "cora");
+    programs.push(root().join("filetests/schedules/halos.cora"));
+    report(&in_parallel(&programs, |path| {
         let name = stem(path);
         let (source, batch) = match small(path, 150, &[129, 3]) {
             Ok(Some(made)) => made,

@@ -22,8 +22,9 @@
 
 use super::atomic::make_atomic;
 use super::independent::{Among, conflict};
+use super::region::bound_above;
 use super::serial_loop::serial_loop;
-use super::tree::{combines_tuples, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
+use super::tree::{Path, combines_tuples, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
 use super::unroll::check_copies;
 use cora_ir::loops::{Axis, Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{Binding, LoopRef};
@@ -55,8 +56,26 @@ pub fn bind(m: &mut LoopModule, target: &LoopRef, to: Binding, atomic: bool) -> 
         make_atomic(m, &path, target)?;
         path = find_loop(m, target)?;
     }
-    let l = serial_loop(m, &path, target)?;
-    let outer = enclosing(&m.body, &path);
+    serial_loop(m, &path, target)?;
+    let extent = loop_at(&m.body, &path).extent;
+    if axis.is_thread() {
+        state_bound(m, &path);
+    }
+    if let Err(d) = check(m, &path, target, (axis, atomic)) {
+        loop_at_mut(&mut m.body, &path).extent = extent;
+        return Err(d);
+    }
+    let l = loop_at_mut(&mut m.body, &path);
+    l.kind = LoopKind::Bound(axis);
+    let stage = l.stage;
+    place_init(m, stage);
+    Ok(())
+}
+
+/// Whether a loop may be bound to an axis.
+fn check(m: &LoopModule, path: &Path, target: &LoopRef, (axis, atomic): (Axis, bool)) -> Result<(), Diagnostic> {
+    let l = loop_at(&m.body, path);
+    let outer = enclosing(&m.body, path);
     if outer.iter().any(|o| o.kind == LoopKind::Bound(axis)) {
         return Err(Diagnostic::new(
             "E0446",
@@ -81,10 +100,20 @@ pub fn bind(m: &mut LoopModule, target: &LoopRef, to: Binding, atomic: bool) -> 
     if axis != Axis::ThreadX || warp_reduction(&m.env, l).is_none() {
         check_independent(m, l, target, if atomic { Among::AtomicThreads } else { Among::Threads })?;
     }
-    let stage = l.stage;
-    loop_at_mut(&mut m.body, &path).kind = LoopKind::Bound(axis);
-    place_init(m, stage);
     Ok(())
+}
+
+/// Writes down how many iterations a loop has at most, where that does not show in the form of its extent.
+fn state_bound(m: &mut LoopModule, path: &Path) {
+    let extent = loop_at(&m.body, path).extent;
+    if m.env.pool.constant_bound(extent).is_some() {
+        return;
+    }
+    let loops: Vec<_> = enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)).collect();
+    let bound = bound_above(&mut m.env, extent, &loops);
+    if let Some(most) = bound.filter(|&b| m.env.pool.as_int(b).is_some_and(|n| n <= MAX_THREADS)) {
+        loop_at_mut(&mut m.body, path).extent = m.env.pool.min(extent, most);
+    }
 }
 
 /// Makes a loop's iterations virtual threads.

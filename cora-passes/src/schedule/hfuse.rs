@@ -7,15 +7,17 @@
 //! ```
 //!
 //! The loop may then be parallel: iterations of both run at the same time. The loops are the parts of
-//! one operator or unrelated operators, outermost or inside the same loop.
+//! one operator or unrelated operators, outermost or inside the same loop, or inside loops that count the same, which
+//! become one.
 //!
-//! Requires: serial loops in one body, neither of which reads or overwrites what another writes; parts
+//! Requires: serial loops in one body, or in such loops, neither of which reads or overwrites what another writes; parts
 //! of one stage write elements of their own, except where one goes on from what another leaves: there it is proved.
 //! Ensures: the same iterations in the same order.
 
 use super::tree::{
-    Path, blocks_in, body_at_mut, check_fresh_loop, check_no_marks, enclosing, find_loop, is_reduction_var, loop_at,
-    not_a_condition, place_init, reads_below, remove_init, stages_of, substitute, writes_below,
+    Path, blocks_in, body_at_mut, check_fresh_loop, check_no_marks, enclosing, find_loop, is_condition,
+    is_reduction_var, loop_at, not_a_condition, place_init, reads_below, remove_init, stages_of, substitute,
+    writes_below,
 };
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover};
@@ -77,6 +79,7 @@ fn fuse(m: &mut LoopModule, refs: &[LoopRef], name: &str) -> Result<(), Diagnost
     let (&start, outer) = top.split_last().expect("a loop's path is not empty");
     let mut fused = vec![loop_at(&m.body, &top).clone()];
     for r in others {
+        bring_together(m, outer, r)?;
         let l = take_neighbour(m, outer, start, first, r, &fused)?;
         fused.push(l);
     }
@@ -87,6 +90,52 @@ fn fuse(m: &mut LoopModule, refs: &[LoopRef], name: &str) -> Result<(), Diagnost
     for s in inside {
         place_init(m, s);
     }
+    Ok(())
+}
+
+/// Moves the loop `r` into the loops at `outer` if it is inside other ones that count the same, as the parts of an operator
+/// are, and nothing connects the two nests.
+fn bring_together(m: &mut LoopModule, outer: &[usize], r: &LoopRef) -> Result<(), Diagnostic> {
+    let path: Path = find_loop(m, r)?;
+    let (_, around) = path.split_last().expect("a loop's path is not empty");
+    let Some(level) = (0..outer.len()).find(|&d| around.get(d) != Some(&outer[d])) else { return Ok(()) };
+    if around.len() != outer.len() || around[level] < outer[level] {
+        return Ok(());
+    }
+    let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
+    for n in level + 1..=outer.len() {
+        let (first, second) = (loop_at(&m.body, &outer[..n]), loop_at(&m.body, &around[..n]));
+        let serial = [first, second].iter().all(|l| l.kind == LoopKind::Serial && !is_condition(&m.env.pool, l.extent));
+        let (var, own, extents) = (second.var, first.var, [first.extent, second.extent]);
+        if !serial || second.body.len() > 1 {
+            return Ok(());
+        }
+        let other = m.env.pool.substitute(extents[1], &map);
+        if normalize(&mut m.env.pool, extents[0]) != normalize(&mut m.env.pool, other) {
+            return Ok(());
+        }
+        map.insert(var, m.env.pool.var(own));
+    }
+    let (from, to) = (outer[level], around[level]);
+    let loops: Loops = enclosing(&m.body, &outer[..=level]).iter().map(|l| (l.var, l.extent)).collect();
+    let body = body_at_mut(&mut m.body, &outer[..level]);
+    let nest = [body.remove(to)];
+    let (first, between) = (vec![body[from].clone()], body[from + 1..to].to_vec());
+    let shared =
+        |m: &mut LoopModule, t: &TensorId| !apart(&first, &nest, *t) && !elements_apart(m, &loops, &first, &nest, *t);
+    if let Some(t) = dependence(m, &first, &nest, shared) {
+        return Err(dependent(m, t, &show(r), "the loops before it"));
+    }
+    if let Some(t) = dependence(m, &between, &nest, |_, _| true) {
+        return Err(dependent(m, t, &show(r), "what stands between the loops"));
+    }
+    let mut own = nest.into_iter().collect::<Vec<_>>();
+    for _ in level..outer.len() {
+        let Some(Stmt::For(l)) = own.pop() else { unreachable!("each loop holds the next one") };
+        own = l.body;
+    }
+    substitute(&mut m.env.pool, &mut own, &map);
+    body_at_mut(&mut m.body, outer).append(&mut own);
     Ok(())
 }
 

@@ -18,7 +18,7 @@
 //! has the stage's loops under their names, the stage keeps its spatial loops and the one named.
 
 use super::pad_dim::calls_with_arg;
-use super::region::range_over;
+use super::region::{bound_above, range_over};
 use super::tree::{
     Path, enclosing, find_loop, find_stage, in_own_loops, is_condition, is_reduction_var, loop_at, own_iters,
     place_init, remove_init, stages_below, stmt_at,
@@ -140,6 +140,8 @@ fn bound_loop(m: &mut LoopModule, nest: &mut Nest, at: usize) {
     if let Some((_, greatest)) = range_over(&mut m.env, extent, &around, spatial) {
         bounds.push(as_size(&mut m.env, &[], greatest));
     }
+    // Or of all terms of all elements.
+    bounds.extend(bound_above(&mut m.env, extent, &around));
     let Some(bound) = bounds.into_iter().find(|&e| is_of_element(m, nest, e)) else { return };
     if bound != extent {
         let v = m.env.pool.var(var);
