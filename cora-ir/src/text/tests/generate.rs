@@ -7,7 +7,7 @@ use crate::ids::{ExprId, ParamId, TensorId, UfId, VarId};
 use crate::intrinsic::IntrinsicId;
 use crate::layout::LayoutStep;
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Prefetch, Stmt};
-use crate::schedule::{Binding, Formula, LayoutDim, LoopRef, PackDim, Remap, Schedule, Step, StepKind, Tail};
+use crate::schedule::{Binding, DimRef, Formula, LayoutDim, LoopRef, PackDim, Remap, Schedule, Step, StepKind, Tail};
 use crate::storage::{self, Beside, Buffer, Bulk, BulkDim, Gemm, Kernel, Matrix, StorageModule, Table, Tile};
 use crate::tuple::Reduction;
 use crate::types::{BinOp, Combiner, Literal, ScalarType, UnOp};
@@ -459,8 +459,12 @@ impl Gen {
             11 if self.rng.chance(50) => StepKind::Precompute { stage, tensor: self.name(), name },
             11 => StepKind::CacheWrite { stage, name, scope, at },
             12 => {
-                let whole =
-                    vec![LayoutDim::whole(2), LayoutDim::div(0, 4), LayoutDim::whole(1), LayoutDim::modulo(0, 4)];
+                let whole = vec![
+                    LayoutDim::whole(2),
+                    LayoutDim::div(0, 4),
+                    LayoutDim::whole(&*self.name()),
+                    LayoutDim::modulo(0, 4),
+                ];
                 let layout = if self.rng.chance(50) { whole } else { vec![] };
                 let at = self.rng.chance(70).then_some(at);
                 let scope = if at.is_some() { scope } else { Scope::Global };
@@ -499,7 +503,8 @@ impl Gen {
             27 => StepKind::DoubleBuffer { stage, slots: 2 + self.rng.below(3) as i64 },
             28 => StepKind::HoistLoads { target: at, on: self.rng.below(2) == 0 },
             29 => {
-                let tiles = vec![PackDim { dim: 1, size: None }, PackDim { dim: 0, size: Some(multiple) }];
+                let named = PackDim { dim: DimRef::Named(self.name()), size: None };
+                let tiles = vec![named, PackDim { dim: DimRef::At(0), size: Some(multiple) }];
                 let at = self.rng.chance(70).then_some(at);
                 let scope = if at.is_some() { scope } else { Scope::Global };
                 StepKind::Pack { stage, tensor: self.name(), name, scope, at, tiles, access: Some(1) }
