@@ -476,15 +476,9 @@ pub(super) fn slanted(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> 
     if !uses(&c.inner, row) || c.reduced.iter().any(|k| uses(k, row)) || tile.columns % tile.rows != 0 {
         return None;
     }
-    let result = &m.env.tensors[stage];
-    let (tensor, dim) = (result.name.clone(), result.dims.last()?.name.clone());
-    step(m, StepKind::PadDim { tensor, dim, multiple: tile.rows })?;
-    step(m, StepKind::PadLoop { target: nest.at(&c.inner), multiple: tile.rows })?;
-    split(m, nest, &row.name, tile.rows, "ro", "ri")?;
-    split(m, nest, &c.inner.name, tile.columns, "co", "ci")?;
-    let [ro, co, ri, ci] = ["ro", "co", "ri", "ci"].map(str::to_owned);
     let mut tasks = [names(&c.batches), names(others), names(&c.columns)].concat();
-    reorder(m, nest, [tasks.clone(), vec![ro, co], names(&c.reduced), vec![ri, ci]].concat())?;
+    let own = [vec![row.name.clone(), c.inner.name.clone()], names(&c.reduced)].concat();
+    reorder(m, nest, [tasks.clone(), own].concat())?;
     if tasks.len() > 1 {
         fuse(m, nest, &tasks, "tile")?;
         tasks = vec!["tile".to_owned()];
@@ -493,7 +487,16 @@ pub(super) fn slanted(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> 
         Some(l) => nest.named(l),
         None => around(m, stage)?,
     };
+    // Copied before columns are padded: what is filled beyond the last column is read as it is then.
     pack(m, &c, tile, Some(at))?;
+    let result = &m.env.tensors[stage];
+    let (tensor, dim) = (result.name.clone(), result.dims.last()?.name.clone());
+    step(m, StepKind::PadDim { tensor, dim, multiple: tile.rows })?;
+    step(m, StepKind::PadLoop { target: nest.at(&c.inner), multiple: tile.rows })?;
+    split(m, nest, &row.name, tile.rows, "ro", "ri")?;
+    split(m, nest, &c.inner.name, tile.columns, "co", "ci")?;
+    let [ro, co, ri, ci] = ["ro", "co", "ri", "ci"].map(str::to_owned);
+    reorder(m, nest, [tasks, vec![ro, co], names(&c.reduced), vec![ri, ci]].concat())?;
     let sums = accumulate(m, nest, "co", &["ri"], ("ci", tile.lanes), None)?;
     unroll_steps(m, &sums, &c.reduced.last()?.name, UNROLL)
 }

@@ -2,8 +2,7 @@
 //! batch, the surplus masked. What users of dense compilers run today, for comparison.
 //!
 //! ```text
-//! dim q = lens(batch)   =>   dim q = lens.max()      sum(k) f(x)   =>   sum(k) select(k < lens(b), f(x), 0)
-//! sum(k) x * y          =>   sum(k) (x if k < lens(b) else 0) * (y if k < lens(b) else 0)
+//! dim q = lens(batch)   =>   dim q = lens.max()      sum(k) x   =>   sum(k) select(k < lens(b), x, 0)
 //! ```
 //!
 //! Requires: a checked graph. Ensures: the same results at valid positions; storage extents are the
@@ -11,7 +10,7 @@
 
 use crate::schedule::compute_inline::guard_loads;
 use cora_ir::expr::ExprPool;
-use cora_ir::{BinOp, Combiner, Diagnostic, Env, Expr, ExprId, Graph, Reduction, UfDef, UfId, UnOp, VarId};
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Graph, UfDef, UfId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Raises every extent function in the extents of `graph`'s loops and tensors.
@@ -39,10 +38,6 @@ pub fn raise_extents(graph: &mut Graph) -> Result<(), Diagnostic> {
         if let Some(c) = op.combiner {
             let valid = validity(env, &reduced, &truth)?;
             let identity = env.reduction_identity(c, op.tensor);
-            if c == Reduction::Op(Combiner::Sum) && takes_zeros(&env.pool, op.value, valid) {
-                op.value = guard_loads(&mut env.pool, op.value, valid);
-                continue;
-            }
             let parts = env.pool.components(op.value).into_iter().zip(env.pool.components(identity));
             let parts: Vec<ExprId> = parts.map(|(v, id)| env.pool.select(valid, v, id)).collect();
             op.value = if env.tensors[op.tensor].tuple.is_some() { env.pool.make_tuple(&parts) } else { parts[0] };
@@ -191,22 +186,6 @@ fn clamp_arguments(pool: &mut ExprPool, e: ExprId, truth: &FxHashMap<VarId, Expr
         }
         Some(p.call(f, new))
     })
-}
-
-/// Whether a term of a sum is zero where all that it reads is: it is made of sums and products of reads, each of which
-/// moves with what `valid` is about.
-fn takes_zeros(pool: &ExprPool, e: ExprId, valid: ExprId) -> bool {
-    match pool.get(e) {
-        Expr::Load { index, guard: None, .. } => {
-            let moving = pool.vars_of(valid);
-            index.iter().any(|&i| pool.as_var(i).is_some_and(|v| moving.contains(&v)))
-        }
-        Expr::Bin(BinOp::Add | BinOp::Sub | BinOp::Mul, a, b) => {
-            takes_zeros(pool, *a, valid) && takes_zeros(pool, *b, valid)
-        }
-        Expr::Cast(_, a) | Expr::Un(UnOp::Neg | UnOp::Tf32, a) => takes_zeros(pool, *a, valid),
-        _ => false,
-    }
 }
 
 /// Reads at computed positions are guarded by the validity of the variables they use: positions

@@ -241,8 +241,8 @@ fn zero_beyond(env: &mut Env, b: &Block) -> Option<Vec<(ExprId, ExprId)>> {
     Some(bounds)
 }
 
-/// The reads of the block that are not done from position `rest` of the loop on, zeros instead: those of a condition that
-/// fails there.
+/// The reads and choices of the block that are zeros from position `rest` of the loop on: those of a condition that fails
+/// there.
 fn unread_beyond(
     env: &mut Env,
     b: &Block,
@@ -251,7 +251,7 @@ fn unread_beyond(
 ) -> FxHashSet<ExprId> {
     let mut guarded = Vec::new();
     env.pool.walk(b.value, &mut |id, n| {
-        if let Expr::Load { guard: Some((cond, other)), .. } = n
+        if let Expr::Load { guard: Some((cond, other)), .. } | Expr::Select(cond, _, other) = n
             && env.pool.is_zero_bits(*other)
         {
             guarded.push((id, *cond));
@@ -272,8 +272,7 @@ fn unread_beyond(
     guarded.into_iter().map(|g| g.0).collect()
 }
 
-/// Whether the value is 0 where every element is that, at a position of an iterator, of which `zero` says so, or is not
-/// read.
+/// Whether the value is 0 where every element is that, at a position of an iterator, of which `zero` says so, or is `unread`.
 fn is_zero(env: &Env, e: ExprId, unread: &FxHashSet<ExprId>, zero: &dyn Fn((TensorId, usize), VarId) -> bool) -> bool {
     match env.pool.get(e) {
         _ if unread.contains(&e) => true,
