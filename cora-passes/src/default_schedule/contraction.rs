@@ -65,6 +65,8 @@ const FEW_TERMS: i64 = 16;
 /// sums in the result.
 const LONG: i64 = 4096;
 const BLOCK: i64 = 256;
+/// Elements that each task may copy.
+const FEW_ELEMENTS: i64 = 1 << 14;
 /// Panels of columns from which on they are tasks enough.
 const PANELS: i64 = 8;
 
@@ -187,8 +189,13 @@ impl Contraction {
     }
 
     /// Whether the factor of the columns is gathered from elsewhere again and again inside the batches: a copy made outside
-    /// would be one of all that there is.
+    /// would be one of all that there is, and that is much.
     fn scattered(&self, m: &LoopModule) -> bool {
+        let dims = m.env.tensors[self.b.0].dims.iter();
+        let all = dims.map(|d| m.env.pool.as_int(d.storage)).try_fold(1_i64, |n, d| n.checked_mul(d?));
+        if all.is_some_and(|n| n <= FEW_ELEMENTS) {
+            return false;
+        }
         self.gathering(m).iter().any(|v| !self.batches.iter().any(|l| l.var == *v))
     }
 
@@ -496,7 +503,8 @@ pub(super) fn slanted(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> 
     split(m, nest, &row.name, tile.rows, "ro", "ri")?;
     split(m, nest, &c.inner.name, tile.columns, "co", "ci")?;
     let [ro, co, ri, ci] = ["ro", "co", "ri", "ci"].map(str::to_owned);
-    reorder(m, nest, [tasks, vec![ro, co], names(&c.reduced), vec![ri, ci]].concat())?;
+    // The tasks hold the copy, too.
+    reorder(m, nest, [vec![ro, co], names(&c.reduced), vec![ri, ci]].concat())?;
     let sums = accumulate(m, nest, "co", &["ri"], ("ci", tile.lanes), None)?;
     unroll_steps(m, &sums, &c.reduced.last()?.name, UNROLL)
 }

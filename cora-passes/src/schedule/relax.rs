@@ -239,7 +239,9 @@ fn surplus_of_empty(
 /// Room for the positions `binding` of all tiles beside `storage`, however many of them hold nothing: they end at a
 /// bound that no loop changes, as where a row takes as many tiles as the longest one.
 fn end_of_all_tiles(env: &mut Env, (binding, storage): (ExprId, ExprId), loops: &[(VarId, ExprId)]) -> Option<ExprId> {
-    if !is_position(env, binding, loops) {
+    // Only steps of loops: parts of a fused one's position have bounds that say little.
+    let steps = poly(&mut env.pool, binding).terms.keys().flatten().all(|&a| env.pool.as_var(a).is_some());
+    if !steps || !is_position(env, binding, loops) {
         return None;
     }
     let greatest = bound_above(env, binding, loops)?;
