@@ -2,7 +2,8 @@
 //!
 //! First, factors of sums that repeat work get a stage (`factors`), and so do the lanes of what a user's combiner makes
 //! of neighbours (`lanes`). From the last stage to the first: a stage is attached beside its readers where that repeats
-//! no work (`attach`); a contraction, or another reduction of neighbouring elements, is tiled so that it accumulates in registers (`contraction`); of anything else the innermost loop becomes vector code
+//! no work (`attach`); a contraction, or another reduction of neighbouring elements, is tiled so that it accumulates in registers (`contraction`); columns that share elements in groups are vectors
+//! (`groups`); of anything else the innermost loop becomes vector code
 //! where it writes (or, for a reduction, reads) neighbouring elements. At last the outermost loops
 //! are spread over the workers. Every rule is a list of scheduling steps; a refusal means that it
 //! does not fit the nest, and the next one is tried.
@@ -10,6 +11,7 @@
 mod attach;
 pub(crate) mod contraction;
 mod factors;
+mod groups;
 mod lanes;
 pub(crate) mod nest;
 pub mod own_names;
@@ -109,6 +111,7 @@ fn tiled(m: &mut LoopModule, features: Features) {
         let _ = attempt(m, |m| units::unit_tiles(m, stage, |i| features.contain(i)))
             || (shape.rows && rows.into_iter().any(|rule| attempt(m, |m| rule(m, stage, vectors))))
             || (shape.neighbours && attempt(m, |m| contraction::column_tiles(m, stage, vectors)))
+            || attempt(m, |m| groups::vectors_of_groups(m, stage, vectors))
             || innermost(m, stage, vectors).is_some();
     }
 }

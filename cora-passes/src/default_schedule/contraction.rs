@@ -293,7 +293,7 @@ fn fuse(m: &mut LoopModule, nest: &Nest, loops: &[String], name: &str) -> Option
     step(m, StepKind::Fuse { loops, name: name.to_owned(), pad: 1 })
 }
 
-fn split(m: &mut LoopModule, nest: &Nest, l: &str, factor: i64, outer: &str, inner: &str) -> Option<()> {
+pub(super) fn split(m: &mut LoopModule, nest: &Nest, l: &str, factor: i64, outer: &str, inner: &str) -> Option<()> {
     let (outer, inner) = (outer.to_owned(), inner.to_owned());
     step(m, StepKind::Split { target: nest.named(l), factor, outer, inner, tail: Tail::Exact })
 }
@@ -578,7 +578,7 @@ fn reduced_order(m: &mut LoopModule, c: &Contraction, order: &mut Vec<String>) -
     None
 }
 
-fn reorder(m: &mut LoopModule, nest: &Nest, order: Vec<String>) -> Option<()> {
+pub(super) fn reorder(m: &mut LoopModule, nest: &Nest, order: Vec<String>) -> Option<()> {
     if order.len() < 2 {
         return Some(());
     }
@@ -586,7 +586,7 @@ fn reorder(m: &mut LoopModule, nest: &Nest, order: Vec<String>) -> Option<()> {
 }
 
 /// Sums one iteration of loop `at` in registers, `rows` unrolled, `lanes` in vectors; gives the stage that sums.
-fn accumulate(
+pub(super) fn accumulate(
     m: &mut LoopModule,
     nest: &Nest,
     at: &str,
