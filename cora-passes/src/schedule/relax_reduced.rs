@@ -65,7 +65,9 @@ pub fn relax_reduced(m: &mut LoopModule, path: &Path, (full, rest): (ExprId, Exp
             base.is_some_and(|base| filled.get(&(tensor, d)) == Some(&base)) || reads.contains(&(var, (tensor, d)))
         };
         let unread = unread_beyond(&mut m.env, b, (l.var, full, rest), &loops);
-        if !is_zero(&m.env, b.value, &unread, &zero) {
+        let moved: Vec<VarId> = reduced.iter().map(|r| r.0).collect();
+        let surplus = Surplus { env: &m.env, moved: &moved, unread: &unread, zero: &zero };
+        if !surplus.is_zero(b.value) {
             return Err("surplus terms are not products of zeros");
         }
     }
@@ -272,18 +274,49 @@ fn unread_beyond(
     guarded.into_iter().map(|g| g.0).collect()
 }
 
-/// Whether the value is 0 where every element is that, at a position of an iterator, of which `zero` says so, or is `unread`.
-fn is_zero(env: &Env, e: ExprId, unread: &FxHashSet<ExprId>, zero: &dyn Fn((TensorId, usize), VarId) -> bool) -> bool {
-    match env.pool.get(e) {
-        _ if unread.contains(&e) => true,
-        Expr::Load { tensor, index, guard: None, .. } => {
-            index.iter().enumerate().any(|(d, &i)| env.pool.as_var(i).is_some_and(|v| zero((*tensor, d), v)))
+/// What is known of a block's reads from position `rest` of the loop on.
+struct Surplus<'a> {
+    env: &'a Env,
+    /// The iterators that the loop moves.
+    moved: &'a [VarId],
+    /// Reads that are not done, and choices that are not taken.
+    unread: &'a FxHashSet<ExprId>,
+    /// Whether a buffer holds zeros at the position of an iterator in a dimension.
+    zero: &'a dyn Fn((TensorId, usize), VarId) -> bool,
+}
+
+impl Surplus<'_> {
+    /// Whether the value is 0.
+    fn is_zero(&self, e: ExprId) -> bool {
+        match self.env.pool.get(e) {
+            // Elements of what is not chosen are read all the same.
+            Expr::Select(_, x, _) if self.unread.contains(&e) => self.is_readable(*x),
+            Expr::Load { guard: None, .. } => self.is_filled(e),
+            Expr::Load { .. } => self.unread.contains(&e),
+            Expr::Bin(BinOp::Add | BinOp::Sub | BinOp::Mul, a, b) => self.is_zero(*a) && self.is_zero(*b),
+            // Conversions and roundings of zero are zero.
+            Expr::Cast(_, a) | Expr::Un(UnOp::Neg | UnOp::Tf32, a) => self.is_zero(*a),
+            _ => false,
         }
-        Expr::Bin(BinOp::Add | BinOp::Sub | BinOp::Mul, a, b) => {
-            is_zero(env, *a, unread, zero) && is_zero(env, *b, unread, zero)
-        }
-        // Conversions and roundings of zero are zero.
-        Expr::Cast(_, a) | Expr::Un(UnOp::Neg | UnOp::Tf32, a) => is_zero(env, *a, unread, zero),
-        _ => false,
+    }
+
+    /// Whether an element is one of the zeros of a buffer.
+    fn is_filled(&self, e: ExprId) -> bool {
+        let Expr::Load { tensor, index, .. } = self.env.pool.get(e) else { return false };
+        let zero = |(d, &i): (usize, &ExprId)| self.env.pool.as_var(i).is_some_and(|v| (self.zero)((*tensor, d), v));
+        index.iter().enumerate().any(zero)
+    }
+
+    /// Whether every element that `e` reads is there.
+    fn is_readable(&self, e: ExprId) -> bool {
+        let pool = &self.env.pool;
+        let mut readable = true;
+        pool.walk(e, &mut |id, n| {
+            if let Expr::Load { index, .. } = n {
+                let moves = index.iter().any(|&i| self.moved.iter().any(|&v| pool.uses_var(i, v)));
+                readable &= !moves || self.unread.contains(&id) || self.is_filled(id);
+            }
+        });
+        readable
     }
 }
