@@ -2,11 +2,11 @@
 //!
 //! First, factors of sums that repeat work get a stage (`factors`), and so do the lanes of what a user's combiner makes
 //! of neighbours (`lanes`). From the last stage to the first: a stage is attached beside its readers where that repeats
-//! no work (`attach`); a contraction, or another reduction of neighbouring elements, is tiled so that it accumulates in registers (`contraction`); columns that share elements in groups are vectors
-//! (`groups`); of anything else the innermost loop becomes vector code
-//! where it writes (or, for a reduction, reads) neighbouring elements. At last the outermost loops
-//! are spread over the workers. Every rule is a list of scheduling steps; a refusal means that it
-//! does not fit the nest, and the next one is tried.
+//! no work (`attach`); a contraction, or another reduction of neighbouring elements, is tiled so that it accumulates in
+//! registers (`contraction`); columns that share elements in groups are vectors (`groups`); of anything else the innermost
+//! loop becomes vector code where it writes (or, for a reduction, reads) neighbouring elements. At last the outermost loops
+//! are spread over the workers. Every rule is a list of scheduling steps; a refusal means that it does not fit the nest, and
+//! the next one is tried.
 
 mod attach;
 pub(crate) mod contraction;
