@@ -81,7 +81,7 @@ fn dimension(m: &LoopModule, tensor: &str, dim: &DimRef) -> Result<usize, Diagno
     };
     let names = || dims.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ");
     found.ok_or_else(|| {
-        Diagnostic::new("E0120", format!("`{dim}` is not a dimension of `{tensor}`"))
+        Diagnostic::new("E0470", format!("tensor `{tensor}` has no dimension `{dim}`"))
             .hint(format!("its dimensions are {}; or give positions, counted from 0", names()))
     })
 }
