@@ -407,7 +407,7 @@ impl Gen {
         for _ in 0..self.rng.below(3) {
             let name = self.name();
             let kinds: Vec<StepKind> = (0..31).map(|i| self.step(i)).collect();
-            let steps = kinds.into_iter().map(|kind| Step::from(kind)).collect();
+            let steps = kinds.into_iter().map(Step::from).collect();
             let features = (0..self.rng.below(3)).map(|_| self.name()).collect();
             g.schedules.push(Schedule { name, features, steps });
         }
