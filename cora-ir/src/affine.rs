@@ -389,7 +389,7 @@ pub fn affine_in_arg(pool: &mut ExprPool, e: ExprId, n: u32) -> Option<(ExprId, 
     Some((build(pool, &slope), build(pool, &constant)))
 }
 
-/// `2 * min(a, b) - c` as `min(2 * a - c, 2 * b - c)`, so that constants show.
+/// `2 * min(a, b) - c` as `min(2 * a - c, 2 * b - c)`, so that constants show; `c - max(a, b)` likewise.
 pub fn shift_min(pool: &mut ExprPool, e: ExprId) -> ExprId {
     shift(pool, e, BinOp::Min)
 }

@@ -14,7 +14,6 @@
 //! Requires: `S` reads `T` (inside the loop); the layout keeps a dimension inside those its extent
 //! depends on; for `setup` a const input of constant shape. Ensures: the same values.
 
-use super::MAX_PADDING;
 use super::compute_at::compute_at;
 use super::compute_inline::zero_of;
 use super::pad_dim::calls_with_arg;
@@ -23,6 +22,7 @@ use super::readers::{block_paths, collect_readers};
 use super::region::range_over;
 use super::split::divisible;
 use super::tree::{Path, enclosing, find_loop, find_stage, loop_at, loop_at_mut, reads_below, stmt_at, writes_below};
+use super::{MAX_PADDING, tensor_called};
 use cora_ir::affine::{least_operands, normalize};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LayoutDim, LoopRef, Part};
@@ -58,10 +58,7 @@ pub struct CacheRead<'a> {
 pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     let stage = find_stage(m, c.stage)?;
     let path = c.at.map(|at| find_loop(m, at)).transpose()?;
-    let Some(source) = m.env.tensor_named(c.tensor) else {
-        return Err(Diagnostic::new("E0463", format!("there is no tensor `{}`", c.tensor))
-            .hint("name a tensor that the stage reads"));
-    };
+    let source = tensor_called(m, c.tensor)?;
     if m.env.tensor_named(c.name).is_some() {
         return Err(Diagnostic::new("E0460", format!("there already is a tensor `{}`", c.name))
             .hint("choose another name for the copy"));

@@ -1,5 +1,6 @@
 //! What the primitives that change a tensor's stored dimensions have in common.
 
+use super::tensor_called;
 use crate::lower::layout::sizes;
 use crate::lower::stored::Stored;
 use cora_ir::layout::{LayoutStep, stored_names};
@@ -19,10 +20,7 @@ impl Target {
     /// # Errors
     /// `E0463` unknown tensor, `E0475` one that the host sees.
     pub(super) fn find(m: &LoopModule, name: &str) -> Result<Self, Diagnostic> {
-        let Some(tensor) = m.env.tensor_named(name) else {
-            return Err(Diagnostic::new("E0463", format!("there is no tensor `{name}`"))
-                .hint("name a tensor of the program or of an earlier step"));
-        };
+        let tensor = tensor_called(m, name)?;
         let t = &m.env.tensors[tensor];
         if t.role != Role::Temp {
             let (kind, hint) = match t.role {

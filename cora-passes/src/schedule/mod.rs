@@ -66,12 +66,11 @@ pub const MAX_PADDING: i64 = 1 << 16;
 
 /// The position of a dimension of a tensor as the tensor is now; what a step attached has its loop's name besides the
 /// program's.
-fn dimension(m: &LoopModule, tensor: &str, dim: &DimRef) -> Result<usize, Diagnostic> {
-    let Some(t) = m.env.tensor_named(tensor) else {
-        return Err(Diagnostic::new("E0463", format!("there is no tensor `{tensor}`"))
-            .hint("name a tensor of the program or of an earlier step"));
-    };
-    let dims = &m.env.tensors[t].dims;
+///
+/// # Errors
+/// `E0470` there is none of that name or position.
+fn dimension(m: &LoopModule, tensor: TensorId, dim: &DimRef) -> Result<usize, Diagnostic> {
+    let Tensor { name, dims, .. } = &m.env.tensors[tensor];
     let found = match dim {
         DimRef::At(position) => (*position < dims.len()).then_some(*position),
         DimRef::Named(name) => {
@@ -79,10 +78,21 @@ fn dimension(m: &LoopModule, tensor: &str, dim: &DimRef) -> Result<usize, Diagno
             dims.iter().position(|d| d.name == *name).or_else(also)
         }
     };
-    let names = || dims.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", ");
     found.ok_or_else(|| {
-        Diagnostic::new("E0470", format!("tensor `{tensor}` has no dimension `{dim}`"))
-            .hint(format!("its dimensions are {}; or give positions, counted from 0", names()))
+        let names: Vec<&str> = dims.iter().map(|d| d.name.as_str()).collect();
+        Diagnostic::new("E0470", format!("tensor `{name}` has no dimension `{dim}`"))
+            .hint(format!("its dimensions are: {}", names.join(", ")))
+    })
+}
+
+/// The tensor called `name`.
+///
+/// # Errors
+/// `E0463` there is none.
+fn tensor_called(m: &LoopModule, name: &str) -> Result<TensorId, Diagnostic> {
+    m.env.tensor_named(name).ok_or_else(|| {
+        Diagnostic::new("E0463", format!("there is no tensor `{name}`"))
+            .hint("name a tensor of the program or of an earlier step")
     })
 }
 
@@ -184,13 +194,15 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
         StepKind::Precompute { stage, tensor, name } => precompute::precompute(m, stage, tensor, name),
         StepKind::CacheWrite { stage, name, scope, at } => cache_write::cache_write(m, stage, name, *scope, at),
         StepKind::CacheRead { stage, tensor, name, scope, at, layout, access } => {
-            let dim = |l: &LayoutDim| Ok(LayoutDim { dim: dimension(m, tensor, &l.dim)?, part: l.part });
+            let source = tensor_called(m, tensor)?;
+            let dim = |l: &LayoutDim| Ok(LayoutDim { dim: dimension(m, source, &l.dim)?, part: l.part });
             let layout: Vec<LayoutDim<usize>> = layout.iter().map(dim).collect::<Result<_, _>>()?;
             let (scope, at, layout, access) = (*scope, at.as_ref(), &layout, *access);
             cache_read::cache_read(m, &cache_read::CacheRead { stage, tensor, name, scope, at, layout, access })
         }
         StepKind::Pack { stage, tensor, name, scope, at, tiles, access } => {
-            let dim = |t: &PackDim| Ok(PackDim { dim: dimension(m, tensor, &t.dim)?, size: t.size });
+            let source = tensor_called(m, tensor)?;
+            let dim = |t: &PackDim| Ok(PackDim { dim: dimension(m, source, &t.dim)?, size: t.size });
             let tiles: Vec<PackDim<usize>> = tiles.iter().map(dim).collect::<Result<_, _>>()?;
             let (scope, at, tiles, access) = (*scope, at.as_ref(), &tiles, *access);
             pack::pack(m, &pack::Pack { stage, tensor, name, scope, at, tiles, access })

@@ -18,6 +18,7 @@
 
 use super::cache_read::{CacheRead, cache_read, constant_reads};
 use super::storage_align::storage_align;
+use super::tensor_called;
 use super::tree::{find_loop, find_stage};
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::{LayoutDim, LoopRef, PackDim};
@@ -54,10 +55,7 @@ pub struct Pack<'a> {
 pub fn pack(m: &mut LoopModule, p: &Pack) -> Result<(), Diagnostic> {
     let stage = find_stage(m, p.stage)?;
     let path = p.at.map(|at| find_loop(m, at)).transpose()?;
-    let Some(source) = m.env.tensor_named(p.tensor) else {
-        return Err(Diagnostic::new("E0463", format!("there is no tensor `{}`", p.tensor))
-            .hint("name a tensor that the stage reads"));
-    };
+    let source = tensor_called(m, p.tensor)?;
     let elements = tile_size(m, source, p)?;
     let constant = constant_reads(m, (stage, source), path.as_deref(), p.access);
     let saved = m.checkpoint();

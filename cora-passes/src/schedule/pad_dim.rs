@@ -3,7 +3,7 @@
 //! Requires: a dimension whose index decides the size of no other, in the layout that the tensor began with. Ensures: only
 //! storage grows.
 
-use super::MAX_PADDING;
+use super::{MAX_PADDING, dimension, tensor_called};
 use cora_ir::loops::LoopModule;
 use cora_ir::{Diagnostic, Expr, ExprId};
 
@@ -14,22 +14,13 @@ use cora_ir::{Diagnostic, Expr, ExprId};
 /// dimension whose index decides, by a function, how large another one is, `E0479` a tensor whose
 /// layout has changed.
 pub fn pad_dim(m: &mut LoopModule, tensor: &str, dim: &str, multiple: i64) -> Result<(), Diagnostic> {
-    let Some(t) = m.env.tensor_named(tensor) else {
-        return Err(Diagnostic::new("E0463", format!("there is no tensor `{tensor}`"))
-            .hint("name a tensor of the program or of an earlier step"));
-    };
+    let t = tensor_called(m, tensor)?;
     check_multiple(multiple)?;
     if !m.env.tensors[t].layout.is_empty() {
         return Err(Diagnostic::new("E0479", format!("the layout of `{tensor}` has changed already"))
             .hint("pad_dim comes before split_dim, fuse_dims and reorder_dims; a split pads by itself"));
     }
-    let dims = &m.env.tensors[t].dims;
-    let also = || dims.iter().position(|d| d.also.as_deref() == Some(dim));
-    let Some(d) = dims.iter().position(|d| d.name == dim).or_else(also) else {
-        let names: Vec<&str> = dims.iter().map(|d| d.name.as_str()).collect();
-        return Err(Diagnostic::new("E0470", format!("tensor `{tensor}` has no dimension `{dim}`"))
-            .hint(format!("its dimensions are: {}", names.join(", "))));
-    };
+    let d = dimension(m, t, &dim.into())?;
     let steered =
         |x: &cora_ir::TensorDim| [x.extent, x.storage].into_iter().any(|e| calls_with_arg(&m.env.pool, e, d as u32));
     if let Some(inner) = m.env.tensors[t].dims[d + 1..].iter().find(|x| steered(x)) {

@@ -620,15 +620,8 @@ impl<'r> Proposer<'r> {
         let setup = m.env.tensors[tensor].role == Role::ConstInput && self.rng.random_bool(0.5);
         let (scope, at) = if setup { (Scope::Global, None) } else { (scope, Some(reference(m, stage, path))) };
         let access = if self.rng.random_bool(0.25) { Some(self.rng.random_range(0..2)) } else { None };
-        Some(StepKind::CacheRead {
-            stage: name(m, stage),
-            tensor: name(m, tensor),
-            name: new,
-            scope,
-            at,
-            layout,
-            access,
-        })
+        let (stage, tensor) = (name(m, stage), name(m, tensor));
+        Some(StepKind::CacheRead { stage, tensor, name: new, scope, at, layout, access })
     }
 }
 
