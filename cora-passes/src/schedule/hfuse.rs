@@ -12,7 +12,7 @@
 //!
 //! Requires: serial loops in one body, or in such loops, neither of which reads or overwrites what another writes; parts
 //! of one stage write elements of their own, except where one goes on from what another leaves: there it is proved.
-//! Ensures: the same iterations in the same order.
+//! Ensures: the same iterations in the same order; those of loops that became one take turns.
 
 use super::tree::{
     Path, blocks_in, body_at_mut, check_fresh_loop, check_no_marks, enclosing, find_loop, is_condition,
@@ -107,7 +107,8 @@ fn bring_together(m: &mut LoopModule, outer: &[usize], r: &LoopRef) -> Result<()
         let (first, second) = (loop_at(&m.body, &outer[..n]), loop_at(&m.body, &around[..n]));
         let serial = [first, second].iter().all(|l| l.kind == LoopKind::Serial && !is_condition(&m.env.pool, l.extent));
         let (var, own, extents) = (second.var, first.var, [first.extent, second.extent]);
-        if !serial || second.body.len() > 1 {
+        // What a step said of a loop that goes would be lost.
+        if !serial || second.body.len() > 1 || check_no_marks(&m.env, second, r).is_err() {
             return Ok(());
         }
         let other = m.env.pool.substitute(extents[1], &map);
