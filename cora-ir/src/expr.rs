@@ -343,6 +343,11 @@ impl ExprPool {
                 (BinOp::Mul, Some(0), _) | (BinOp::Mul, _, Some(0)) | (BinOp::Mod, _, Some(1)) => {
                     return (self.ty(a).lanes == 1).then(|| self.int(0));
                 }
+                (BinOp::FloorDiv, _, Some(c)) if c > 0 && self.ty(a).lanes == 1 => {
+                    if let Some(once) = self.divided_once(a, c) {
+                        return Some(once);
+                    }
+                }
                 _ => {}
             }
             if a == b && self.ty(a).lanes == 1 {
@@ -363,6 +368,27 @@ impl ExprPool {
             (BinOp::And, _, Some(false)) | (BinOp::Or, _, Some(true)) if self.ty(a).lanes == 1 => Some(b),
             (BinOp::And | BinOp::Or, _, _) if a == b => Some(a),
             _ => None,
+        }
+    }
+
+    /// `(x // d) // c` as `x // (d*c)` and `(x // d + k) // c` as `(x + k*d) // (d*c)`, so that a size in tiles of tiles
+    /// is one division however it was written.
+    fn divided_once(&mut self, a: ExprId, c: i64) -> Option<ExprId> {
+        let (quotient, k) = self.constant_apart(a);
+        let Expr::Bin(BinOp::FloorDiv, x, d) = *self.get(quotient) else { return None };
+        let d = self.as_int(d).filter(|&d| d > 0)?;
+        let (x, k0) = self.constant_apart(x);
+        let (k, by) = (k.checked_mul(d)?.checked_add(k0)?, d.checked_mul(c)?);
+        let (k, by) = (self.int(k), self.int(by));
+        let sum = self.add(x, k);
+        Some(self.floor_div(sum, by))
+    }
+
+    /// `(x, k)` with `x + k` the expression.
+    fn constant_apart(&self, e: ExprId) -> (ExprId, i64) {
+        match *self.get(e) {
+            Expr::Bin(BinOp::Add, x, k) => self.as_int(k).map_or((e, 0), |k| (x, k)),
+            _ => (e, 0),
         }
     }
 

@@ -15,14 +15,14 @@ use super::defined::is_defined;
 use super::serial_loop::serial_or;
 use super::tree::{
     Path, add_predicate, check_fresh_loop, check_no_marks, clamp_surplus, enclosing, find_loop, is_condition, loop_at,
-    loop_at_mut, place_init, remove_inits, runs, substitute,
+    loop_at_mut, place_init, remove_inits, rewrite, runs, substitute,
 };
 use crate::lower::declared::{Indices, bounds};
 use crate::lower::layout::{Layout, sizes};
 use crate::simplify::{Facts, Prover};
 use cora_ir::loops::{BlockRole, For, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, VarId};
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, UfDef, VarId};
 use rustc_hash::FxHashMap;
 
 /// Most iterations that a fused loop may count, so that what later steps add to them fits 64 bits too.
@@ -56,7 +56,7 @@ pub fn fuse(m: &mut LoopModule, loops: &[LoopRef], name: &str, pad: i64) -> Resu
 }
 
 /// The first tensor that an extent reads.
-fn read_by(pool: &cora_ir::ExprPool, extent: ExprId) -> Option<cora_ir::TensorId> {
+fn read_by(pool: &ExprPool, extent: ExprId) -> Option<cora_ir::TensorId> {
     let mut found = None;
     pool.walk(extent, &mut |_, n| {
         if let cora_ir::Expr::Load { tensor, .. } = n {
@@ -110,6 +110,8 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
         check_fresh_loop(m, stage, name)?;
     }
     let outer: Vec<(VarId, ExprId)> = enclosing(&m.body, &top).iter().map(|l| (l.var, l.extent)).collect();
+    let reduced = is_reduced(m, &path, &nest);
+    let (nest, fused_before) = rows_again(&mut m.env, nest);
     let space = FusedSpace::new(&mut m.env, &outer, &nest);
     let fused = m.env.new_var(name);
     let f = m.env.pool.var(fused);
@@ -118,7 +120,7 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
     let total = layout.volume(&mut m.env, space.outer.len());
     let total = m.env.pool.instantiate(total, &space.outer);
     let total = space.inside_conditions(&mut m.env, total);
-    if is_reduced(m, &path, &nest) {
+    if reduced {
         check_count(m, &outer, total, refs)?;
     }
     let index = layout.unflatten(&mut m.env, space.outer.len(), &space.outer, f);
@@ -126,6 +128,9 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
     let map: FxHashMap<VarId, ExprId> = nest.iter().map(|l| l.var).zip(index).collect();
     let innermost = loop_at_mut(&mut m.body, &path);
     let mut body = std::mem::take(&mut innermost.body);
+    for before in &fused_before {
+        rewrite(&mut m.env.pool, &mut body, &mut |pool, e| before.replaced(pool, e));
+    }
     substitute(&mut m.env.pool, &mut body, &map);
     let padded = m.env.pool.round_up(total, pad);
     if pad > 1 {
@@ -138,6 +143,79 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
     let top_loop = loop_at_mut(&mut m.body, &top);
     *top_loop = For { var: fused, extent: padded, body, ..top_loop.clone() };
     Ok(())
+}
+
+/// A loop that counts the elements of rows, as an earlier `fuse` made it: `f` in `0..sum(rows)`.
+struct FusedBefore {
+    f: VarId,
+    /// The row that holds `f`, as expressions call it.
+    row_of: ExprId,
+    row: VarId,
+    /// `sum(row) + within`.
+    value: ExprId,
+}
+
+impl FusedBefore {
+    /// `e` over the row and the position in it.
+    fn replaced(&self, pool: &mut ExprPool, e: ExprId) -> ExprId {
+        if !pool.uses_var(e, self.f) {
+            return e;
+        }
+        let row = pool.var(self.row);
+        let e = pool.rewrite(e, &mut |_, x| (x == self.row_of).then_some(row));
+        let e = pool.substitute(e, &FxHashMap::from_iter([(self.f, self.value)]));
+        cora_ir::affine::normalize(pool, e)
+    }
+}
+
+/// Loops that were fused before, on which the extents of loops inside depend by their rows, as the loops over rows and over
+/// the elements of a row: the tables have an entry for each row then, as if all were fused at once, not one for each element.
+fn rows_again(env: &mut Env, nest: Vec<For>) -> (Vec<For>, Vec<FusedBefore>) {
+    let (mut out, mut fused): (Vec<For>, Vec<FusedBefore>) = (Vec::new(), Vec::new());
+    for (n, l) in nest.iter().enumerate() {
+        let extent = fused.iter().fold(l.extent, |e, before| before.replaced(&mut env.pool, e));
+        let l = For { extent, ..l.clone() };
+        let inside: Vec<ExprId> = nest[n + 1..].iter().map(|i| i.extent).collect();
+        match two_loops(env, &l, &inside) {
+            Some((loops, before)) => {
+                out.extend(loops);
+                fused.push(before);
+            }
+            None => out.push(l),
+        }
+    }
+    (out, fused)
+}
+
+fn two_loops(env: &mut Env, l: &For, inside: &[ExprId]) -> Option<([For; 2], FusedBefore)> {
+    let Expr::Call(sum, args) = env.pool.get(l.extent).clone() else { return None };
+    let UfDef::PrefixSum { body } = env.ufs[sum].def else { return None };
+    let (&rows, outer) = args.split_last()?;
+    let all = *env.ufs[sum].domain.last()?;
+    if env.pool.instantiate(all, outer) != rows {
+        return None;
+    }
+    let search = env.ufs.iter().find(|(_, u)| matches!(u.def, UfDef::Search { sum: s } if s == sum))?.0;
+    let f = env.pool.var(l.var);
+    let row_of = env.pool.call(search, outer.iter().copied().chain([f]));
+    let name = env.vars[l.var].name.clone();
+    let (row, within) = (env.new_var(format!("{name}.row")), env.new_var(name));
+    let row_index = env.pool.var(row);
+    let at_row: Vec<ExprId> = outer.iter().copied().chain([row_index]).collect();
+    let elements = env.pool.instantiate(body, &at_row);
+    let start = env.pool.call(sum, at_row);
+    let position = env.pool.var(within);
+    let value = env.pool.add(start, position);
+    let before = FusedBefore { f: l.var, row_of, row, value };
+    let mut depends = false;
+    for &e in inside {
+        depends |= env.pool.uses_var(e, l.var);
+        let e = before.replaced(&mut env.pool, e);
+        if env.pool.any(e, &mut |x| matches!(x, Expr::Call(g, _) if *g == sum)) {
+            return None;
+        }
+    }
+    depends.then(|| ([For { var: row, extent: rows, ..l.clone() }, For { var: within, extent: elements, ..l.clone() }], before))
 }
 
 /// Whether a block inside reduces over the loops.

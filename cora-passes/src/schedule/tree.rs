@@ -183,18 +183,23 @@ pub fn check_no_marks(env: &Env, l: &For, r: &LoopRef) -> Result<(), Diagnostic>
 
 /// Replaces loop variables in extents, bindings and predicates below.
 pub fn substitute(pool: &mut ExprPool, stmts: &mut [Stmt], map: &FxHashMap<VarId, ExprId>) {
+    rewrite(pool, stmts, &mut |pool, e| pool.substitute(e, map));
+}
+
+/// Replaces the extents of loops, and the bindings and predicates of blocks.
+pub fn rewrite(pool: &mut ExprPool, stmts: &mut [Stmt], f: &mut dyn FnMut(&mut ExprPool, ExprId) -> ExprId) {
     for s in stmts {
         match s {
             Stmt::For(l) => {
-                l.extent = pool.substitute(l.extent, map);
-                substitute(pool, &mut l.body, map);
+                l.extent = f(pool, l.extent);
+                rewrite(pool, &mut l.body, f);
             }
             Stmt::Block(b) => {
                 for i in &mut b.iters {
-                    i.binding = pool.substitute(i.binding, map);
+                    i.binding = f(pool, i.binding);
                 }
                 for p in &mut b.predicate {
-                    *p = pool.substitute(*p, map);
+                    *p = f(pool, *p);
                 }
             }
         }

@@ -221,6 +221,8 @@ impl Linear<'_, '_> {
             UfDef::Extent { lo, hi } => {
                 if upper {
                     self.below_max(f, args, p, depth, out);
+                } else if args.iter().any(|&row| self.empties(f, args, row, depth)) {
+                    out.push(exact(Poly::constant(1)));
                 }
                 let e = if upper { hi } else { lo };
                 if self.cx.env.pool.as_int(e).is_none() {
@@ -251,6 +253,22 @@ impl Linear<'_, '_> {
             UfDef::PrefixSum { body } => self.sum_bounds(f, body, args, p, upper, depth, out),
             UfDef::Max { .. } => {}
         }
+    }
+
+    /// Whether `row` is what a search found, a row that has elements, and has none where `f(args)` is 0 or less.
+    fn empties(&mut self, f: UfId, args: &[ExprId], row: ExprId, depth: u32) -> bool {
+        let Expr::Call(search, found) = self.cx.env.pool.get(row).clone() else { return false };
+        let UfDef::Search { sum } = self.cx.env.ufs[search].def else { return false };
+        let UfDef::PrefixSum { body } = self.cx.env.ufs[sum].def else { return false };
+        let Some((&r, outer)) = found.split_last() else { return false };
+        let call = self.cx.env.pool.call(f, args.iter().copied());
+        if self.cx.env.pool.as_int(call).is_some() || !self.cx.bounds(call).at_least(0) {
+            return false;
+        }
+        let term = self.cx.env.pool.instantiate(body, &[outer, &[row]].concat());
+        let zero = self.cx.env.pool.int(0);
+        let without = self.cx.env.pool.rewrite(term, &mut |_, e| (e == call).then_some(zero));
+        without != term && self.cx.bounds(without).at_most(0) && self.search_in_range(sum, outer, r, depth)
     }
 
     /// `g(args) <= max over g` for each such maximum in `p`.

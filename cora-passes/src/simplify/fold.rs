@@ -283,9 +283,13 @@ impl Cx<'_> {
         Some(affine::normalize(&mut self.env.pool, out))
     }
 
-    /// `P(x + 1) - P(x)` is the term at x.
+    /// `P(x + 1) - P(x)` is the term at x, and a quotient times its divisor and the remainder are what is divided.
     fn fold_sum(&mut self, e: ExprId) -> Option<ExprId> {
         let p = self.poly(e);
+        if let Some(q) = self.put_together(&p) {
+            let out = self.build(&q);
+            return Some(self.fold_sum(out).unwrap_or(out));
+        }
         let sums: Vec<_> = p.terms.keys().filter(|m| m.len() == 1 && self.as_sum(m[0]).is_some()).cloned().collect();
         for high in &sums {
             for low in &sums {
@@ -300,6 +304,38 @@ impl Cx<'_> {
                 let q = q.checked_add_scaled(&self.poly(term), k)?;
                 let out = self.build(&q);
                 return Some(self.fold_sum(out).unwrap_or(out));
+            }
+        }
+        None
+    }
+
+    /// `k * r * (x // y * y + x % y)` as `k * r * x`, where y is one product that is proved positive.
+    fn put_together(&mut self, p: &Poly) -> Option<Poly> {
+        for (m, &k) in &p.terms {
+            for (at, &atom) in m.iter().enumerate() {
+                let Expr::Bin(BinOp::Mod, x, y) = *self.env.pool.get(atom) else { continue };
+                let Some(quotient) = self.env.pool.lookup(&Expr::Bin(BinOp::FloorDiv, x, y)) else { continue };
+                let divisor = self.poly(y);
+                let (Some((factors, &c)), 1) = (divisor.terms.iter().next(), divisor.terms.len()) else { continue };
+                let mut rest = m.clone();
+                rest.remove(at);
+                let mut whole = rest.clone();
+                whole.extend(factors.iter().copied().chain([quotient]));
+                whole.sort_unstable();
+                if k.checked_mul(c).is_none_or(|kc| p.terms.get(&whole) != Some(&kc)) {
+                    continue;
+                }
+                let one = self.env.pool.int(1);
+                let positive = self.env.pool.le(one, y);
+                if !self.proves(positive, true) {
+                    continue;
+                }
+                let mut q = p.clone();
+                q.terms.remove(m);
+                q.terms.remove(&whole);
+                let mut scale = Poly::default();
+                scale.add_term(rest, k);
+                return q.checked_add_scaled(&scale.checked_mul(&self.poly(x))?, 1);
             }
         }
         None
