@@ -4,6 +4,7 @@
 //! proves should not be there; for one that it refutes there is a batch in which the guard is needed.
 
 use crate::simplify::{Facts, Prover, Verdict};
+use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::text::{Names, print_expr};
 use cora_ir::{BinOp, Env, Expr, ExprId, UnOp, VarId};
@@ -34,6 +35,8 @@ pub struct Guard {
 pub enum Place {
     /// Outside loops, or in a loop that has loops inside.
     Outer,
+    /// In loops over blocks and threads only: once in each thread.
+    Thread,
     /// A mask or guarded read in a loop without loops inside which does not change its condition: decided outside,
     /// the lanes of each iteration are the same.
     Hoisted,
@@ -45,6 +48,7 @@ impl Place {
     fn name(self) -> &'static str {
         match self {
             Place::Outer => "outer loop",
+            Place::Thread => "once in each thread",
             Place::Hoisted => "inner loop, decided outside of it",
             Place::Inner => "inner loop",
         }
@@ -64,7 +68,9 @@ pub fn guards(m: &StorageModule) -> Vec<Guard> {
             facts: Facts::new(),
             loops: Vec::new(),
             lets: FxHashMap::default(),
+            read: FxHashMap::default(),
             names: Vec::new(),
+            counted: false,
             inner: None,
             out: &mut out,
         };
@@ -104,8 +110,12 @@ struct Walk<'a> {
     loops: Vec<String>,
     /// What names of the kernel stand for, as far as that is no read.
     lets: FxHashMap<VarId, ExprId>,
+    /// The others, over those that are none.
+    read: FxHashMap<VarId, ExprId>,
     /// What they are called.
     names: Vec<String>,
+    /// Whether there is a loop around, other than over blocks and threads, which count nothing in a thread.
+    counted: bool,
     /// The variables that an inner loop changes, if this is one.
     inner: Option<Vec<VarId>>,
     out: &'a mut Vec<Guard>,
@@ -122,14 +132,17 @@ impl Walk<'_> {
 
     fn stmt(&mut self, s: &Stmt) {
         match s {
-            Stmt::For { var, extent, body, .. } => {
+            Stmt::For { var, extent, kind, body } => {
                 let mark = self.facts.mark();
                 self.facts.push_var(*var, *extent);
                 self.loops.push(self.env.vars[*var].name.clone());
-                let inner = (!contains_loop(body)).then(|| vec![*var]);
-                let outer = std::mem::replace(&mut self.inner, inner);
+                let (counted, outer) = (self.counted, self.inner.clone());
+                if !matches!(kind, LoopKind::Bound(_)) {
+                    self.counted = true;
+                    self.inner = (!contains_loop(body)).then(|| vec![*var]);
+                }
                 self.body(body);
-                self.inner = outer;
+                (self.counted, self.inner) = (counted, outer);
                 self.loops.pop();
                 self.facts.release(mark);
             }
@@ -189,14 +202,14 @@ impl Walk<'_> {
         {
             inner.push(var);
         }
-        if !self.env.pool.any(value, &mut |n| matches!(n, Expr::Load { .. } | Expr::Search { .. })) {
-            let value = self.env.pool.substitute(value, &self.lets);
-            self.lets.insert(var, value);
-        }
+        let reads = self.env.pool.any(value, &mut |n| matches!(n, Expr::Load { .. } | Expr::Search { .. }));
+        let value = self.env.pool.substitute(value, &self.lets);
+        if reads { &mut self.read } else { &mut self.lets }.insert(var, value);
     }
 
     fn place(&self, what: &str, cond: ExprId) -> Place {
         match &self.inner {
+            None if !self.counted && !self.loops.is_empty() => Place::Thread,
             None => Place::Outer,
             Some(inner) if what == "branch" || inner.iter().any(|&v| self.env.pool.uses_var(cond, v)) => Place::Inner,
             Some(_) => Place::Hoisted,
@@ -277,15 +290,36 @@ impl Walk<'_> {
 
     /// The fact in text; a number on the left of `<` becomes `x`.
     fn shown(&mut self, fact: ExprId) -> (String, Option<i64>) {
-        let names = Names::of(self.env, &[fact]);
-        let text = print_expr(self.env, fact, &names);
         if let Expr::Bin(BinOp::Lt, a, b) = *self.env.pool.get(fact)
             && let Some(c) = self.env.pool.as_int(a)
         {
-            let names = Names::of(self.env, &[b]);
-            return (format!("x < {}", print_expr(self.env, b, &names)), Some(c));
+            return (self.with_reads("x < ", b), Some(c));
         }
-        (text, None)
+        (self.with_reads("", fact), None)
+    }
+
+    /// An expression, and what the names in it stand for that the kernel has read.
+    fn with_reads(&self, before: &str, e: ExprId) -> String {
+        let mut all = vec![e];
+        let mut n = 0;
+        let mut defined: Vec<VarId> = Vec::new();
+        while n < all.len() {
+            for v in self.env.pool.vars_of(all[n]) {
+                if let Some(&value) = self.read.get(&v).filter(|_| !defined.contains(&v)) {
+                    defined.push(v);
+                    all.push(value);
+                }
+            }
+            n += 1;
+        }
+        let names = Names::of(self.env, &all);
+        let text = format!("{before}{}", print_expr(self.env, e, &names));
+        let meanings: Vec<String> = defined
+            .iter()
+            .zip(&all[1..])
+            .map(|(v, &value)| format!("%{} = {}", names.get(*v).unwrap_or("_"), print_expr(self.env, value, &names)))
+            .collect();
+        if meanings.is_empty() { text } else { format!("{text}, where {}", meanings.join(", ")) }
     }
 
     /// Of lanes that count up to a bound, the condition for the last.
@@ -304,5 +338,6 @@ impl Walk<'_> {
 }
 
 fn contains_loop(body: &[Stmt]) -> bool {
-    body.iter().any(|s| s.any(&mut |s| matches!(s, Stmt::For { .. })))
+    let counts = |s: &Stmt| matches!(s, Stmt::For { kind, .. } if !matches!(kind, LoopKind::Bound(_)));
+    body.iter().any(|s| s.any(&mut |s| counts(s)))
 }

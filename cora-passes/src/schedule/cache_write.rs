@@ -16,13 +16,15 @@
 //! for ko { for ii { for ki { S[ii] += .. } } }
 //!   =>  for ko { for ii { for ki { Sr[ii] += .. } }  for ii { S[ii] += Sr[ii] } }    (at S.ko)
 //! ```
+//!
+//! The part of an iteration without terms is the identity of the reduction.
 
 use super::region::bound_above;
 use super::tree::{
     Path, enclosing, find_loop, find_stage, in_own_loops, is_reduction_var, loop_at_mut, own_iters, place_init,
     remove_init, stmt_at,
 };
-use crate::simplify::{Facts, Prover, with_example};
+use crate::simplify::{Facts, Prover};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, ExprId, Scope, Tensor, TensorDim, TensorId, VarId};
@@ -32,8 +34,7 @@ use rustc_hash::FxHashMap;
 ///
 /// # Errors
 /// `E0401`/`E0402` unknown stage or loop, `E0460` the name is taken, `E0461` the loop is not one of
-/// the stage's, or a loop inside belongs to another stage, `E0462` an inner loop without a bound,
-/// `E0465` a loop inside one that the stage is reduced over, some iterations of which may have no part in the result.
+/// the stage's, or a loop inside belongs to another stage, `E0462` an inner loop without a bound.
 pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at: &LoopRef) -> Result<(), Diagnostic> {
     let old = find_stage(m, stage)?;
     let path = find_loop(m, at)?;
@@ -51,25 +52,7 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
     };
     let all: Vec<For> =
         enclosing(&m.body, &block_path).into_iter().map(|l| For { body: Vec::new(), ..l.clone() }).collect();
-    let partial = all[..path.len()].iter().find(|l| is_reduction_var(&m.env.pool, &block, l.var)).map(|l| l.var);
-    if let Some(v) = partial
-        && let Some(missing) = without_a_part(m, &block, &all, path.len())
-    {
-        m.body = saved;
-        let reduced = &m.env.vars[v].name;
-        let d = Diagnostic::new(
-            "E0465",
-            format!(
-                "`{stage}` is reduced over `{reduced}` around `{}.{}`, and perhaps an iteration has no part in the result",
-                at.stage, at.name
-            ),
-        );
-        let d = match missing {
-            Missing::Empty(facts, runs) => with_example(d, &m.env, &facts, runs),
-            Missing::Masked => d,
-        };
-        return Err(d.hint("split the reduced loop by a constant without a mask, or name a loop outside it"));
-    }
+    let partial = all[..path.len()].iter().any(|l| is_reduction_var(&m.env.pool, &block, l.var));
     let inner: Vec<For> = all[path.len()..].to_vec();
     if inner.iter().any(|l| l.stage != old) {
         m.body = saved;
@@ -99,7 +82,9 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
     // The tensor that is written: a part of a stage is a tensor of another type.
     let (ty, tuple) = (m.env.tensors[block.tensor].ty, m.env.tensors[block.tensor].tuple);
     let new = m.env.tensors.push(Tensor { tuple, scope, ..Tensor::temp(name, ty, dims) });
-    let copy = copy_nest(m, &block, &all[path.len()..], &spatial, new, partial.is_some());
+    // Without a first term the combination is of the part with that number.
+    let numbers = (partial && !has_terms(m, &block, &all, path.len())).then_some(&parts[..]);
+    let copy = copy_nest(m, &block, numbers, &all[path.len()..], &spatial, new, partial);
     let mut compute = block.clone();
     compute.stage = new;
     compute.continues = false;
@@ -112,7 +97,7 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
     let after = block_path[path.len()] + 1;
     body.insert(after, copy);
     place_init(m, new);
-    if partial.is_some() {
+    if partial {
         place_init(m, old);
     }
     Ok(())
@@ -130,20 +115,12 @@ fn part_numbers(m: &mut LoopModule, block: &Block, outside: &[For]) -> Option<Ve
     Some(iters)
 }
 
-/// Why an iteration may have no partial result.
-enum Missing {
-    /// A mask about the reduced loops may leave nothing.
-    Masked,
-    /// A reduced loop inside may not run: the facts, from which it does not follow that it does.
-    Empty(Facts, ExprId),
-}
-
-/// Why an iteration of the loops outside may have no partial result. It has one if the reduced loops inside run, and their
-/// first iterations are not masked away.
-fn without_a_part(m: &mut LoopModule, block: &Block, all: &[For], outside: usize) -> Option<Missing> {
+/// Whether each iteration of the loops outside has a term: the reduced loops inside run, and their first iterations are
+/// not masked away.
+fn has_terms(m: &mut LoopModule, block: &Block, all: &[For], outside: usize) -> bool {
     let reduced = |m: &LoopModule, l: &For| is_reduction_var(&m.env.pool, block, l.var);
     let mut prover = Prover::new();
-    // Where the conditions hold in the first iteration of the loops inside, that one has a part.
+    // Where the conditions hold in the first iteration of the loops inside, that one is a term.
     let zero = m.env.pool.int(0);
     let first: FxHashMap<VarId, ExprId> =
         all[outside..].iter().filter(|l| reduced(m, l)).map(|l| (l.var, zero)).collect();
@@ -154,15 +131,14 @@ fn without_a_part(m: &mut LoopModule, block: &Block, all: &[For], outside: usize
         let concerns = all.iter().any(|l| reduced(m, l) && m.env.pool.uses_var(p, l.var));
         let p = m.env.pool.substitute(p, &first);
         if concerns && !prover.prove(&mut m.env, &facts, p).is_proved() {
-            return Some(Missing::Masked);
+            return false;
         }
     }
-    (outside..all.len()).find_map(|n| {
+    (outside..all.len()).all(|n| {
         let facts = Facts::in_loops(all[..n].iter().map(|l| (l.var, l.extent)));
         let zero = m.env.pool.int(0);
         let runs = m.env.pool.lt(zero, all[n].extent);
-        let known = !reduced(m, &all[n]) || prover.prove(&mut m.env, &facts, runs).is_proved();
-        (!known).then_some(Missing::Empty(facts, runs))
+        !reduced(m, &all[n]) || prover.prove(&mut m.env, &facts, runs).is_proved()
     })
 }
 
@@ -204,8 +180,16 @@ fn slots(m: &mut LoopModule, iters: &mut Vec<Iter>, spatial: &[For], tensor: Ten
 }
 
 /// The nest that copies the buffer out. If it is `partial`, or the elements hold a partial result already, it is
-/// combined with them.
-fn copy_nest(m: &mut LoopModule, block: &Block, inner: &[For], spatial: &[For], new: TensorId, partial: bool) -> Stmt {
+/// combined with them: reduced over the dimensions at the first term of the part, or over the `numbers` of parts.
+fn copy_nest(
+    m: &mut LoopModule,
+    block: &Block,
+    numbers: Option<&[Iter]>,
+    inner: &[For],
+    spatial: &[For],
+    new: TensorId,
+    partial: bool,
+) -> Stmt {
     let mut copy = block.clone();
     if !block.continues && !partial {
         copy.role = BlockRole::Compute;
@@ -218,7 +202,9 @@ fn copy_nest(m: &mut LoopModule, block: &Block, inner: &[For], spatial: &[For], 
     for i in copy.iters.iter_mut().filter(|i| i.kind == IterKind::Reduce) {
         i.binding = m.env.pool.substitute(i.binding, &parts);
     }
-    copy.iters.retain(|i| i.kind == IterKind::Spatial || (partial && m.env.pool.as_int(i.binding).is_none()));
+    let kept = partial && numbers.is_none();
+    copy.iters.retain(|i| i.kind == IterKind::Spatial || (kept && m.env.pool.as_int(i.binding).is_none()));
+    copy.iters.extend(numbers.unwrap_or_default().iter().cloned().map(|i| Iter { kind: IterKind::Reduce, ..i }));
     own_iters(&mut m.env, &mut copy);
     let index = slots(m, &mut copy.iters, spatial, new);
     copy.value = m.env.element(new, &index);
