@@ -104,7 +104,8 @@ pub fn lex(text: &str) -> (Vec<Token>, Vec<Diagnostic>) {
     (out, diags)
 }
 
-/// A warning for each comment after code that is a number alone: `x // 2` divides in other languages.
+/// A warning for each comment after code that is a number alone, or a number and what goes on with a term: `x // 2`
+/// divides in other languages.
 pub fn quotients_in_comments(text: &str) -> Vec<Diagnostic> {
     let mut out = Vec::new();
     let mut start = 0;
@@ -114,7 +115,7 @@ pub fn quotients_in_comments(text: &str) -> Vec<Diagnostic> {
             continue;
         };
         let operand = code.trim_end().ends_with(|c: char| c.is_ascii_alphanumeric() || [')', ']', '_'].contains(&c));
-        if operand && comment.trim().parse::<f64>().is_ok() {
+        if operand && continues_a_term(comment) {
             let span = Span { start: start + code.len(), end: start + line.trim_end().len() };
             let d = Diagnostic::new("W0203", format!("`//{}` is a comment", comment.trim_end())).at(span);
             out.push(d.hint("to divide write `/`, which rounds integers and indices down, or `floor(a / b)`"));
@@ -122,6 +123,12 @@ pub fn quotients_in_comments(text: &str) -> Vec<Diagnostic> {
         start += line.len() + 1;
     }
     out
+}
+
+fn continues_a_term(comment: &str) -> bool {
+    let rest = comment.trim_start().trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let number = rest.len() < comment.trim_start().len();
+    number && rest.trim_start().chars().next().is_none_or(|c| [')', ']', ',', '+', '-', '*', '/', '%'].contains(&c))
 }
 
 fn bad_character(text: &str, span: Span, diags: &mut Vec<Diagnostic>) {
@@ -134,15 +141,28 @@ fn bad_character(text: &str, span: Span, diags: &mut Vec<Diagnostic>) {
         && s.end == span.start
     {
         s.end = span.end;
-        last.message = format!("unexpected characters `{}`", text[s.start..s.end].escape_debug());
+        let all = &text[s.start..s.end];
+        last.message = format!("unexpected characters `{}`", all.escape_debug());
+        last.hint = Some(instead_of(all).to_owned());
         return;
     }
-    let shown = text[span.start..span.end].escape_debug();
-    diags.push(
-        Diagnostic::new("E0101", format!("unexpected character `{shown}`"))
-            .at(span)
-            .hint("names are ASCII letters, digits and `_`; comments start with `//`"),
-    );
+    let one = &text[span.start..span.end];
+    let d = Diagnostic::new("E0101", format!("unexpected character `{}`", one.escape_debug()));
+    diags.push(d.at(span).hint(instead_of(one)));
+}
+
+/// What to write for characters that mean something in other languages.
+fn instead_of(text: &str) -> &'static str {
+    match text {
+        "&" | "&&" => "write `and`",
+        "|" | "||" => "write `or`",
+        "!" => "write `not`",
+        "^" => "a power is `pow(x, y)`",
+        "?" => "write `if condition then x else y`",
+        "#" => "comments start with `//`",
+        "@" => "a product of matrices is written out: `sum(k) A[i, k] * B[k, j]`",
+        _ => "names are ASCII letters, digits and `_`; comments start with `//`",
+    }
 }
 
 fn is_word(b: Option<&u8>) -> bool {

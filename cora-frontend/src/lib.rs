@@ -67,6 +67,7 @@ pub fn parse_with_warnings(
     // A text that says nothing has a beginning all the same.
     let nowhere = |d: &&mut Diagnostic| d.code == "E0218" && d.span.is_none();
     diags.iter_mut().filter(nowhere).for_each(|d| d.span = Some(Span { start: 0, end: text.len().min(1) }));
+    diags.extend(lex::quotients_in_comments(text));
     diags.sort_by_key(|d| d.span.map_or((0, 0), |s| (s.start, s.end)));
     Err(diags)
 }

@@ -41,6 +41,35 @@ pub fn is_reserved(name: &str) -> bool {
         || math_function(name).is_some()
 }
 
+/// What functions of other languages are in this one.
+pub fn written_as(function: &str) -> Option<&'static str> {
+    Some(match function {
+        "ln" => "log(x)",
+        "log2" => "log(x) * 1.4426950408889634",
+        "log10" => "log(x) * 0.4342944819032518",
+        "exp2" => "exp(x * 0.6931471805599453)",
+        "expm1" => "exp(x) - 1",
+        "log1p" => "log(1 + x)",
+        "tan" => "sin(x) / cos(x)",
+        "fabs" => "abs(x)",
+        "square" => "x * x",
+        "mean" | "avg" => "sum(i) x / size(i)",
+        "any" => "max(i) select(condition, 1, 0)",
+        "all" => "min(i) select(condition, 1, 0)",
+        "sign" => "select(x > 0, 1.0, select(x < 0, -1.0, 0.0))",
+        "clamp" | "clip" => "min(max(x, low), high)",
+        "where" | "ifelse" => "select(condition, x, y)",
+        "mod" | "fmod" => "a % b",
+        "gelu" => "0.5 * x * (1 + erf(x * 0.7071067811865476))",
+        "silu" | "swish" => "x * sigmoid(x)",
+        "softplus" => "log(1 + exp(x))",
+        "maximum" | "fmax" => "max(x, y)",
+        "minimum" | "fmin" => "min(x, y)",
+        "len" | "length" => "size(i)",
+        _ => return None,
+    })
+}
+
 /// The candidate nearest to `name`, if one is near enough to be what was meant.
 pub fn suggest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (name.len() / 3).clamp(1, 3);

@@ -1,7 +1,7 @@
 //! Schedules nests that no step has touched, by rules about their shape.
 //!
 //! First, factors of sums that repeat work get a stage (`factors`), and so do the lanes of what a user's combiner makes
-//! of neighbours (`lanes`). From the last stage to the first: a stage is attached beside its readers where that repeats
+//! of neighbours (`lanes`). Where a batch is more than stays near, its rows are split into tasks (`row_tasks`). From the last stage to the first: a stage is attached beside its readers where that repeats
 //! no work (`attach`); a contraction, or another reduction of neighbouring elements, is tiled so that it accumulates in
 //! registers (`contraction`); columns that share elements in groups are vectors (`groups`); of anything else the innermost
 //! loop becomes vector code where it writes (or, for a reduction, reads) neighbouring elements. At last the outermost loops
@@ -11,10 +11,12 @@
 mod attach;
 pub(crate) mod contraction;
 mod factors;
+mod flat;
 mod groups;
 mod lanes;
 pub(crate) mod nest;
 pub mod own_names;
+mod row_tasks;
 pub(crate) mod steps;
 pub(crate) mod units;
 
@@ -30,7 +32,7 @@ use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Step, StepKind, Tail};
 use cora_ir::{Expr, Role, TensorId, UnOp};
 use nest::Nest;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// How elements of a stage lie in the processor's vector registers.
 #[derive(Clone, Copy)]
@@ -78,7 +80,7 @@ const CHEAP: usize = 2;
 pub fn default_schedule(m: &mut LoopModule, features: Features) {
     own_names::keep_apart(m);
     let naive = m.clone();
-    tiled(m, features);
+    let elements = tiled(m, features);
     let mut lowered = m.clone();
     relax_register_tails(&mut lowered);
     let outcome = match lower_to_storage(&lowered, &mut AffineSimplifier) {
@@ -93,17 +95,23 @@ pub fn default_schedule(m: &mut LoopModule, features: Features) {
         }
     }
     for n in 0..m.body.len() {
-        spread(m, n);
+        let alone = elements.iter().find(|e| matches!(&m.body[n], Stmt::For(l) if l.stage == *e.0)).map(|e| e.1);
+        let flat = |m: &mut LoopModule| flat::flat_elements(m, n, alone?, features.vectors());
+        if !attempt(m, flat) && !flat::spread_flat(m, n) {
+            spread(m, n);
+        }
     }
 }
 
-/// Attaches and tiles.
-fn tiled(m: &mut LoopModule, features: Features) {
+/// Attaches and tiles; gives the nests of elements as they were before.
+fn tiled(m: &mut LoopModule, features: Features) -> FxHashMap<TensorId, Stmt> {
     let vectors = features.vectors();
     choose_stages(m);
     for stage in stages(m) {
         attempt(m, |m| lanes::lanes_of_tuples(m, stage, vectors));
     }
+    let elements = flat::elementwise(m);
+    row_tasks::row_tasks(m, vectors);
     for stage in stages(m).into_iter().rev() {
         attach::attach(m, stage);
         let shape = contraction::Shape::of(m, stage);
@@ -114,6 +122,18 @@ fn tiled(m: &mut LoopModule, features: Features) {
             || attempt(m, |m| groups::vectors_of_groups(m, stage, vectors))
             || innermost(m, stage, vectors).is_some();
     }
+    // Those that others were attached to are rows.
+    elements.into_iter().filter(|(s, _)| is_alone(m, *s)).collect()
+}
+
+/// Whether a stage's nest has no other stages.
+fn is_alone(m: &LoopModule, stage: TensorId) -> bool {
+    let nest = m.body.iter().find(|s| matches!(s, Stmt::For(l) if l.stage == stage));
+    nest.is_some_and(|s| {
+        let mut others = false;
+        s.walk(&mut |s| others |= matches!(s, Stmt::Block(b) if b.stage != stage));
+        !others
+    })
 }
 
 /// What is cheaper to repeat than to store is inlined; what repeats more work than that gets a stage.
@@ -206,6 +226,18 @@ fn spread(m: &mut LoopModule, n: usize) {
         name: m.env.vars[l.var].name.clone(),
     };
     let target = reference(m, outer);
+    let down = row_tasks::down_to_task(m, outer);
+    if let Some(loops) = down.map(|loops| loops.into_iter().map(|l| reference(m, l)).collect::<Vec<_>>()) {
+        let all = |m: &mut LoopModule| {
+            let target = LoopRef { name: "spread".to_owned(), ..target.clone() };
+            step(m, StepKind::Fuse { loops, name: target.name.clone(), pad: 1 })?;
+            step(m, StepKind::Parallel { target })
+        };
+        if attempt(m, all) {
+            return;
+        }
+    }
+    let Stmt::For(outer) = &m.body[n] else { return };
     if let [Stmt::For(inner)] = outer.body.as_slice()
         && inner.body.iter().any(|s| matches!(s, Stmt::For(_)))
     {

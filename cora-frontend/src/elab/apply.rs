@@ -4,7 +4,7 @@ use super::define::Defined;
 use super::value::{Num, OpenKind, Val};
 use super::{Elab, Entity, Local, Mode, Scope};
 use crate::ast::{Expr, ExprKind, FnDef, Ident};
-use crate::names::{self, BUILTINS, suggest};
+use crate::names::{self, BUILTINS, suggest, written_as};
 use cora_ir::schedule::Span;
 use cora_ir::{BinOp, Diagnostic, ScalarType, UnOp};
 use std::rc::Rc;
@@ -54,9 +54,10 @@ impl Elab<'_> {
                 known.extend(BUILTINS);
                 known.extend(names::math_names());
                 known.extend(["sum", "prod", "max", "min", "argmax", "argmin"]);
-                let hint = match suggest(&id.name, known) {
-                    Some(s) => format!("did you mean `{s}`?"),
-                    None => format!("define it: `fn {}(..) = ..`", id.name),
+                let hint = match (written_as(&id.name), suggest(&id.name, known)) {
+                    (Some(other), _) => format!("write `{other}`"),
+                    (None, Some(s)) => format!("did you mean `{s}`?"),
+                    (None, None) => format!("define it: `fn {}(..) = ..`", id.name),
                 };
                 self.error(id.span, d.hint(hint))
             }

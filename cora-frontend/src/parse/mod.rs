@@ -7,7 +7,7 @@ pub(crate) mod schedule;
 
 use crate::ast::{Ident, Program};
 use crate::lex::{Token, TokenKind, lex};
-use crate::names::{KEYWORDS, is_item_keyword, is_reserved};
+use crate::names::{KEYWORDS, is_item_keyword, is_reserved, written_as};
 use cora_ir::Diagnostic;
 use cora_ir::schedule::Span;
 
@@ -32,9 +32,16 @@ pub(crate) struct Parser {
 pub fn parse_ast(text: &str) -> (Program, Vec<Diagnostic>) {
     let (tokens, diags) = lex(text);
     let mut parser = Parser::new(tokens);
-    parser.diags = diags;
+    // What follows from a character that is none of the language says nothing new about its line.
+    let unreadable: Vec<usize> = diags.iter().filter_map(|d| Some(line_of(text, d.span?.start))).collect();
     let program = parser.program();
-    (program, parser.diags)
+    let new = parser.diags.into_iter();
+    let new = new.filter(|d| d.span.is_none_or(|s| !unreadable.contains(&line_of(text, s.start))));
+    (program, diags.into_iter().chain(new).collect())
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text.as_bytes()[..at.min(text.len())].iter().filter(|&&b| b == b'\n').count()
 }
 
 impl Parser {
@@ -64,13 +71,35 @@ impl Parser {
         }
         let (span, found) = (t.span, describe(t));
         let after_call = self.pos > 0 && self.tokens[self.pos - 1].text == ")" && t.kind == TokenKind::Name;
-        let hint = if after_call {
-            "only `sum prod max min argmax argmin` reduce what follows; of a function it stands in parentheses, `f(i)(x)`"
-        } else {
-            "an operator may be missing before it; two statements on one line need `;` between them"
+        let other = if after_call { self.function_before().and_then(written_as) } else { None };
+        let hint = match other {
+            Some(other) => format!("write `{other}`"),
+            None if after_call => {
+                "only `sum prod max min argmax argmin` reduce what follows; of a function it stands in parentheses, `f(i)(x)`"
+                    .to_owned()
+            }
+            None => {
+                "an operator may be missing before it; two statements on one line need `;` between them".to_owned()
+            }
         };
         let d = Diagnostic::new("E0106", format!("expected the end of the statement, found {found}"));
         self.fail(d.at(span).hint(hint))
+    }
+
+    /// The name before the parentheses that end here.
+    fn function_before(&self) -> Option<&str> {
+        let mut open = 0;
+        for (n, t) in self.tokens[..self.pos].iter().enumerate().rev() {
+            match t.text.as_str() {
+                ")" => open += 1,
+                "(" => open -= 1,
+                _ => {}
+            }
+            if open == 0 {
+                return n.checked_sub(1).map(|before| self.tokens[before].text.as_str());
+            }
+        }
+        None
     }
 
     /// Skips to the next thing that looks like an item and notes the names that were skipped.

@@ -116,8 +116,11 @@ impl Cx<'_> {
             if p.eat(";") {
                 continue;
             }
-            let before = p.pos;
+            let (before, errors, word) = (p.pos, p.diags.len(), p.peek().text.clone());
             if self.step(&mut p).and_then(|()| p.end_of_statement()).is_err() {
+                if let (Some(form), Some(d)) = (step::form(&word), p.diags[errors..].last_mut()) {
+                    d.notes.push(format!("the step is written like `{form}`"));
+                }
                 if p.pos == before {
                     p.advance();
                 }

@@ -19,11 +19,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 const MOST_STAGES: usize = 64;
 
 /// A read of the stage: the loops around it, and its index over their variables.
-struct Reader {
+pub(super) struct Reader {
     loops: Vec<For>,
-    block: Block,
+    pub block: Block,
     /// Over the block's own iterators, and over the loops' variables.
-    raw: Vec<ExprId>,
+    pub raw: Vec<ExprId>,
     index: Vec<ExprId>,
 }
 
@@ -104,7 +104,7 @@ fn leaves(m: &LoopModule, r: &Reader, n: usize, left: &[usize], all_whole: bool)
     })
 }
 
-fn readers(m: &mut LoopModule, stage: TensorId) -> Vec<Reader> {
+pub(super) fn readers(m: &mut LoopModule, stage: TensorId) -> Vec<Reader> {
     fn go(body: &[Stmt], loops: &mut Vec<For>, out: &mut Vec<(Vec<For>, Block)>) {
         for s in body {
             match s {

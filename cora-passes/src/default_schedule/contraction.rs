@@ -5,11 +5,12 @@
 //! and columns reads each element of A and B once and uses it for all columns or rows of the tile.
 
 use super::nest::{Loop, Nest, moves_by_one};
-use super::{Form, Registers, attempt, step};
+use super::{Form, Registers, attempt, row_tasks, step};
+use crate::schedule::cache_read::{CacheRead, cache_read};
 use crate::schedule::tree::{enclosing, loop_at, stage_loops};
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
-use cora_ir::schedule::{Formula, LayoutDim, LoopRef, StepKind, Tail};
+use cora_ir::schedule::{DimRef, Formula, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, Role, Scope, TensorId, UnOp, VarId};
 use rustc_hash::FxHashSet;
 
@@ -345,8 +346,10 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
             Some(l) => nest.named(l),
             None => around(m, stage)?,
         };
-        let by_panels = bound(m, &c.inner.name).is_none_or(|b| b > tile.columns)
-            && attempt(m, |m| pack(m, &c, tile, Some(at.clone())));
+        let outside = row_tasks::is_task(m, &at) && attempt(m, |m| pack(m, &c, tile, None));
+        let by_panels = outside
+            || bound(m, &c.inner.name).is_none_or(|b| b > tile.columns)
+                && attempt(m, |m| pack(m, &c, tile, Some(at.clone())));
         if !by_panels {
             transpose(m, &c, at)?;
         }
@@ -437,7 +440,12 @@ fn panels(m: &mut LoopModule, c: &Contraction, row: &str, tile: Tile, unrolled: 
         fuse(m, nest, &tasks, "tile")?;
         tasks = vec!["tile".to_owned()];
     }
-    pack(m, c, tile, Some(nest.named(tasks.first()?)))?;
+    let outside = nest.attached && around(m, m.env.tensor_named(&nest.stage)?).is_some_and(|l| row_tasks::is_task(m, &l));
+    let copied = tasks.first().filter(|_| !outside).map(|l| nest.named(l));
+    if copied.is_none() && !outside {
+        return None;
+    }
+    pack(m, c, tile, copied)?;
     let stage = accumulate(m, nest, &at, &["ri"], ("ci", tile.lanes), None)?;
     unroll_steps(m, &stage, &c.reduced.last()?.name, unrolled.unwrap_or(UNROLL))
 }
@@ -613,7 +621,7 @@ pub(super) fn accumulate(
 }
 
 /// Copies the factor in panels of a tile's columns with the reduced dimensions outside them, so that a tile reads it in
-/// order: once where it is the same for all batches, or in loop `at`, with zeros beside the last columns.
+/// order: all of it before, or in loop `at`, with zeros beside the last columns.
 fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: Option<LoopRef>) -> Option<()> {
     if at.is_some() && c.scattered(m) {
         return None;
@@ -624,9 +632,22 @@ fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: Option<LoopRef>) ->
     let name = m.env.fresh_tensor_name(&format!("{}.packed", m.env.tensors[c.b.0].name));
     let access = c.nest.access(m, &c.b);
     let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[c.b.0].name.clone());
-    let near = at.is_some();
+    let (near, constant) = (at.is_some(), m.env.tensors[c.b.0].role == Role::ConstInput);
     let scope = if near { Scope::Local } else { Scope::Global };
-    step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at, layout, access })?;
+    if near || constant {
+        step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at, layout, access })?;
+    } else {
+        // Of a dimension in which one position is read, that one.
+        let moves = |dim: usize| m.env.pool.as_int(c.b.1[dim]).is_none();
+        let position = |l: LayoutDim| match l.dim {
+            DimRef::At(dim) => moves(dim).then_some(LayoutDim { dim, part: l.part }),
+            DimRef::Named(_) => None,
+        };
+        let layout: Vec<LayoutDim<usize>> = layout.into_iter().filter_map(position).collect();
+        let (stage, tensor, layout) = (&*stage, &*tensor, &*layout);
+        let copy = CacheRead { stage, tensor, name: &name, scope, at: None, setup: false, layout, access };
+        cache_read(m, &copy).ok()?;
+    }
     let copy = Nest::of(m, m.env.tensor_named(&name)?)?;
     let last = copy.loops.last()?.clone();
     if near {

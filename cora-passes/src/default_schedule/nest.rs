@@ -1,7 +1,7 @@
 //! The loops and the main block of a stage that is still as it was lowered or attached.
 
-use crate::schedule::tree::{is_reduction_var, loop_at, stage_loops};
-use cora_ir::loops::{Block, BlockRole, LoopModule};
+use crate::schedule::tree::{Path, is_reduction_var, loop_at, stage_loops};
+use cora_ir::loops::{Block, BlockRole, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{BinOp, Expr, ExprId, ExprPool, TensorId, VarId};
 
@@ -14,19 +14,31 @@ pub(crate) struct Loop {
     pub reduced: bool,
 }
 
-/// A stage's own loops, outermost first, and its main block.
+/// A stage's own loops, outermost first, and its main block: those inside all loops that other stages are in, too.
 pub(crate) struct Nest {
     pub stage: String,
     pub loops: Vec<Loop>,
     pub block: Block,
-    /// Whether it is inside another stage's loop.
+    /// Whether it is in a loop that other stages are in, too.
     pub attached: bool,
+}
+
+/// Whether there are blocks of other stages.
+fn has_others(body: &[Stmt], stage: TensorId) -> bool {
+    let mut found = false;
+    for s in body {
+        s.walk(&mut |s| found |= matches!(s, Stmt::Block(b) if b.stage != stage));
+    }
+    found
 }
 
 impl Nest {
     pub(crate) fn of(m: &LoopModule, stage: TensorId) -> Option<Self> {
         let block = m.blocks().into_iter().find(|b| b.stage == stage && b.role != BlockRole::Init)?.clone();
-        let paths = stage_loops(m, stage);
+        let all = stage_loops(m, stage);
+        let others = |p: &Path| has_others(&loop_at(&m.body, p).body, stage);
+        let shared = all.iter().rposition(others).map_or(0, |n| n + 1);
+        let paths = &all[shared..];
         let loops = paths
             .iter()
             .map(|p| {
@@ -35,7 +47,7 @@ impl Nest {
                 Loop { name: m.env.vars[l.var].name.clone(), var: l.var, extent: l.extent, reduced }
             })
             .collect();
-        let attached = paths.first().is_some_and(|p| p.len() > 1);
+        let attached = shared > 0 || paths.first().is_some_and(|p| p.len() > 1);
         Some(Self { stage: m.env.tensors[stage].name.clone(), loops, block, attached })
     }
 

@@ -86,7 +86,7 @@ impl Pattern {
 pub type Nest = Vec<(VarId, ExprId)>;
 
 /// A batch for `env` by `pattern`, its lengths lowered until no nest runs more than `most` times.
-/// Nothing if a size of an input depends on data.
+/// Nothing if a size of an input depends on data, or if constant sizes alone are too many.
 pub fn batch(env: &Env, nests: &[Nest], most: u64, pattern: Pattern, rng: &mut SmallRng) -> Option<Batch> {
     let mut limit = match pattern {
         Pattern::AroundTile(n) | Pattern::Tall(n) => n.max(31) + 1,
@@ -95,8 +95,11 @@ pub fn batch(env: &Env, nests: &[Nest], most: u64, pattern: Pattern, rng: &mut S
     loop {
         let world = sizes(env, pattern, limit, rng)?;
         let longest = nests.iter().filter_map(|n| world.trips(n)).max().unwrap_or(0);
-        if limit == 0 || longest <= most {
+        if longest <= most {
             return fill(env, &world, rng);
+        }
+        if limit == 0 {
+            return None;
         }
         limit /= 2;
     }
@@ -109,6 +112,9 @@ fn counts_rows(env: &Env, p: ParamId) -> bool {
         extent && f.domain.iter().any(|&e| env.pool.any(e, &mut |n| *n == Expr::Param(p)))
     })
 }
+
+/// Elements of an input of a batch, at most.
+const MOST_ELEMENTS: usize = 1 << 24;
 
 /// Greatest value of a parameter that is not a number of rows, above its least.
 const SPREAD: i64 = 8;
@@ -149,7 +155,7 @@ fn fill(env: &Env, world: &World, rng: &mut SmallRng) -> Option<Batch> {
     let mut inputs = FxHashMap::default();
     for (t, tensor) in env.tensors.iter().filter(|(_, t)| matches!(t.role, Role::Input | Role::ConstInput)) {
         let extents: Vec<_> = tensor.dims.iter().map(|d| d.extent).collect();
-        let count = world.points(&extents, &[])?.len();
+        let count = usize::try_from(world.count(&extents, &[])?).ok().filter(|&n| n <= MOST_ELEMENTS)?;
         // What is given once is the same in every batch of the same sizes.
         let mut fixed = SmallRng::seed_from_u64(t.index() as u64);
         let rng = if tensor.role == Role::ConstInput { &mut fixed } else { &mut *rng };

@@ -136,7 +136,9 @@ impl VerifyEach {
             samples.push(Sample { batch, expected, allowed });
         }
         if samples.is_empty() {
-            return Err("no batch can be made for it: sizes of its inputs depend on data".to_owned());
+            return Err("no batch can be made for it: sizes of its inputs depend on data, or its constant sizes are too many \
+                        to interpret (smaller `--const` values can be)"
+                .to_owned());
         }
         Ok(Self { samples, bounded: bounds.is_some(), dims: None, names, text })
     }
@@ -226,9 +228,9 @@ fn interpret(p: &Program, batch: &Batch, races: bool) -> Result<Results, InterpE
     }
 }
 
-/// Whether operators run over more than the valid positions of their tensors.
+/// Whether tensors have more than valid positions, over which operators may run.
 fn is_raised(g: &Graph) -> bool {
-    g.env.tensors.iter().any(|(t, tensor)| g.op_of(t).is_some() && tensor.dims.iter().any(|d| d.storage != d.extent))
+    g.env.tensors.iter().any(|(_, tensor)| tensor.dims.iter().any(|d| d.storage != d.extent))
 }
 
 /// The loops of each operator; none in the storage dialect, whose extents read tables.

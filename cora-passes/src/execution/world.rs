@@ -75,6 +75,23 @@ impl World<'_> {
         Some(out)
     }
 
+    /// How many points [`World::points`] has.
+    pub fn count(&self, extents: &[ExprId], outer: &[i64]) -> Option<u64> {
+        let Some(&extent) = extents.get(outer.len()) else { return Some(1) };
+        let n = self.eval(extent, outer, &[])?.max(0);
+        let position = outer.len() as u32;
+        let depends = extents[outer.len() + 1..].iter();
+        let depends = depends.clone().any(|&e| self.env.pool.any(e, &mut |x| *x == Expr::Arg(position)));
+        let inside = |i: i64| self.count(extents, &[outer, &[i]].concat());
+        if n == 0 {
+            return Some(0);
+        }
+        if !depends {
+            return Some((n as u64).saturating_mul(inside(0)?));
+        }
+        (0..n).try_fold(0_u64, |total, i| Some(total.saturating_add(inside(i)?)))
+    }
+
     /// How often the body of nested loops runs; nothing if that depends on data.
     pub fn trips(&self, loops: &[(VarId, ExprId)]) -> Option<u64> {
         self.trips_inside(loops, &mut Vec::new())

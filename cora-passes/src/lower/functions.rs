@@ -24,6 +24,10 @@ use rustc_hash::FxHashMap;
 /// Replaces every call in `m` by a table read, and makes the tables; `share`: where a sum is a stretch of another one, it
 /// has no table of its own.
 pub fn lower_functions(m: &mut StorageModule, simplifier: &mut dyn Simplifier, share: bool) {
+    // Where there are tables all calls read them already.
+    if !m.tables.is_empty() {
+        return;
+    }
     let shifted = if share { shifted::find(m, simplifier) } else { FxHashMap::default() };
     let mut cx = Functions {
         env: std::mem::take(&mut m.env),

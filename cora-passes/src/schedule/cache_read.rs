@@ -38,8 +38,10 @@ pub struct CacheRead<'a> {
     pub name: &'a str,
     /// Scope of the copy.
     pub scope: Scope,
-    /// The loop whose each iteration copies one region; nothing = all of it at setup.
+    /// The loop whose each iteration copies one region; nothing = all of it in a nest of its own.
     pub at: Option<&'a LoopRef>,
+    /// Whether a nest of its own is to be one that runs at setup.
+    pub setup: bool,
     /// Dimensions of the copy, outermost first; empty = unchanged.
     pub layout: &'a [LayoutDim<usize>],
     /// Which distinct read of the tensor, in order of appearance; nothing = all.
@@ -65,7 +67,8 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     }
     match (&path, c.at) {
         (Some(path), Some(at)) => check_loop(m, source, path, c.tensor, at)?,
-        _ => check_setup(m, source)?,
+        _ if c.setup => check_setup(m, source)?,
+        _ => {}
     }
     let rank = m.env.tensors[source].dims.len();
     let layout: Vec<LayoutDim<usize>> =

@@ -80,8 +80,12 @@ fn dimension(m: &LoopModule, tensor: TensorId, dim: &DimRef) -> Result<usize, Di
     };
     found.ok_or_else(|| {
         let names: Vec<&str> = dims.iter().map(|d| d.name.as_str()).collect();
-        Diagnostic::new("E0470", format!("tensor `{name}` has no dimension `{dim}`"))
-            .hint(format!("its dimensions are: {}", names.join(", ")))
+        let hint = if names.is_empty() {
+            "it has one element there: take the step away, or do it before the stage is attached".to_owned()
+        } else {
+            format!("its dimensions are: {}", names.join(", "))
+        };
+        Diagnostic::new("E0470", format!("tensor `{name}` has no dimension `{dim}`")).hint(hint)
     })
 }
 
@@ -197,8 +201,8 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
             let source = tensor_called(m, tensor)?;
             let dim = |l: &LayoutDim| Ok(LayoutDim { dim: dimension(m, source, &l.dim)?, part: l.part });
             let layout: Vec<LayoutDim<usize>> = layout.iter().map(dim).collect::<Result<_, _>>()?;
-            let (scope, at, layout, access) = (*scope, at.as_ref(), &layout, *access);
-            cache_read::cache_read(m, &cache_read::CacheRead { stage, tensor, name, scope, at, layout, access })
+            let (scope, at, layout, access, setup) = (*scope, at.as_ref(), &layout, *access, true);
+            cache_read::cache_read(m, &cache_read::CacheRead { stage, tensor, name, scope, at, setup, layout, access })
         }
         StepKind::Pack { stage, tensor, name, scope, at, tiles, access } => {
             let source = tensor_called(m, tensor)?;

@@ -61,7 +61,7 @@ pub fn pack(m: &mut LoopModule, p: &Pack) -> Result<(), Diagnostic> {
     let saved = m.checkpoint();
     let layout = layout(p.tiles, &constant);
     let &Pack { stage, tensor, name, scope, at, access, .. } = p;
-    cache_read(m, &CacheRead { stage, tensor, name, scope, at, layout: &layout, access })?;
+    cache_read(m, &CacheRead { stage, tensor, name, scope, at, setup: true, layout: &layout, access })?;
     let aligned = align(m, p, &layout, elements);
     if aligned.is_err() {
         m.restore(saved);

@@ -46,7 +46,12 @@ fn product(p: &mut Parser) -> Parsed<Measured> {
     }
     if ["/", "%"].contains(&p.peek().text.as_str()) {
         let d = Diagnostic::new("E0106", format!("expected the end of the formula, found `{}`", p.peek().text));
-        return p.fail(d.at(p.peek().span).hint("write `floordiv(a, b)`, rounded down, or `ceildiv(a, b)`"));
+        let hint = if p.at("%") {
+            "write `a - b * floordiv(a, b)`"
+        } else {
+            "write `floordiv(a, b)`, rounded down, or `ceildiv(a, b)`"
+        };
+        return p.fail(d.at(p.peek().span).hint(hint));
     }
     Ok(product)
 }

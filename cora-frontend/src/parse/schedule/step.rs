@@ -4,6 +4,44 @@ use super::super::{Parsed, Parser};
 use super::{loops, marks, stages, tensors};
 use cora_ir::schedule::StepKind;
 
+/// Every step, as it may be written, its word first.
+const FORMS: [&str; 34] = [
+    "split S.i 14 -> o, p tail(mask)",
+    "fuse S.b S.i -> f pad 14",
+    "reorder S: a b c",
+    "vectorize S.i 16",
+    "unroll S.i S.j",
+    "parallel S.i",
+    "bind S.i block.x",
+    "pad_loop S.i 2",
+    "pad_dim T.i 4",
+    "split_dim T.i 32 -> io, ii",
+    "fuse_dims T: b i -> t",
+    "reorder_dims T: h b i",
+    "compute_at P Q at S.i",
+    "compute_inline P",
+    "precompute S.X -> F",
+    "cache_write S -> Sr reg at S.ko",
+    "cache_read S.T -> Tl local at S.i layout(k, d)",
+    "pack S.W -> Wp setup tiles(k, n 32)",
+    "hoist_loads S.i off",
+    "set_scope Sr reg",
+    "rfactor S.ko -> Sf",
+    "relax S.i",
+    "peel S.o",
+    "offload S.ii",
+    "bulk_copy Xs.i",
+    "swizzle Xs",
+    "tensorize S.ii mma.m16n8k16.f32.bf16",
+    "prefetch S.A at S.k 2 locality 3",
+    "double_buffer Tl 3",
+    "storage_align T.i 16 offset 4",
+    "remap S.b longest_first",
+    "op_split S.q at 14 * floordiv(lens(b), 14)",
+    "hfuse S.main.t S.tail.t -> t",
+    "tile S: i 14 j 32 -> io jo ii ji",
+];
+
 /// Every step.
 pub(crate) const STEPS: &[&str] = &[
     "split",
@@ -41,6 +79,12 @@ pub(crate) const STEPS: &[&str] = &[
     "hfuse",
     "tile",
 ];
+
+/// How the step that `word` begins may be written.
+pub(super) fn form(word: &str) -> Option<&'static str> {
+    FORMS.into_iter().find(|f| f.split(' ').next() == Some(word))
+}
+
 /// Words inside steps, which are no parameters.
 pub(super) const WORDS: &[&str] = &[
     "by",

@@ -1,0 +1,199 @@
+//! Tasks of a few rows, where all that is computed of a batch is more than stays near.
+//!
+//! ```text
+//! S[b, q, k] = sum(d) ..;  P[b, q, k] = f(S[b, q, k]);  O[b, q, d] = sum(k) P[b, q, k] * ..
+//!   =>  for b { for task in tiles of q { S, P, O of the rows of that tile } }
+//! ```
+//!
+//! Beside its readers a batch of a contraction is computed as a whole (see `attach`), since in a tile of rows its other
+//! factor would be copied again for each tile. Where the results of a batch may be too many to stay near, rows are split into
+//! tasks first, and the stages from that contraction to its last reader, which all have these rows, are attached there. The
+//! other factor is copied by a nest of its own (see `contraction`).
+
+use super::attach::readers;
+use super::contraction::Contraction;
+use super::nest::Nest;
+use super::{Form, Registers, attempt, stages, step};
+use crate::lower::declared::{Indices, bounds};
+use cora_ir::intrinsic::Vectors;
+use cora_ir::loops::{For, LoopModule, Stmt};
+use cora_ir::schedule::{LoopRef, StepKind, Tail};
+use cora_ir::{Role, TensorId, VarId};
+use rustc_hash::FxHashMap;
+
+/// Elements of a buffer that stay near.
+const NEAR: i64 = 1 << 18;
+/// The loop over tiles of rows.
+const TASK: &str = "task";
+
+/// Where dimensions of a result are in the index of a stage that it is computed from.
+type Positions = FxHashMap<usize, usize>;
+
+/// Whether a loop is over tiles of rows.
+pub(super) fn is_task(m: &LoopModule, l: &LoopRef) -> bool {
+    l.name == TASK && m.env.tensor_named(&l.stage).is_some()
+}
+
+/// Gives every result whose contractions are too large such tasks.
+pub(super) fn row_tasks(m: &mut LoopModule, vectors: Vectors) {
+    let mut done: Vec<TensorId> = Vec::new();
+    for root in stages(m).into_iter().rev() {
+        if done.contains(&root) {
+            continue;
+        }
+        let mut members = Vec::new();
+        if attempt(m, |m| {
+            members = tasks_of(m, root, vectors)?;
+            Some(())
+        }) {
+            done.extend(members);
+        }
+    }
+}
+
+/// Splits the rows of `root` and attaches what it is computed from; gives those stages.
+fn tasks_of(m: &mut LoopModule, root: TensorId, vectors: Vectors) -> Option<Vec<TensorId>> {
+    let nest = Nest::of(m, root).filter(|n| !n.attached)?;
+    let own = own_positions(m, &nest)?;
+    let all = computed_from(m, root, &own, &[]);
+    let (row, batches) = all.iter().find_map(|(s, at)| rows_and_batches(m, *s, at))?;
+    let outer = [&batches[..], &[row]].concat();
+    let members = computed_from(m, root, &own, &outer);
+    let most = members.iter().filter_map(|(s, at)| columns(m, *s, at, &outer)).max()?;
+    let of = |p: usize| nest.loops.iter().find(|l| own_dim(m, &nest, l.var) == Some(p)).cloned();
+    let (rows, around) = (of(row)?, batches.iter().map(|&b| of(b)).collect::<Option<Vec<_>>>()?);
+    let loops: Vec<_> = nest.loops.iter().map(|l| (l.var, l.extent)).collect();
+    let count = bounds(&m.env, rows.extent, Indices { args: &[], loops: &loops }).hi.unwrap_or(i64::MAX);
+    if count.saturating_mul(most) <= NEAR {
+        return None;
+    }
+    let few = match Registers::of(m, root, vectors).form() {
+        // Whole tiles of 14 rows and of 6.
+        Form::Long => 42,
+        Form::Short | Form::Few => 48,
+    };
+    let height = if most.saturating_mul(2 * few) <= NEAR { 2 * few } else { few };
+    let mut order: Vec<String> = around.iter().map(|l| l.name.clone()).chain([rows.name.clone()]).collect();
+    order.extend(nest.loops.iter().map(|l| l.name.clone()).filter(|n| !order.contains(n)).collect::<Vec<_>>());
+    super::contraction::reorder(m, &nest, order)?;
+    let (outer, inner) = (TASK.to_owned(), "near".to_owned());
+    step(m, StepKind::Split { target: nest.at(&rows), factor: height, outer, inner, tail: Tail::Exact })?;
+    let task = nest.named(TASK);
+    for (s, _) in members.iter().skip(1) {
+        let at = row_of_reader(m, *s, &members, row).unwrap_or_else(|| task.clone());
+        step(m, StepKind::ComputeAt { stage: m.env.tensors[*s].name.clone(), at })?;
+    }
+    Some(members.into_iter().map(|(s, _)| s).collect())
+}
+
+/// The dimension of a result that a loop runs.
+fn own_dim(m: &LoopModule, nest: &Nest, l: VarId) -> Option<usize> {
+    let pool = &m.env.pool;
+    let iter = nest.block.iters.iter().find(|i| pool.as_var(i.binding) == Some(l))?;
+    nest.block.index.iter().position(|&e| pool.as_var(e) == Some(iter.var))
+}
+
+fn own_positions(m: &LoopModule, nest: &Nest) -> Option<Positions> {
+    let found: Positions =
+        nest.loops.iter().filter(|l| !l.reduced).filter_map(|l| own_dim(m, nest, l.var)).map(|p| (p, p)).collect();
+    (!found.is_empty()).then_some(found)
+}
+
+/// `root` and the intermediates that only it and one another read, consumers first, at the same positions of all the
+/// dimensions in `outer`; a contraction must have batches.
+fn computed_from(m: &mut LoopModule, root: TensorId, own: &Positions, outer: &[usize]) -> Vec<(TensorId, Positions)> {
+    let mut found = vec![(root, own.clone())];
+    for s in stages(m).into_iter().rev() {
+        if s == root || m.env.tensors[s].role != Role::Temp || Nest::of(m, s).is_none_or(|n| n.attached) {
+            continue;
+        }
+        if Contraction::of(m, s).is_some_and(|c| !c.has_batches()) {
+            continue;
+        }
+        if let Some(at) = positions(m, s, &found)
+            && outer.iter().all(|p| at.contains_key(p))
+        {
+            found.push((s, at));
+        }
+    }
+    found
+}
+
+/// Where a stage has dimensions of the result, if only stages that are `known` read it: where each of them reads the
+/// position that it computes.
+fn positions(m: &mut LoopModule, stage: TensorId, known: &[(TensorId, Positions)]) -> Option<Positions> {
+    let mut common: Option<Positions> = None;
+    for r in readers(m, stage) {
+        let (_, at) = known.iter().find(|k| k.0 == r.block.stage)?;
+        let read = at.iter().filter_map(|(&p, &own)| {
+            let v = m.env.pool.as_var(*r.block.index.get(own)?)?;
+            let mut same = (0..r.raw.len()).filter(|&j| m.env.pool.as_var(r.raw[j]) == Some(v));
+            let j = same.next()?;
+            same.next().is_none().then_some((p, j))
+        });
+        let read: Positions = read.collect();
+        match &mut common {
+            Some(all) => all.retain(|p, j| read.get(p) == Some(j)),
+            None => common = Some(read),
+        }
+    }
+    common
+}
+
+/// Of a contraction with batches, which dimensions of the result are its rows and its batches.
+fn rows_and_batches(m: &LoopModule, stage: TensorId, at: &Positions) -> Option<(usize, Vec<usize>)> {
+    let c = Contraction::of(m, stage).filter(Contraction::has_batches)?;
+    let dim = |l: VarId| {
+        let own = own_dim(m, &c.nest, l)?;
+        at.iter().find(|p| *p.1 == own).map(|p| *p.0)
+    };
+    Some((dim(c.rows.last()?.var)?, c.batches.iter().map(|l| dim(l.var)).collect::<Option<_>>()?))
+}
+
+/// How many elements an intermediate contraction has in a row, at most; of one that only contractions read, or that has more
+/// of them from row to row, nothing: it has tiles of its own.
+fn columns(m: &mut LoopModule, stage: TensorId, at: &Positions, outer: &[usize]) -> Option<i64> {
+    let c = Contraction::of(m, stage).filter(|_| m.env.tensors[stage].role == Role::Temp)?;
+    let between = readers(m, stage).iter().any(|r| Contraction::of(m, r.block.stage).is_none());
+    let slanted = c.rows.iter().any(|r| m.env.pool.uses_var(c.inner.extent, r.var));
+    if !between || slanted {
+        return None;
+    }
+    let loops: Vec<_> = c.nest.loops.iter().map(|l| (l.var, l.extent)).collect();
+    let inside = c.nest.loops.iter().filter(|l| {
+        let own = own_dim(m, &c.nest, l.var);
+        !l.reduced && !outer.iter().any(|p| at.get(p).copied() == own)
+    });
+    let count = |l: &super::nest::Loop| bounds(&m.env, l.extent, Indices { args: &[], loops: &loops }).hi;
+    Some(inside.map(|l| count(l).unwrap_or(i64::MAX)).fold(1_i64, i64::saturating_mul))
+}
+
+/// The loop over rows of the one stage that reads a stage which is no contraction, if that is none either: a row is near
+/// there.
+fn row_of_reader(m: &mut LoopModule, stage: TensorId, members: &[(TensorId, Positions)], row: usize) -> Option<LoopRef> {
+    let all = readers(m, stage);
+    let reader = all.first()?.block.stage;
+    let contraction = |m: &LoopModule, s: TensorId| Contraction::of(m, s).is_some();
+    if all.iter().any(|r| r.block.stage != reader) || contraction(m, stage) || contraction(m, reader) {
+        return None;
+    }
+    let (_, at) = members.iter().find(|k| k.0 == reader)?;
+    let nest = Nest::of(m, reader)?;
+    let iter = m.env.pool.as_var(*nest.block.index.get(*at.get(&row)?)?)?;
+    let binding = nest.block.iters.iter().find(|i| i.var == iter)?.binding;
+    let inner = nest.loops.iter().rev().find(|l| m.env.pool.uses_var(binding, l.var))?;
+    Some(nest.at(inner))
+}
+
+/// The loops of a nest down to its tasks, where there are loops between its first one and those.
+pub(super) fn down_to_task<'a>(m: &LoopModule, outer: &'a For) -> Option<Vec<&'a For>> {
+    let mut loops = vec![outer];
+    loop {
+        let last = *loops.last()?;
+        if m.env.vars[last.var].name == TASK {
+            return (loops.len() > 2).then_some(loops);
+        }
+        let [Stmt::For(inner)] = last.body.as_slice() else { return None };
+        loops.push(inner);
+    }
+}
