@@ -50,6 +50,8 @@ pub(super) struct Emitter<'m> {
     pub(super) formals: BTreeMap<Formal, (Val, TensorOrParam)>,
     /// Register buffers, in order of first use: the address and the text that makes it.
     pub(super) registers: Vec<(TensorId, Val, String)>,
+    /// What makes the variables in which searches keep the row that they found last.
+    pub(super) rows: Vec<String>,
     /// Tiles in registers of their own.
     pub(super) tile_registers: TileRegisters,
     /// Tensors that the kernel writes, ascending.
@@ -100,6 +102,7 @@ impl<'m> Emitter<'m> {
             pool,
             formals: BTreeMap::new(),
             registers: Vec::new(),
+            rows: Vec::new(),
             tile_registers: TileRegisters::default(),
             stored,
             threads: None,
@@ -277,7 +280,12 @@ impl<'m> Emitter<'m> {
                     self.emit_scalar(len, what)?,
                     self.emit_scalar(value, what)?,
                 ];
-                Ok(self.library.search(&mut self.b, elem, operands))
+                // A thread of a grid looks for one row.
+                if self.threads.is_some() || self.b.depth() == 0 {
+                    return Ok(self.library.search(&mut self.b, elem, operands));
+                }
+                let last = self.last_row();
+                Ok(self.library.search_on(&mut self.b, elem, operands, last))
             }
             Expr::Reduce(combiner, a) => {
                 let scalar = self.pool.ty(a).scalar;
@@ -285,6 +293,17 @@ impl<'m> Emitter<'m> {
                 arith::reduce(&mut self.b, self.library, scalar, combiner, v)
             }
         }
+    }
+
+    /// Where a search in a loop keeps what it found.
+    fn last_row(&mut self) -> Val {
+        let v = self.b.value(Ty::scalar(Elem::Ptr), 0);
+        self.rows.push(format!(
+            "  {v} = llvm.alloca %one x i64 {{alignment = 8 : i64}} : (i64) -> !llvm.ptr\n  %none{n} = arith.constant 0 : i64\n  \
+             llvm.store %none{n}, {v} {{alignment = 8 : i64}} : i64, !llvm.ptr\n",
+            n = self.rows.len()
+        ));
+        v
     }
 
     fn splat(&mut self, a: ExprId, lanes: u32) -> Result<Val, EmitFault> {

@@ -186,7 +186,7 @@ pub(super) fn comment(name: &str) -> String {
 
 /// The private function around the text, and the public one that calls it.
 fn functions(s: Emitter<'_>, kernel: &Kernel, symbol: &str, (lo, hi): (Val, Val)) -> String {
-    let Emitter { module, b, formals, registers, tile_registers, stored, .. } = s;
+    let Emitter { module, b, formals, registers, rows, tile_registers, stored, .. } = s;
     let mut signature = Vec::new();
     let mut reads = String::new();
     let (mut actuals, mut types) = (Vec::new(), Vec::new());
@@ -221,9 +221,10 @@ fn functions(s: Emitter<'_>, kernel: &Kernel, symbol: &str, (lo, hi): (Val, Val)
     actuals.extend(["%lo".to_owned(), "%hi".to_owned()]);
     types.extend(["i64", "i64"]);
     let mut entry = String::new();
-    if !registers.is_empty() || !tile_registers.slots.is_empty() {
+    if !registers.is_empty() || !rows.is_empty() || !tile_registers.slots.is_empty() {
         entry.push_str("  %one = arith.constant 1 : i64\n");
         registers.iter().for_each(|(_, _, text)| entry.push_str(text));
+        rows.iter().for_each(|text| entry.push_str(text));
         tile_registers.slots.iter().for_each(|text| entry.push_str(text));
     }
     // A call loses the configuration of tile registers.

@@ -123,6 +123,123 @@ impl Library {
         let rhs = format!("llvm.call @{symbol}({table}, {base}, {len}, {value}) : (!llvm.ptr, i64, i64, i64) -> i64");
         b.op(Ty::scalar(Elem::I64), &rhs)
     }
+
+    /// [`Library::search`] in a loop: it looks first at the row that `last` points to, which the search before found, and at
+    /// the one after that.
+    pub(crate) fn search_on(&mut self, b: &mut Builder, elem: Elem, operands: [Val; 4], last: Val) -> Val {
+        let search = format!("cora.search.{elem}");
+        self.functions.entry(search.clone()).or_insert_with(|| search_text(&search, elem, self.grid));
+        let symbol = format!("cora.search_on.{elem}");
+        self.functions.entry(symbol.clone()).or_insert_with(|| search_on_text(&symbol, &search, elem));
+        let far = format!("cora.search_from.{elem}");
+        self.functions.entry(far.clone()).or_insert_with(|| search_from_text(&far, &search, elem));
+        let [table, base, len, value] = operands;
+        let rhs = format!(
+            "llvm.call @{symbol}({table}, {base}, {len}, {value}, {last}) : (!llvm.ptr, i64, i64, i64, !llvm.ptr) -> i64"
+        );
+        b.op(Ty::scalar(Elem::I64), &rhs)
+    }
+}
+
+/// The text that reads entry `index` of the rows.
+fn entry_text(elem: Elem, name: &str, index: &str) -> String {
+    let load = format!("llvm.load %{name}.at {{alignment = {} : i64}} : !llvm.ptr -> {elem}", elem.bits() / 8);
+    let value = match elem {
+        Elem::I64 => format!("%{name} = {load}"),
+        _ => format!("%{name}.n = {load}\n    %{name} = arith.extsi %{name}.n : {elem} to i64"),
+    };
+    format!(
+        "    %{name}.i = arith.addi %base, {index} : i64\n    %{name}.at = llvm.getelementptr %table[%{name}.i] : (!llvm.ptr, \
+         i64) -> !llvm.ptr, {elem}\n    {value}\n"
+    )
+}
+
+/// Rows that are near a row.
+const NEAR_ROWS: i64 = 16;
+
+/// A search among the rows from `row` on, some of which may be empty, or of all rows if it is not there.
+fn search_from_text(symbol: &str, search: &str, elem: Elem) -> String {
+    let call = |base: &str, len: &str| {
+        format!("llvm.call @{search}(%table, {base}, {len}, %value) : (!llvm.ptr, i64, i64, i64) -> i64")
+    };
+    format!(
+        "llvm.func internal @{symbol}(%table: !llvm.ptr {{llvm.noalias, llvm.readonly, llvm.noundef}}, %base: i64, %len: i64, \
+         %value: i64, %row: i64) -> i64 attributes {{no_inline, no_unwind, will_return}} {{
+  %one = arith.constant 1 : i64
+  %most = arith.constant {NEAR_ROWS} : i64
+  %left = arith.subi %len, %row : i64
+  %width = arith.minsi %left, %most : i64
+  %past = arith.addi %row, %width : i64
+  %last = arith.subi %past, %one : i64
+{}{}    %a.le = arith.cmpi sle, %a, %value : i64
+    %z.gt = arith.cmpi sgt, %z, %value : i64
+    %in = arith.andi %a.le, %z.gt : i1
+    %found = scf.if %in -> (i64) {{
+      %from = arith.addi %base, %row : i64
+      %step = {}
+      %near = arith.addi %row, %step : i64
+      scf.yield %near : i64
+    }} else {{
+      %far = {}
+      scf.yield %far : i64
+    }}
+  llvm.return %found : i64
+}}
+",
+        entry_text(elem, "a", "%row"),
+        entry_text(elem, "z", "%last"),
+        call("%from", "%width"),
+        call("%base", "%len"),
+    )
+}
+
+/// Neither the row before nor the next one: a search from there. Whatever `last` holds the result is the same.
+fn search_on_text(symbol: &str, search: &str, elem: Elem) -> String {
+    let entry = |name: &str, index: &str| entry_text(elem, name, index);
+    let from = format!(
+        "llvm.call @cora.search_from.{elem}(%table, %base, %len, %value, %row) : (!llvm.ptr, i64, i64, i64, i64) -> i64"
+    );
+    let all = format!("llvm.call @{search}(%table, %base, %len, %value) : (!llvm.ptr, i64, i64, i64) -> i64");
+    format!(
+        "llvm.func internal @{symbol}(%table: !llvm.ptr {{llvm.noalias, llvm.readonly, llvm.noundef}}, %base: i64, %len: i64, \
+         %value: i64, %last: !llvm.ptr) -> i64 attributes {{always_inline, no_unwind, will_return}} {{
+  %one = arith.constant 1 : i64
+  %row = llvm.load %last {{alignment = 8 : i64}} : !llvm.ptr -> i64
+  %next = arith.addi %row, %one : i64
+  %end = arith.subi %len, %one : i64
+  %known = arith.cmpi ult, %row, %end : i64
+  %found = scf.if %known -> (i64) {{
+{}{}    %more = arith.addi %next, %one : i64
+    %is_end = arith.cmpi sge, %more, %len : i64
+    %after = arith.select %is_end, %end, %more : i64
+{}    %a.le = arith.cmpi sle, %a, %value : i64
+    %b.le = arith.cmpi sle, %b, %value : i64
+    %b.gt = arith.cmpi sgt, %b, %value : i64
+    %c.gt = arith.cmpi sgt, %c, %value : i64
+    %c.end = arith.ori %c.gt, %is_end : i1
+    %same = arith.andi %a.le, %b.gt : i1
+    %following = arith.andi %b.le, %c.end : i1
+    %hit = arith.ori %same, %following : i1
+    %near = scf.if %hit -> (i64) {{
+      %which = arith.select %same, %row, %next : i64
+      scf.yield %which : i64
+    }} else {{
+      %far = {from}
+      scf.yield %far : i64
+    }}
+    scf.yield %near : i64
+  }} else {{
+    %first = {all}
+    scf.yield %first : i64
+  }}
+  llvm.store %found, %last {{alignment = 8 : i64}} : i64, !llvm.ptr
+  llvm.return %found : i64
+}}
+",
+        entry("a", "%row"),
+        entry("b", "%next"),
+        entry("c", "%after"),
+    )
 }
 
 fn search_text(symbol: &str, elem: Elem, inline: bool) -> String {

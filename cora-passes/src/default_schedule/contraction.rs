@@ -440,7 +440,8 @@ fn panels(m: &mut LoopModule, c: &Contraction, row: &str, tile: Tile, unrolled: 
         fuse(m, nest, &tasks, "tile")?;
         tasks = vec!["tile".to_owned()];
     }
-    let outside = nest.attached && around(m, m.env.tensor_named(&nest.stage)?).is_some_and(|l| row_tasks::is_task(m, &l));
+    let outside =
+        nest.attached && around(m, m.env.tensor_named(&nest.stage)?).is_some_and(|l| row_tasks::is_task(m, &l));
     let copied = tasks.first().filter(|_| !outside).map(|l| nest.named(l));
     if copied.is_none() && !outside {
         return None;

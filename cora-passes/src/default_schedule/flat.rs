@@ -87,12 +87,15 @@ pub(super) fn flat_rows(m: &mut LoopModule, n: usize) -> Option<()> {
     let vars = [outer.var, inner.var];
     let mut dependent = false;
     for s in &inner.body {
-        s.walk(&mut |s| dependent |= matches!(s, Stmt::For(l) if vars.iter().any(|&v| m.env.pool.uses_var(l.extent, v))));
+        s.walk(&mut |s| {
+            dependent |= matches!(s, Stmt::For(l) if vars.iter().any(|&v| m.env.pool.uses_var(l.extent, v)))
+        });
     }
     if dependent || !blocks(&inner.body).iter().all(|b| lies_as(m, b, &vars)) {
         return None;
     }
-    let named = |v: VarId, of: TensorId| LoopRef { stage: m.env.tensors[of].name.clone(), name: m.env.vars[v].name.clone() };
+    let named =
+        |v: VarId, of: TensorId| LoopRef { stage: m.env.tensors[of].name.clone(), name: m.env.vars[v].name.clone() };
     let loops = vec![named(outer.var, outer.stage), named(inner.var, inner.stage)];
     let stage = loops[0].stage.clone();
     let at = |name: &str| LoopRef { stage: stage.clone(), name: name.to_owned() };
@@ -168,9 +171,8 @@ fn beyond_indices(pool: &cora_ir::ExprPool, e: ExprId, iters: &[VarId]) -> bool 
         Expr::Var(v) => iters.contains(v),
         Expr::Load { index, guard, .. } => {
             let inside = |&i: &ExprId| pool.as_var(i).is_none() && beyond_indices(pool, i, iters);
-            let guarded = guard.is_some_and(|(c, other)| {
-                beyond_indices(pool, c, iters) || beyond_indices(pool, other, iters)
-            });
+            let guarded =
+                guard.is_some_and(|(c, other)| beyond_indices(pool, c, iters) || beyond_indices(pool, other, iters));
             guarded || index.iter().any(inside)
         }
         _ => pool.children(e).iter().any(|&k| beyond_indices(pool, k, iters)),
@@ -184,9 +186,11 @@ fn finds_no_row(m: &LoopModule, n: usize) -> bool {
     let Ok(lowered) = lower_to_storage(&alone, &mut StandardSimplifier::new()) else { return false };
     let env = &lowered.env;
     let search = |x: &Expr| matches!(x, Expr::Call(f, _) if matches!(env.ufs[*f].def, UfDef::Search { .. }));
-    !lowered.kernels.iter().flat_map(|k| &k.body).any(|s| {
-        s.any(&mut |s| s.exprs().into_iter().any(|e| env.pool.any(e, &mut |x| search(x))))
-    })
+    !lowered
+        .kernels
+        .iter()
+        .flat_map(|k| &k.body)
+        .any(|s| s.any(&mut |s| s.exprs().into_iter().any(|e| env.pool.any(e, &mut |x| search(x)))))
 }
 
 /// Applies [`flat_rows`], or leaves the module as it is.

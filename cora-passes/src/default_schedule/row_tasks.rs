@@ -170,7 +170,12 @@ fn columns(m: &mut LoopModule, stage: TensorId, at: &Positions, outer: &[usize])
 
 /// The loop over rows of the one stage that reads a stage which is no contraction, if that is none either: a row is near
 /// there.
-fn row_of_reader(m: &mut LoopModule, stage: TensorId, members: &[(TensorId, Positions)], row: usize) -> Option<LoopRef> {
+fn row_of_reader(
+    m: &mut LoopModule,
+    stage: TensorId,
+    members: &[(TensorId, Positions)],
+    row: usize,
+) -> Option<LoopRef> {
     let all = readers(m, stage);
     let reader = all.first()?.block.stage;
     let contraction = |m: &LoopModule, s: TensorId| Contraction::of(m, s).is_some();

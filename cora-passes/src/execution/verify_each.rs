@@ -136,9 +136,11 @@ impl VerifyEach {
             samples.push(Sample { batch, expected, allowed });
         }
         if samples.is_empty() {
-            return Err("no batch can be made for it: sizes of its inputs depend on data, or its constant sizes are too many \
+            return Err(
+                "no batch can be made for it: sizes of its inputs depend on data, or its constant sizes are too many \
                         to interpret (smaller `--const` values can be)"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         Ok(Self { samples, bounded: bounds.is_some(), dims: None, names, text })
     }

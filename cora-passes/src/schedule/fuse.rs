@@ -215,7 +215,9 @@ fn two_loops(env: &mut Env, l: &For, inside: &[ExprId]) -> Option<([For; 2], Fus
             return None;
         }
     }
-    depends.then(|| ([For { var: row, extent: rows, ..l.clone() }, For { var: within, extent: elements, ..l.clone() }], before))
+    depends.then(|| {
+        ([For { var: row, extent: rows, ..l.clone() }, For { var: within, extent: elements, ..l.clone() }], before)
+    })
 }
 
 /// Whether a block inside reduces over the loops.

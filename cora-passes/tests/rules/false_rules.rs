@@ -10,7 +10,10 @@ fn false_rules() -> Vec<Rule> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rules/false");
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
     files.sort();
-    files.iter().map(|f| parse(&f.file_stem().unwrap().to_string_lossy(), &std::fs::read_to_string(f).unwrap())).collect()
+    files
+        .iter()
+        .map(|f| parse(&f.file_stem().unwrap().to_string_lossy(), &std::fs::read_to_string(f).unwrap()))
+        .collect()
 }
 
 fn parse(name: &str, text: &str) -> Rule {
