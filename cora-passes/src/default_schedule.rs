@@ -16,6 +16,7 @@ mod groups;
 mod lanes;
 pub(crate) mod nest;
 pub mod own_names;
+mod partial_sums;
 mod row_tasks;
 pub(crate) mod steps;
 pub(crate) mod units;
@@ -107,13 +108,22 @@ pub fn default_schedule(m: &mut LoopModule, features: Features) {
 fn tiled(m: &mut LoopModule, features: Features) -> FxHashMap<TensorId, Stmt> {
     let vectors = features.vectors();
     choose_stages(m);
+    // Beside a reader one worker would sum all parts.
+    let mut summed_apart: Vec<TensorId> = Vec::new();
     for stage in stages(m) {
         attempt(m, |m| lanes::lanes_of_tuples(m, stage, vectors));
+        attempt(m, |m| {
+            let parts = partial_sums::partial_sums(m, stage)?;
+            summed_apart.extend([stage, parts]);
+            Some(())
+        });
     }
     let elements = flat::elementwise(m);
     row_tasks::row_tasks(m, vectors);
     for stage in stages(m).into_iter().rev() {
-        attach::attach(m, stage);
+        if !summed_apart.contains(&stage) {
+            attach::attach(m, stage);
+        }
         let shape = contraction::Shape::of(m, stage);
         let rows = [contraction::row_tiles, contraction::triangle, contraction::slanted];
         let _ = attempt(m, |m| units::unit_tiles(m, stage, |i| features.contain(i)))

@@ -58,7 +58,7 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "step",
-        summary: "one scheduling primitive, as in step{split @S[i] 4 -> io, ii}",
+        summary: "one scheduling primitive, as in step{split @S[i] 4 -> io, ii tail(exact)}",
         input: Stage::Loop,
         run: |p, _, args| {
             let kind = cora_ir::text::parse_step(args).map_err(|d| vec![d])?;

@@ -34,7 +34,7 @@ pub enum Error {
     Narrow { table: String, entry: u64, value: i64 },
     #[error("{at}: more than {limit} steps")]
     Steps { at: String, limit: u64 },
-    #[error("{at}: needs {need} bytes, {limit} are allowed")]
+    #[error("{at}: with what comes before it {need} bytes are needed, {limit} are allowed")]
     Memory { at: String, need: u64, limit: u64 },
     #[error("{at}: {bytes} bytes could not be allocated")]
     Alloc { at: String, bytes: u64 },
@@ -182,6 +182,9 @@ impl Error {
             }
             Error::Elements { .. } => "give the elements in row-major ragged order, without padding",
             Error::DType { .. } => "convert the data first; nothing is converted silently",
+            Error::Value { lo, hi, .. } if lo >= hi => {
+                "its declared range has no value in this batch: choose parameters or lengths for which it has one"
+            }
             Error::Value { .. } => "correct the index tensor, or widen its declared range and compile again",
             Error::Bool { .. } => "write booleans as bytes 0 and 1",
             Error::InputMissing { .. } => "set every input after binding a batch",

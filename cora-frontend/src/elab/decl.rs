@@ -310,7 +310,12 @@ impl<'a> Elab<'a> {
                 "E0232",
                 format!("`{}` is {} {}, not a dimension", id.name, article(slot.kind), slot.kind),
             );
-            return self.error(id.span, d.hint(format!("declare a dimension: `dim i = {}`", id.name)));
+            let hint = match slot.kind {
+                "parameter" | "constant" => format!("declare a dimension of another name: `dim {0}_ = {0}`", id.name),
+                "extent function" => format!("declare a dimension: `dim i = {}(..)`", id.name),
+                _ => "write a dimension there; what has elements is indexed by dimensions, `T[i]`".to_owned(),
+            };
+            return self.error(id.span, d.hint(hint));
         }
         match self.resolve(&id.name) {
             Some(Entity::Dim(d)) => Some(d),

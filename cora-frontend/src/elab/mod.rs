@@ -12,7 +12,7 @@ mod value;
 
 pub(crate) use bounds::in_bounds;
 
-use crate::ast::{CombinerDef, Expr, FnDef, Ident, ItemKind, Program};
+use crate::ast::{CombinerDef, Expr, FnDef, Ident, ItemKind, Program, Steps};
 use crate::names::suggest;
 use crate::parse::schedule::schedules;
 use cora_ir::schedule::Span;
@@ -64,11 +64,21 @@ pub fn elaborate(
     elab.outputs();
     elab.limits();
     if elab.diags.is_empty() {
+        elab.used.extend(words_of_schedules(program));
         let warnings = elab.warnings();
         Ok(Elaborated { graph: elab.graph, warnings })
     } else {
         Err(elab.diags)
     }
+}
+
+/// The words of all schedules: formulas of steps name parameters and extent functions.
+fn words_of_schedules(program: &Program) -> Vec<String> {
+    let tokens = program.items.iter().filter_map(|i| match &i.kind {
+        ItemKind::Schedule(_, _, Steps::Tokens(tokens)) | ItemKind::ScheduleFn(_, _, tokens) => Some(tokens),
+        _ => None,
+    });
+    tokens.flatten().map(|t| t.text.clone()).collect()
 }
 
 /// What a declared name stands for.

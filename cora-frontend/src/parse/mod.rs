@@ -188,6 +188,9 @@ impl Parser {
     }
 
     fn unexpected<T>(&mut self, wanted: &str) -> Parsed<T> {
+        if let Some(d) = self.ended_early(wanted) {
+            return self.fail(d);
+        }
         let t = self.peek();
         let (span, found) = (t.span, describe(t));
         let code = if t.kind == TokenKind::End { "E0107" } else { "E0103" };
@@ -202,6 +205,15 @@ impl Parser {
         self.fail(Diagnostic::new(code, format!("expected {wanted}, found {found}")).at(span).hint(hint))
     }
 
+    /// What follows is another statement: the mistake is at the end of the line before.
+    fn ended_early(&self, wanted: &str) -> Option<Diagnostic> {
+        let t = self.peek();
+        let next = t.kind == TokenKind::Name && t.first && (is_item_keyword(&t.text) || self.looks_like_op());
+        let last = self.pos.checked_sub(1).filter(|_| next).map(|at| &self.tokens[at])?;
+        let d = Diagnostic::new("E0103", format!("expected {wanted} after {}", describe(last))).at(last.span);
+        Some(d.hint(format!("put {wanted} there; the statement ends with its line")))
+    }
+
     /// Any name that is not a keyword.
     fn name(&mut self, what: &str) -> Parsed<Ident> {
         let t = self.peek().clone();
@@ -209,6 +221,9 @@ impl Parser {
             return self.unexpected(what);
         }
         if KEYWORDS.contains(&t.text.as_str()) {
+            if let Some(d) = self.ended_early(what) {
+                return self.fail(d);
+            }
             return self.fail(
                 Diagnostic::new("E0103", format!("expected {what}, found the keyword `{}`", t.text))
                     .at(t.span)

@@ -253,6 +253,13 @@ impl Contraction {
         self.nest.reads(m).iter().all(|r| m.env.tensors[r.0].role != Role::Temp)
     }
 
+    /// Whether nothing that is read is a stage that may be attached in tiles, where it would find no box to compute, or be
+    /// computed for each panel of columns.
+    fn has_nothing_to_attach(&self, m: &LoopModule) -> bool {
+        let apart = |t: TensorId| Contraction::of(m, t).is_some_and(|c| !c.has_batches());
+        self.nest.reads(m).iter().all(|r| m.env.tensors[r.0].role != Role::Temp || apart(r.0))
+    }
+
     /// Whether neighbouring columns are neighbours in the factor that moves with them.
     fn side_by_side(&self, m: &LoopModule) -> bool {
         moves_by_one(m, &self.b.1, self.column)
@@ -323,7 +330,6 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         fuse(m, nest, &batch, "batches")?;
         batch = vec!["batches".to_owned()];
     }
-    let alone = given && !copied && !nest.attached;
     let by_panels = if copied { batch.is_empty() && !nest.attached } else { !packed && c.many_products(m) };
     if given
         && by_panels
@@ -363,6 +369,19 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         order.push("task".to_owned());
         row = "near".to_owned();
     }
+    let mut columns = names(&c.columns);
+    let inner = if bound(m, &c.inner.name).is_none_or(|b| b > tile.columns) {
+        split(m, nest, &c.inner.name, tile.columns, "co", "ci")?;
+        columns.push("co".to_owned());
+        "ci".to_owned()
+    } else {
+        c.inner.name.clone()
+    };
+    let alone = !copied && !nest.attached && c.has_nothing_to_attach(m);
+    if alone {
+        // There may be few rows.
+        order.append(&mut columns);
+    }
     let task = order.len();
     let long = c.is_long(m);
     if long {
@@ -374,14 +393,7 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         split(m, nest, &reduced[0], BLOCK, "kb", "kk")?;
         order.push("kb".to_owned());
     }
-    order.extend(names(&c.columns));
-    let inner = if bound(m, &c.inner.name).is_none_or(|b| b > tile.columns) {
-        split(m, nest, &c.inner.name, tile.columns, "co", "ci")?;
-        order.push("co".to_owned());
-        "ci".to_owned()
-    } else {
-        c.inner.name.clone()
-    };
+    order.append(&mut columns);
     if bound(m, &row).is_none_or(|b| b > tile.rows) {
         split(m, nest, &row, tile.rows, "ro", "ri")?;
         order.push("ro".to_owned());
@@ -401,8 +413,7 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         unroll_steps(m, &sums, "kk", UNROLL)?;
     }
     if alone && task > 1 {
-        // Tasks of all batches in one list, unless a stage may be attached there, which would find no box
-        // to compute; a refusal leaves them nested.
+        // Tasks of all batches in one list; a refusal leaves them nested.
         let _ = fuse(m, nest, &order[..task], "tile");
     }
     Some(())

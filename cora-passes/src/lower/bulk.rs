@@ -48,16 +48,21 @@ fn no_box(env: &Env, l: &For, fact: &str, hint: &str) -> Diagnostic {
         .hint(hint)
 }
 
-fn wrong_place(env: &Env, l: &For, fact: &str) -> Diagnostic {
-    Diagnostic::new("E0419", format!("loop `{}`: the copy engine {fact}", name(env, l)))
-        .hint("one thread of a block asks for the box, for all: bind neither its loops nor those around it to threads")
+fn wrong_place(env: &Env, l: &For, fact: &str, hint: &str) -> Diagnostic {
+    Diagnostic::new("E0419", format!("loop `{}`: the copy engine {fact}", name(env, l))).hint(hint)
 }
+
+/// What mends a box elsewhere than on a GPU.
+const NO_GRID: &str = "take the step away, or compile for a GPU and bind the loops around to blocks of its grid";
+/// What mends a box in loops of threads.
+const ONE_THREAD: &str =
+    "one thread of a block asks for the box, for all: bind neither its loops nor those around it to threads";
 
 /// The refusal of a copy where threads, lanes or a processor would have to make it.
 pub(super) fn check_place(env: &Env, s: &LoopStmt, is_grid: bool) -> Result<(), Diagnostic> {
     let LoopStmt::For(l) = s else { return Ok(()) };
     if l.kind == LoopKind::Bulk {
-        return if is_grid { Ok(()) } else { Err(wrong_place(env, l, "is a GPU's")) };
+        return if is_grid { Ok(()) } else { Err(wrong_place(env, l, "is a GPU's", NO_GRID)) };
     }
     let inside = l.kind.is_thread() || matches!(l.kind, LoopKind::Virtual | LoopKind::Vector);
     if inside {
@@ -70,7 +75,7 @@ pub(super) fn check_place(env: &Env, s: &LoopStmt, is_grid: bool) -> Result<(), 
             }
         });
         if let Some(b) = found {
-            return Err(wrong_place(env, b, &format!("would run inside a loop that is {}", l.kind.name())));
+            return Err(wrong_place(env, b, &format!("would run inside a loop that is {}", l.kind.name()), ONE_THREAD));
         }
     }
     l.body.iter().try_for_each(|s| check_place(env, s, is_grid))
@@ -190,7 +195,7 @@ impl Lowering<'_> {
     /// Lowers a loop of kind `bulk`.
     pub(super) fn bulk(&mut self, l: &For, out: &mut Vec<Stmt>) -> Result<(), Diagnostic> {
         if !self.in_grid() {
-            return Err(wrong_place(&self.env, l, "is a GPU's"));
+            return Err(wrong_place(&self.env, l, "is a GPU's", NO_GRID));
         }
         let (loops, block) = nest(&self.env, l)?;
         let outer = self.loops.len();

@@ -5,6 +5,7 @@ use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover, interval};
 use cora_ir::affine::{least_operands, normalize, poly, shift_max, shift_min};
 use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, UfDef, UfId, UnOp, VarId};
+use rustc_hash::FxHashMap;
 
 /// Lowest and highest value, both attained or overestimated.
 pub type Range = (ExprId, ExprId);
@@ -180,18 +181,47 @@ fn least_of(env: &mut Env, around: &Facts, operands: &[ExprId]) -> ExprId {
 /// An upper bound of `e` that holds for all values of `loops` (outermost first), over parameters
 /// and functions without arguments; constants are preferred where the form gives one.
 pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Option<ExprId> {
-    let e = normalize(&mut env.pool, e);
+    Known { loops, bounds: FxHashMap::default() }.of(env, e)
+}
+
+/// Bounds of the parts of an expression, each of which is met in many forms of the whole.
+struct Known<'a> {
+    loops: &'a [(VarId, ExprId)],
+    bounds: FxHashMap<ExprId, Option<ExprId>>,
+}
+
+/// Forms of an expression and of its parts that are looked at.
+const MAX_FORMS: usize = 256;
+
+impl Known<'_> {
+    fn of(&mut self, env: &mut Env, e: ExprId) -> Option<ExprId> {
+        let e = normalize(&mut env.pool, e);
+        if let Some(&bound) = self.bounds.get(&e) {
+            return bound;
+        }
+        if self.bounds.len() >= MAX_FORMS {
+            return is_known(env, e).then_some(e);
+        }
+        self.bounds.insert(e, None);
+        let bound = bound_of_forms(env, e, self);
+        self.bounds.insert(e, bound);
+        bound
+    }
+}
+
+fn bound_of_forms(env: &mut Env, e: ExprId, known: &mut Known) -> Option<ExprId> {
+    let loops = known.loops;
     if is_known(env, e) {
         return Some(e);
     }
-    let mut bound = bound_of_form(env, e, loops);
+    let mut bound = bound_of_form(env, e, loops, known);
     if bound.is_none()
         && let Some(e) = joined_quotients(&mut env.pool, e)
     {
-        bound = bound_above(env, e, loops);
+        bound = known.of(env, e);
     }
     if let Some(within) = within_quotient(&mut env.pool, e)
-        && let Some(other) = bound_above(env, within, loops)
+        && let Some(other) = known.of(env, within)
     {
         bound = Some(bound.map_or(other, |b| least(env, b, other)));
     }
@@ -200,7 +230,7 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
         let shifted = shift_max(&mut env.pool, e);
         if shifted != e
             && let Expr::Bin(BinOp::Max, x, y) = *env.pool.get(shifted)
-            && let (Some(x), Some(y)) = (bound_above(env, x, loops), bound_above(env, y, loops))
+            && let (Some(x), Some(y)) = (known.of(env, x), known.of(env, y))
             && let (Some(m), Some(n)) = (env.pool.as_int(x), env.pool.as_int(y))
         {
             let other = env.pool.int(m.max(n));
@@ -212,7 +242,7 @@ pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Optio
     if shifted == e || !matches!(env.pool.get(shifted), Expr::Bin(BinOp::Min, ..)) {
         return bound;
     }
-    match (bound, bound_above(env, shifted, loops)) {
+    match (bound, known.of(env, shifted)) {
         (Some(x), Some(y)) => Some(least(env, x, y)),
         (x, y) => x.or(y),
     }
@@ -287,23 +317,23 @@ fn joined_quotients(pool: &mut ExprPool, e: ExprId) -> Option<ExprId> {
 }
 
 /// The same by the outermost operator.
-fn bound_of_form(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Option<ExprId> {
+fn bound_of_form(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)], known: &mut Known) -> Option<ExprId> {
     match env.pool.get(e).clone() {
         Expr::Var(v) => {
             let &(_, extent) = loops.iter().find(|(x, _)| *x == v)?;
-            let b = bound_above(env, extent, loops)?;
+            let b = known.of(env, extent)?;
             let one = env.pool.int(1);
             Some(env.pool.sub(b, one))
         }
         Expr::Bin(BinOp::Min, a, b) => {
-            let (x, y) = (bound_above(env, a, loops), bound_above(env, b, loops));
+            let (x, y) = (known.of(env, a), known.of(env, b));
             match (x, y) {
                 (Some(x), Some(y)) => Some(least(env, x, y)),
                 (x, y) => x.or(y),
             }
         }
         Expr::Bin(op @ (BinOp::Max | BinOp::Add), a, b) => {
-            let (x, y) = (bound_above(env, a, loops)?, bound_above(env, b, loops)?);
+            let (x, y) = (known.of(env, a)?, known.of(env, b)?);
             Some(env.pool.bin(op, x, y))
         }
         Expr::Bin(BinOp::Sub, a, b) => {
@@ -311,7 +341,7 @@ fn bound_of_form(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Option<
             if let Some((_, hi)) = range_over(env, e, loops, 0).filter(|r| is_known(env, r.1)) {
                 return Some(hi);
             }
-            let x = bound_above(env, a, loops)?;
+            let x = known.of(env, a)?;
             if env.pool.as_int(b).is_some() {
                 return Some(env.pool.sub(x, b));
             }
@@ -324,30 +354,30 @@ fn bound_of_form(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Option<
                 return never_negative(env, &ranges, x).then(|| env.pool.int(0));
             }
             if env.pool.as_int(k).is_some() {
-                let x = bound_above(env, x, loops)?;
+                let x = known.of(env, x)?;
                 return Some(env.pool.mul(x, k));
             }
             if !never_negative(env, &ranges, a) || !never_negative(env, &ranges, b) {
                 return None;
             }
-            let (x, y) = (bound_above(env, a, loops)?, bound_above(env, b, loops)?);
+            let (x, y) = (known.of(env, a)?, known.of(env, b)?);
             Some(env.pool.mul(x, y))
         }
         Expr::Bin(BinOp::FloorDiv, a, b) if env.pool.as_int(b).is_some_and(|c| c > 0) => {
-            let x = bound_above(env, a, loops)?;
+            let x = known.of(env, a)?;
             Some(env.pool.floor_div(x, b))
         }
         // By 1 or more a quotient is no greater, and by 0 it is 0: loose, for dimensions that only must exist.
         Expr::Bin(BinOp::FloorDiv, a, b) => {
             let ranges: Vec<(ExprId, ExprId)> = loops.iter().map(|&(v, e)| (env.pool.var(v), e)).collect();
             (never_negative(env, &ranges, a) && never_negative(env, &ranges, b))
-                .then(|| bound_above(env, a, loops))
+                .then(|| known.of(env, a))
                 .flatten()
         }
         Expr::Bin(BinOp::Mod, _, b) => {
             // The remainder of a division by 0 is 0.
             let (zero, one) = (env.pool.int(0), env.pool.int(1));
-            let c = bound_above(env, b, loops)?;
+            let c = known.of(env, b)?;
             let last = env.pool.sub(c, one);
             Some(env.pool.max(last, zero))
         }
@@ -356,7 +386,7 @@ fn bound_of_form(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Option<
             let rows = *env.ufs[sum].domain.last()?;
             let rows = env.pool.instantiate(rows, &args[..args.len() - 1]);
             let one = env.pool.int(1);
-            let rows = bound_above(env, rows, loops)?;
+            let rows = known.of(env, rows)?;
             Some(env.pool.sub(rows, one))
         }
         Expr::Call(f, _) => {

@@ -28,7 +28,8 @@ pub(super) fn sizes(desc: &ProgramDesc, tables: &Tables, limits: &Limits) -> Res
         let elems = eval(&b.elems, tables.env(), &[]).map_err(|fault| Error::Index { at: at(), fault })?;
         let negative = |_| Error::NegativeExtent { at: at(), dim: 0, extent: elems };
         let bytes = u64::try_from(elems).map_err(negative)?.saturating_mul(b.dtype.size() as u64);
-        let beyond = || Error::Memory { at: at(), need: bytes, limit: limits.buffer_bytes };
+        let need = (limits.buffer_bytes - left).saturating_add(bytes);
+        let beyond = || Error::Memory { at: at(), need, limit: limits.buffer_bytes };
         left = left.checked_sub(bytes).ok_or_else(beyond)?;
         out.push(bytes);
     }

@@ -102,10 +102,11 @@ impl Memory {
             let negative = |_| Error::NegativeExtent { at: at(), dim: 0, extent: elems };
             let bytes = u64::try_from(elems).map_err(negative)?.saturating_mul(buffer.dtype.size() as u64);
             let copies = if self.places[b] == Place::Slot { self.workers as u64 } else { 1 };
-            let need = bytes.saturating_add(ALIGN - 1).saturating_mul(copies);
+            let bytes_of_all = bytes.saturating_add(ALIGN - 1).saturating_mul(copies);
+            let need = (limits.buffer_bytes - left).saturating_add(bytes_of_all);
             let beyond = || Error::Memory { at: at(), need, limit: limits.buffer_bytes };
             // An upper bound: temporaries share memory.
-            left = left.checked_sub(need).ok_or_else(beyond)?;
+            left = left.checked_sub(bytes_of_all).ok_or_else(beyond)?;
             changed |= self.sizes[b] != bytes;
             self.sizes[b] = bytes;
         }

@@ -1,0 +1,83 @@
+//! Few results of many terms, in parts that workers sum side by side.
+//!
+//! ```text
+//! mean[d] = sum(b, t) X[b, t, d]   =>   parts[part, d] = sum of 4096 terms;  mean[d] = sum(part) parts[part, d]
+//! ```
+//!
+//! The parts are combined in order, so the result does not depend on the number of workers.
+
+use super::nest::{Loop, Nest};
+use super::step;
+use crate::lower::declared::{Indices, bounds};
+use cora_ir::loops::{BlockRole, LoopModule};
+use cora_ir::schedule::{StepKind, Tail};
+use cora_ir::{Expr, ExprId, Reduction, TensorId};
+
+/// Terms of a part; of more results than this a part would take more memory than what it sums.
+const TERMS: i64 = 4096;
+
+/// Sums a stage of few results and many terms in parts; gives the stage of the parts.
+pub(super) fn partial_sums(m: &mut LoopModule, stage: TensorId) -> Option<TensorId> {
+    let nest = Nest::of(m, stage).filter(|n| !n.attached)?;
+    if !matches!(nest.block.role, BlockRole::Update(Reduction::Op(_))) {
+        return None;
+    }
+    let (reduced, own): (Vec<Loop>, Vec<Loop>) = nest.loops.iter().cloned().partition(|l| l.reduced);
+    let results = own.iter().try_fold(1_i64, |n, l| n.checked_mul(m.env.pool.as_int(l.extent)?))?;
+    let loops: Vec<_> = nest.loops.iter().map(|l| (l.var, l.extent)).collect();
+    let most = |l: &Loop| bounds(&m.env, l.extent, Indices { args: &[], loops: &loops }).hi.unwrap_or(i64::MAX);
+    let terms = reduced.iter().map(most).fold(1_i64, i64::saturating_mul);
+    if results > TERMS || terms <= 2 * TERMS {
+        return None;
+    }
+    let mut all = reduced.first()?.name.clone();
+    if reduced.len() > 1 {
+        let loops = reduced.iter().map(|l| nest.at(l)).collect();
+        all = "terms".to_owned();
+        step(m, StepKind::Fuse { loops, name: all.clone(), pad: 1 })?;
+    }
+    let (outer, inner) = ("part".to_owned(), "term".to_owned());
+    step(m, StepKind::Split { target: nest.named(&all), factor: TERMS, outer, inner, tail: Tail::Exact })?;
+    let name = m.env.fresh_tensor_name(&format!("{}.parts", nest.stage));
+    step(m, StepKind::Rfactor { target: nest.named("part"), name: name.clone() })?;
+    let parts = m.env.tensor_named(&name)?;
+    // Parts outermost, in memory too: they are what workers share, and results are neighbours as in what is summed.
+    first_of_dims(m, parts)?;
+    let nest = Nest::of(m, parts)?;
+    let (first, others): (Vec<String>, Vec<String>) =
+        nest.loops.iter().map(|l| l.name.clone()).partition(|l| l == "part");
+    super::contraction::reorder(m, &nest, [first, others].concat())?;
+    Some(parts)
+}
+
+/// Puts the last dimension of a tensor first, if no size depends on a position.
+fn first_of_dims(m: &mut LoopModule, tensor: TensorId) -> Option<()> {
+    let depends = |e: ExprId| m.env.pool.any(e, &mut |x| matches!(x, Expr::Arg(_)));
+    if m.env.tensors[tensor].dims.iter().any(|d| depends(d.extent) || depends(d.storage)) {
+        return None;
+    }
+    m.env.tensors[tensor].dims.rotate_right(1);
+    let LoopModule { env, body, .. } = m;
+    for s in body.iter_mut() {
+        s.blocks_mut(&mut |b| {
+            if b.tensor == tensor {
+                b.index.rotate_right(1);
+            }
+            let mut reads = Vec::new();
+            env.pool.walk(b.value, &mut |e, x| {
+                if let Expr::Load { tensor: t, index, .. } = x
+                    && *t == tensor
+                {
+                    let mut index = index.to_vec();
+                    index.rotate_right(1);
+                    reads.push((e, index));
+                }
+            });
+            for (e, index) in reads {
+                let read = env.element(tensor, &index);
+                b.value = env.pool.rewrite(b.value, &mut |_, x| (x == e).then_some(read));
+            }
+        });
+    }
+    Some(())
+}
