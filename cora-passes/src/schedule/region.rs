@@ -345,7 +345,12 @@ fn bound_of_form(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)], known: &mu
             if env.pool.as_int(b).is_some() {
                 return Some(env.pool.sub(x, b));
             }
-            never_negative(env, &[], b).then_some(x)
+            let subtracts = |env: &mut Env| {
+                let zero = env.pool.int(0);
+                let goal = env.pool.le(zero, b);
+                Prover::new().prove(env, &Facts::in_loops(loops.iter().copied()), goal).is_proved()
+            };
+            (never_negative(env, &[], b) || subtracts(env)).then_some(x)
         }
         Expr::Bin(BinOp::Mul, a, b) => {
             let ranges: Vec<(ExprId, ExprId)> = loops.iter().map(|&(v, e)| (env.pool.var(v), e)).collect();

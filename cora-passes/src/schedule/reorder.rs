@@ -99,9 +99,8 @@ fn simplify_extents(m: &mut LoopModule, innermost: &[usize], new: &mut [For]) {
         if uses(m, new[n].extent) {
             let ranges = ranges_of(m, &around, new[n].extent);
             let mut simpler = simplify(&mut m.env, None, &Facts::in_loops(ranges), new[n].extent);
-            if new[n].kind.is_thread() {
-                simpler = m.env.pool.with_bound_of(new[n].extent, simpler);
-            }
+            // Later steps ask for a constant bound: to unroll, to bind to threads.
+            simpler = m.env.pool.with_bound_of(new[n].extent, simpler);
             // Functions may have no value where the loop that is left does not run.
             let here = Facts::in_loops(ranges_of(m, &around, simpler));
             if !uses(m, simpler) && is_defined(&mut m.env, &mut Prover::new(), &here, simpler) {
