@@ -1,4 +1,4 @@
-//! Factors of sums, and other parts of their terms, that take more to compute than to read, computed once.
+//! Factors of sums, and other parts of their terms or of elements, that take more to compute than to read, computed once.
 //!
 //! ```text
 //! Y[i, j] = sum(k) (tanh(X[i, k]) * W[k, j])   =>   F[i, k] = tanh(X[i, k]);  Y[i, j] = sum(k) (F[i, k] * W[k, j])
@@ -15,30 +15,36 @@ use rustc_hash::FxHashSet;
 
 /// Operations that are cheaper to repeat than to store.
 const CHEAP: i64 = 2;
+/// Operations that a function or a division counts as.
+const MANY: i64 = 8;
+/// How often a part of an element is repeated, at least.
+const FEW_TIMES: i64 = 4;
 /// Operations that are saved for each one that is stored, at least.
 const WORTH: i64 = 24;
 
-/// Gives each part of a sum's terms that repeats work a stage of its own.
+/// Gives each part of a sum's terms, or of an element, that repeats work a stage of its own.
 pub(super) fn precompute_factors(m: &mut LoopModule, stage: TensorId) {
     let Some(nest) = Nest::of(m, stage) else { return };
-    if nest.block.role != BlockRole::Update(Reduction::Op(Combiner::Sum)) {
-        return;
-    }
+    // Of elements only functions are worth a tensor: what else they repeat is done while memory is waited for.
+    let (least, fewest) = match nest.block.role {
+        BlockRole::Update(Reduction::Op(Combiner::Sum)) => (CHEAP + 1, 2),
+        BlockRole::Compute => (MANY, FEW_TIMES),
+        _ => return,
+    };
     let (mut rest, mut seen) = (vec![nest.block.value], FxHashSet::default());
     while let Some(e) = rest.pop() {
-        let pool = &m.env.pool;
-        if !seen.insert(e) {
+        if !seen.insert(e) || matches!(m.env.pool.get(e), Expr::Load { .. }) {
             continue;
         }
-        if let Some(times) = repeats(pool, &nest.block.iters, e) {
-            let effort = effort(pool, e);
-            if effort > CHEAP && effort.saturating_mul(times) >= WORTH {
-                let name = m.env.fresh_tensor_name(&format!("{}.factor", nest.stage));
-                attempt(m, |m| precompute_factor(m, stage, e, &name).ok());
+        if let Some(times) = repeats(&m.env.pool, &nest.block.iters, e).filter(|&t| t >= fewest) {
+            let effort = effort(&m.env.pool, e);
+            let worth = effort >= least && effort.saturating_mul(times) >= WORTH;
+            let name = m.env.fresh_tensor_name(&format!("{}.factor", nest.stage));
+            if !worth || attempt(m, |m| precompute_factor(m, stage, e, &name).ok()) {
+                continue;
             }
-        } else if !matches!(pool.get(e), Expr::Load { .. }) {
-            rest.extend(pool.children(e));
         }
+        rest.extend(m.env.pool.children(e));
     }
 }
 
@@ -51,7 +57,6 @@ fn repeats(pool: &ExprPool, iters: &[Iter], e: ExprId) -> Option<i64> {
 
 /// About how many operations a value takes; functions and divisions count as many, and where elements lie as none.
 fn effort(pool: &ExprPool, e: ExprId) -> i64 {
-    const MANY: i64 = 8;
     let own = match *pool.get(e) {
         Expr::Load { guard, .. } => return guard.map_or(0, |(_, other)| 1 + effort(pool, other)),
         Expr::Un(UnOp::Neg | UnOp::Abs | UnOp::Not | UnOp::Tf32, _) => 1,

@@ -168,7 +168,7 @@ impl FusedBefore {
     }
 }
 
-/// Loops that were fused before, on which the extents of loops inside depend by their rows, as the loops over rows and over
+/// Loops that were fused before, on which the extents of loops inside depend by their rows alone, as the loops over rows and over
 /// the elements of a row: the tables have an entry for each row then, as if all were fused at once, not one for each element.
 fn rows_again(env: &mut Env, nest: Vec<For>) -> (Vec<For>, Vec<FusedBefore>) {
     let (mut out, mut fused): (Vec<For>, Vec<FusedBefore>) = (Vec::new(), Vec::new());
@@ -211,7 +211,8 @@ fn two_loops(env: &mut Env, l: &For, inside: &[ExprId]) -> Option<([For; 2], Fus
     for &e in inside {
         depends |= env.pool.uses_var(e, l.var);
         let e = before.replaced(&mut env.pool, e);
-        if env.pool.any(e, &mut |x| matches!(x, Expr::Call(g, _) if *g == sum)) {
+        // Elements of a row that count differently have an entry each in any case.
+        if env.pool.uses_var(e, within) || env.pool.any(e, &mut |x| matches!(x, Expr::Call(g, _) if *g == sum)) {
             return None;
         }
     }
