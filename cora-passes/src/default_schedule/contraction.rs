@@ -253,6 +253,17 @@ impl Contraction {
         self.nest.reads(m).iter().all(|r| m.env.tensors[r.0].role != Role::Temp)
     }
 
+    /// Whether columns would leave much of a vector empty, and are rows of terms side by side: dot products are faster.
+    fn is_thin(&self, m: &LoopModule, lanes: i64) -> bool {
+        let count = |n: i64, l: &Loop| n.checked_mul(m.env.pool.as_int(l.extent)?);
+        let columns = self.columns.iter().chain([&self.inner]).try_fold(1, count);
+        let [term] = self.reduced.as_slice() else { return false };
+        let iter = self.nest.block.iters.iter().find(|i| m.env.pool.as_var(i.binding) == Some(term.var));
+        let dots = iter.is_some_and(|i| self.nest.reads(m).iter().all(|r| moves_by_one(m, &r.1, i.var)));
+        dots && columns.is_some_and(|n| n * 4 <= 3 * lanes)
+            && m.env.pool.as_int(term.extent).is_some_and(|k| k >= 4 * lanes)
+    }
+
     /// Whether nothing that is read is a stage that may be attached in tiles, where it would find no box to compute, or be
     /// computed for each panel of columns.
     fn has_nothing_to_attach(&self, m: &LoopModule) -> bool {
@@ -310,7 +321,7 @@ pub(super) fn split(m: &mut LoopModule, nest: &Nest, l: &str, factor: i64, outer
 pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
     let registers = Registers::of(m, stage, vectors);
     let c = Contraction::of(m, stage)?;
-    if c.rows.is_empty() {
+    if c.rows.is_empty() || c.is_thin(m, registers.lanes) {
         return None;
     }
     let (nest, mut batch) = (&c.nest, names(&c.batches));

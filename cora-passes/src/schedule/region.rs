@@ -375,9 +375,7 @@ fn bound_of_form(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)], known: &mu
         // By 1 or more a quotient is no greater, and by 0 it is 0: loose, for dimensions that only must exist.
         Expr::Bin(BinOp::FloorDiv, a, b) => {
             let ranges: Vec<(ExprId, ExprId)> = loops.iter().map(|&(v, e)| (env.pool.var(v), e)).collect();
-            (never_negative(env, &ranges, a) && never_negative(env, &ranges, b))
-                .then(|| known.of(env, a))
-                .flatten()
+            (never_negative(env, &ranges, a) && never_negative(env, &ranges, b)).then(|| known.of(env, a)).flatten()
         }
         Expr::Bin(BinOp::Mod, _, b) => {
             // The remainder of a division by 0 is 0.
