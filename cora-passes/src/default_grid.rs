@@ -23,7 +23,7 @@ use cora_ir::loops::LoopModule;
 /// Schedules every top-level nest, for GPUs of an architecture such as `sm_90a`, or for any.
 pub fn default_grid_schedule(m: &mut LoopModule, gpu: Option<&str>) {
     keep_apart(m);
-    choose_stages(m);
+    choose_stages(m, false);
     let mut done: Vec<TensorId> =
         stages(m).into_iter().rev().filter(|&stage| attempt(m, |m| rows::rows(m, stage))).collect();
     for stage in stages(m) {

@@ -31,7 +31,7 @@ use crate::standard::StandardSimplifier;
 use cora_ir::intrinsic::{Features, Vectors};
 use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Step, StepKind, Tail};
-use cora_ir::{Expr, Role, TensorId, UnOp};
+use cora_ir::{Expr, ExprId, Role, TensorId, UnOp};
 use nest::Nest;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -107,7 +107,7 @@ pub fn default_schedule(m: &mut LoopModule, features: Features) {
 /// Attaches and tiles; gives the nests of elements as they were before.
 fn tiled(m: &mut LoopModule, features: Features) -> FxHashMap<TensorId, Stmt> {
     let vectors = features.vectors();
-    choose_stages(m);
+    choose_stages(m, true);
     // Beside a reader one worker would sum all parts.
     let mut summed_apart: Vec<TensorId> = Vec::new();
     for stage in stages(m) {
@@ -130,6 +130,7 @@ fn tiled(m: &mut LoopModule, features: Features) -> FxHashMap<TensorId, Stmt> {
             || (shape.rows && rows.into_iter().any(|rule| attempt(m, |m| rule(m, stage, vectors))))
             || (shape.neighbours && attempt(m, |m| contraction::column_tiles(m, stage, vectors)))
             || attempt(m, |m| groups::vectors_of_groups(m, stage, vectors))
+            || is_of_rows(m, stage)
             || innermost(m, stage, vectors).is_some();
     }
     // Those that others were attached to are rows.
@@ -146,11 +147,12 @@ fn is_alone(m: &LoopModule, stage: TensorId) -> bool {
     })
 }
 
-/// What is cheaper to repeat than to store is inlined; what repeats more work than that gets a stage.
-pub(crate) fn choose_stages(m: &mut LoopModule) {
+/// What is cheaper to repeat than to store is inlined; what repeats more work than that gets a stage, in an element only if
+/// that `is_near` where it is read.
+pub(crate) fn choose_stages(m: &mut LoopModule, is_near: bool) {
     inline_cheap(m);
     for stage in stages(m) {
-        factors::precompute_factors(m, stage);
+        factors::precompute_factors(m, stage, is_near);
     }
 }
 
@@ -213,6 +215,22 @@ fn cheap(m: &LoopModule, stage: TensorId) -> bool {
             && contraction::factors(m, b).is_some()
     };
     !slow && ops <= CHEAP && !m.blocks().into_iter().any(summed)
+}
+
+/// Whether each element is made of what is computed of a row of its own: in a vector of elements a task would have the rows
+/// of all its lanes.
+fn is_of_rows(m: &LoopModule, stage: TensorId) -> bool {
+    let Some(nest) = Nest::of(m, stage).filter(|n| !n.attached && n.loops.len() == 1) else { return false };
+    let of_row = |t: TensorId| {
+        let reduces =
+            |n: &Nest| matches!(n.block.role, BlockRole::Update(_)) && contraction::neighbours(m, n).is_none();
+        let several = m.env.tensors[t].dims.len() > 1;
+        m.env.tensors[t].role == Role::Temp && (several || Nest::of(m, t).is_some_and(|n| reduces(&n)))
+    };
+    let iter = nest.block.iters.iter().find(|i| m.env.pool.as_var(i.binding) == Some(nest.loops[0].var));
+    let own =
+        |index: &[ExprId]| iter.is_some_and(|i| index.first().is_some_and(|&e| m.env.pool.as_var(e) == Some(i.var)));
+    nest.reads(m).iter().any(|r| of_row(r.0) && own(&r.1))
 }
 
 /// Vector code for the innermost loop, if all its accesses are to neighbours or do not move.

@@ -23,12 +23,12 @@ const FEW_TIMES: i64 = 4;
 const WORTH: i64 = 24;
 
 /// Gives each part of a sum's terms, or of an element, that repeats work a stage of its own.
-pub(super) fn precompute_factors(m: &mut LoopModule, stage: TensorId) {
+pub(super) fn precompute_factors(m: &mut LoopModule, stage: TensorId, of_elements: bool) {
     let Some(nest) = Nest::of(m, stage) else { return };
     // Of elements only functions are worth a tensor: what else they repeat is done while memory is waited for.
     let (least, fewest) = match nest.block.role {
         BlockRole::Update(Reduction::Op(Combiner::Sum)) => (CHEAP + 1, 2),
-        BlockRole::Compute => (MANY, FEW_TIMES),
+        BlockRole::Compute if of_elements => (MANY, FEW_TIMES),
         _ => return,
     };
     let (mut rest, mut seen) = (vec![nest.block.value], FxHashSet::default());

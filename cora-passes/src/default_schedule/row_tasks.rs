@@ -12,7 +12,7 @@
 
 use super::attach::readers;
 use super::contraction::Contraction;
-use super::nest::Nest;
+use super::nest::{Loop, Nest};
 use super::{Form, Registers, attempt, stages, step};
 use crate::lower::declared::{Indices, bounds};
 use cora_ir::intrinsic::Vectors;
@@ -36,8 +36,12 @@ pub(super) fn is_task(m: &LoopModule, l: &LoopRef) -> bool {
 
 /// Gives every result whose contractions are too large such tasks.
 pub(super) fn row_tasks(m: &mut LoopModule, vectors: Vectors) {
+    let all = stages(m);
+    if !all.iter().any(|&s| is_large(m, s)) {
+        return;
+    }
     let mut done: Vec<TensorId> = Vec::new();
-    for root in stages(m).into_iter().rev() {
+    for root in all.into_iter().rev() {
         if done.contains(&root) {
             continue;
         }
@@ -49,6 +53,16 @@ pub(super) fn row_tasks(m: &mut LoopModule, vectors: Vectors) {
             done.extend(members);
         }
     }
+}
+
+/// Whether an intermediate is a contraction whose results in a batch may be too many to stay near.
+fn is_large(m: &LoopModule, stage: TensorId) -> bool {
+    let contraction = || Contraction::of(m, stage).filter(Contraction::has_batches);
+    let Some(c) = (m.env.tensors[stage].role == Role::Temp).then(contraction).flatten() else { return false };
+    let loops: Vec<_> = c.nest.loops.iter().map(|l| (l.var, l.extent)).collect();
+    let most = |l: &Loop| bounds(&m.env, l.extent, Indices { args: &[], loops: &loops }).hi.unwrap_or(i64::MAX);
+    let of_batch = c.rows.iter().chain(&c.columns).chain([&c.inner]);
+    of_batch.map(most).fold(1_i64, i64::saturating_mul) > NEAR
 }
 
 /// Splits the rows of `root` and attaches what it is computed from; gives those stages.
@@ -164,7 +178,7 @@ fn columns(m: &mut LoopModule, stage: TensorId, at: &Positions, outer: &[usize])
         let own = own_dim(m, &c.nest, l.var);
         !l.reduced && !outer.iter().any(|p| at.get(p).copied() == own)
     });
-    let count = |l: &super::nest::Loop| bounds(&m.env, l.extent, Indices { args: &[], loops: &loops }).hi;
+    let count = |l: &Loop| bounds(&m.env, l.extent, Indices { args: &[], loops: &loops }).hi;
     Some(inside.map(|l| count(l).unwrap_or(i64::MAX)).fold(1_i64, i64::saturating_mul))
 }
 
