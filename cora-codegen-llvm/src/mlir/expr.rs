@@ -280,8 +280,9 @@ impl<'m> Emitter<'m> {
                     self.emit_scalar(len, what)?,
                     self.emit_scalar(value, what)?,
                 ];
-                // A thread of a grid looks for one row.
-                if self.threads.is_some() || self.b.depth() == 0 {
+                // A thread of a grid looks for one row; what is the same for all iterations of a loop leaves it.
+                let depth = operands.iter().map(|&v| self.b.depth_of(v)).max().unwrap_or(0);
+                if self.threads.is_some() || depth == 0 || depth < self.b.depth() {
                     return Ok(self.library.search(&mut self.b, elem, operands));
                 }
                 let last = self.last_row();

@@ -207,7 +207,7 @@ fn search_on_text(symbol: &str, search: &str, elem: Elem) -> String {
   %row = llvm.load %last {{alignment = 8 : i64}} : !llvm.ptr -> i64
   %next = arith.addi %row, %one : i64
   %end = arith.subi %len, %one : i64
-  %known = arith.cmpi ult, %row, %end : i64
+  %known = arith.cmpi slt, %row, %end : i64
   %found = scf.if %known -> (i64) {{
 {}{}    %more = arith.addi %next, %one : i64
     %is_end = arith.cmpi sge, %more, %len : i64

@@ -194,7 +194,12 @@ fn copy_nest(
     if !block.continues && !partial {
         copy.role = BlockRole::Compute;
     }
-    copy.predicate.retain(|&p| !m.env.pool.vars_of(p).iter().any(|&v| is_reduction_var(&m.env.pool, block, v)));
+    // Where the part's own loops would be masked in any case there is no part, not even the identity.
+    let dropped = |v: VarId| {
+        let inside = numbers.is_none() || inner.iter().any(|l| l.var == v);
+        inside && is_reduction_var(&m.env.pool, block, v)
+    };
+    copy.predicate.retain(|&p| !m.env.pool.vars_of(p).into_iter().any(dropped));
     // What is left of a reduced dimension is where a part begins.
     let zero = m.env.pool.int(0);
     let parts: FxHashMap<VarId, ExprId> =

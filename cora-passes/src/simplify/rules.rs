@@ -39,7 +39,6 @@ pub const RULES: &[Rule] = &[
     rule("div-small", "(// ?x ?y)", "0", &["(<= 0 ?x)", "(< ?x ?y)"]),
     rule("mod-small", "(% ?x ?y)", "?x", &["(<= 0 ?x)", "(< ?x ?y)"]),
     rule("div-div", "(// (// ?x ?a) ?b)", "(// ?x (* ?a ?b))", &["(< 0 ?a)", "(< 0 ?b)"]),
-    rule("div-plus-div", "(// (+ (// ?x ?a) ?b) ?c)", "(// (+ ?x (* ?b ?a)) (* ?a ?c))", &["(< 0 ?a)", "(< 0 ?c)"]),
     rule("mod-mod", "(% (% ?x (* ?k ?b)) ?b)", "(% ?x ?b)", &["(< 0 ?k)", "(< 0 ?b)"]),
     rule("mod-same-mod", "(% (% ?x ?a) ?a)", "(% ?x ?a)", &[]),
     rule("div-of-mod", "(// (% ?x ?y) ?y)", "0", &["(< 0 ?y)"]),
