@@ -1,12 +1,13 @@
 //! Schedules nests that no step has touched, by rules about their shape.
 //!
 //! First, factors of sums that repeat work get a stage (`factors`), and so do the lanes of what a user's combiner makes
-//! of neighbours (`lanes`). Where a batch is more than stays near, its rows are split into tasks (`row_tasks`). From the last stage to the first: a stage is attached beside its readers where that repeats
-//! no work (`attach`); a contraction, or another reduction of neighbouring elements, is tiled so that it accumulates in
-//! registers (`contraction`); columns that share elements in groups are vectors (`groups`); of anything else the innermost
-//! loop becomes vector code where it writes (or, for a reduction, reads) neighbouring elements. At last the outermost loops
-//! are spread over the workers. Every rule is a list of scheduling steps; a refusal means that it does not fit the nest, and
-//! the next one is tried.
+//! of neighbours (`lanes`) and parts of long sums of few results (`partial_sums`). Where a batch is more than stays near,
+//! its rows are split into tasks (`row_tasks`). From the last stage to the first: a stage is attached beside its readers
+//! where that repeats no work (`attach`); a contraction, or another reduction of neighbouring elements, is tiled so that it
+//! accumulates in registers (`contraction`); columns that share elements in groups are vectors (`groups`); of anything else
+//! the innermost loop becomes vector code where it writes (or, for a reduction, reads) neighbouring elements. At last rows
+//! that lie as they are counted become one loop (`flat`), and the outermost loops are spread over the workers. Every rule is
+//! a list of scheduling steps; a refusal means that it does not fit the nest, and the next one is tried.
 
 mod attach;
 pub(crate) mod contraction;
@@ -81,16 +82,17 @@ const CHEAP: usize = 2;
 pub fn default_schedule(m: &mut LoopModule, features: Features) {
     own_names::keep_apart(m);
     let naive = m.clone();
-    let elements = tiled(m, features);
-    let mut lowered = m.clone();
-    relax_register_tails(&mut lowered);
-    let outcome = match lower_to_storage(&lowered, &mut AffineSimplifier) {
-        // Offsets in a tile take more to be seen as affine.
-        Err(d) if REFUSALS.contains(&d.code) => lower_to_storage(&lowered, &mut StandardSimplifier::new()),
-        outcome => outcome,
-    };
-    if outcome.is_err() {
+    let mut elements = tiled(m, features, true);
+    let mut lowers = can_be_lowered(m);
+    if !lowers {
+        *m = naive.clone();
+        elements = tiled(m, features, false);
+        lowers = can_be_lowered(m);
+    }
+    if !lowers {
         *m = naive;
+        // They are of the module that is given up.
+        elements.clear();
         for stage in stages(m) {
             let _ = innermost(m, stage, features.vectors());
         }
@@ -104,8 +106,19 @@ pub fn default_schedule(m: &mut LoopModule, features: Features) {
     }
 }
 
-/// Attaches and tiles; gives the nests of elements as they were before.
-fn tiled(m: &mut LoopModule, features: Features) -> FxHashMap<TensorId, Stmt> {
+/// Whether all buffers have a bound, and all else that storage asks for.
+fn can_be_lowered(m: &LoopModule) -> bool {
+    let mut lowered = m.clone();
+    relax_register_tails(&mut lowered);
+    match lower_to_storage(&lowered, &mut AffineSimplifier) {
+        // Offsets in a tile take more to be seen as affine.
+        Err(d) if REFUSALS.contains(&d.code) => lower_to_storage(&lowered, &mut StandardSimplifier::new()).is_ok(),
+        outcome => outcome.is_ok(),
+    }
+}
+
+/// Attaches and tiles, `in_tasks` where a batch may be large; gives the nests of elements as they were before.
+fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<TensorId, Stmt> {
     let vectors = features.vectors();
     choose_stages(m, true);
     // Beside a reader one worker would sum all parts.
@@ -119,7 +132,9 @@ fn tiled(m: &mut LoopModule, features: Features) -> FxHashMap<TensorId, Stmt> {
         });
     }
     let elements = flat::elementwise(m);
-    row_tasks::row_tasks(m, vectors);
+    if in_tasks {
+        row_tasks::row_tasks(m, vectors);
+    }
     for stage in stages(m).into_iter().rev() {
         if !summed_apart.contains(&stage) {
             attach::attach(m, stage);

@@ -168,8 +168,9 @@ impl FusedBefore {
     }
 }
 
-/// Loops that were fused before, on which the extents of loops inside depend by their rows alone, as the loops over rows and over
-/// the elements of a row: the tables have an entry for each row then, as if all were fused at once, not one for each element.
+/// Loops that were fused before, on which the extents of loops inside depend by their rows alone, as the loops over rows and
+/// over the elements of a row: the tables have an entry for each row then, as if all were fused at once, not one for each
+/// element.
 fn rows_again(env: &mut Env, nest: Vec<For>) -> (Vec<For>, Vec<FusedBefore>) {
     let (mut out, mut fused): (Vec<For>, Vec<FusedBefore>) = (Vec::new(), Vec::new());
     for (n, l) in nest.iter().enumerate() {
