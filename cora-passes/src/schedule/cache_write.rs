@@ -209,7 +209,7 @@ fn copy_nest(
     }
     let kept = partial && numbers.is_none();
     copy.iters.retain(|i| i.kind == IterKind::Spatial || (kept && m.env.pool.as_int(i.binding).is_none()));
-    copy.iters.extend(numbers.unwrap_or_default().iter().cloned().map(|i| Iter { kind: IterKind::Reduce, ..i }));
+    copy.iters.extend(numbers.unwrap_or_default().iter().map(|i| Iter { kind: IterKind::Reduce, ..i.clone() }));
     own_iters(&mut m.env, &mut copy);
     let index = slots(m, &mut copy.iters, spatial, new);
     copy.value = m.env.element(new, &index);
