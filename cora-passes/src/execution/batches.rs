@@ -85,7 +85,7 @@ impl Pattern {
 /// Nested loops, outermost first: variables and extents.
 pub type Nest = Vec<(VarId, ExprId)>;
 
-/// A batch for `env` by `pattern`, its lengths lowered until no nest runs more than `most` times.
+/// A batch for `env` by `pattern`, its lengths lowered until no nest runs more than `most` times, if they can be.
 /// Nothing if a size of an input depends on data, or if constant sizes alone are too many.
 pub fn batch(env: &Env, nests: &[Nest], most: u64, pattern: Pattern, rng: &mut SmallRng) -> Option<Batch> {
     let mut limit = match pattern {
@@ -95,7 +95,7 @@ pub fn batch(env: &Env, nests: &[Nest], most: u64, pattern: Pattern, rng: &mut S
     loop {
         let world = sizes(env, pattern, limit, rng)?;
         let longest = nests.iter().filter_map(|n| world.trips(n)).max().unwrap_or(0);
-        if longest <= most {
+        if longest <= most || limit == 0 && longest <= MOST_TRIPS {
             return fill(env, &world, rng);
         }
         if limit == 0 {
@@ -113,6 +113,8 @@ fn counts_rows(env: &Env, p: ParamId) -> bool {
     })
 }
 
+/// Iterations of a nest of constant sizes, at most.
+const MOST_TRIPS: u64 = 1 << 22;
 /// Elements of an input of a batch, at most.
 const MOST_ELEMENTS: usize = 1 << 24;
 
