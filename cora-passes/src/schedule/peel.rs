@@ -84,13 +84,15 @@ fn peel_loop(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     let l = loop_at(&m.body, &path).clone();
     let around: Vec<(VarId, ExprId)> = enclosing(&m.body, &path).iter().map(|l| (l.var, l.extent)).collect();
     let mut found = false;
-    for (site, inner, loops) in stretches(m, &path, &l, &around) {
+    for (inner, loops) in stretches(m, &l, &around) {
         let tiles = tiles(&mut m.env, &loops, l.var, &inner.body);
         if tiles.is_empty() {
             continue;
         }
         found = true;
         check_reduced(target, &tiles)?;
+        // Inits of parts that were made before stand beside the nest.
+        let Some(site) = path_of(&m.body, inner.var) else { continue };
         let full = if site == path { cut(&mut m.env, &around, &l, &tiles) } else { None };
         match full {
             Some(full) if kind == LoopKind::Serial => cut_loop(m, &path, &around, &l, &tiles, full)?,
@@ -111,18 +113,27 @@ fn peel_loop(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// A loop whose body is to be peeled as one, its path, and the loops around that body.
-type Stretch = (Path, For, Vec<(VarId, ExprId)>);
+/// Where a loop is.
+fn path_of(body: &[Stmt], v: VarId) -> Option<Path> {
+    body.iter().enumerate().find_map(|(n, s)| match s {
+        Stmt::For(l) if l.var == v => Some(vec![n]),
+        Stmt::For(l) => path_of(&l.body, v).map(|inside| [&[n], inside.as_slice()].concat()),
+        Stmt::Block(_) => None,
+    })
+}
+
+/// A loop whose body is to be peeled as one, and the loops around that body.
+type Stretch = (For, Vec<(VarId, ExprId)>);
 
 /// The loop, or the conditions in it if there is nothing else: what is inside one has a meaning only there.
-fn stretches(m: &LoopModule, path: &Path, l: &For, around: &[(VarId, ExprId)]) -> Vec<Stretch> {
+fn stretches(m: &LoopModule, l: &For, around: &[(VarId, ExprId)]) -> Vec<Stretch> {
     let loops = [around, &[(l.var, l.extent)]].concat();
     let condition = |s: &Stmt| matches!(s, Stmt::For(inner) if is_condition(&m.env.pool, inner.extent));
     if !l.body.iter().all(condition) {
-        return vec![(path.clone(), l.clone(), loops)];
+        return vec![(l.clone(), loops)];
     }
-    let inside = l.body.iter().enumerate().filter_map(|(n, s)| match s {
-        Stmt::For(inner) => Some(stretches(m, &[path.as_slice(), &[n]].concat(), inner, &loops)),
+    let inside = l.body.iter().filter_map(|s| match s {
+        Stmt::For(inner) => Some(stretches(m, inner, &loops)),
         Stmt::Block(_) => None,
     });
     inside.flatten().collect()
