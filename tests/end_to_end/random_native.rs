@@ -179,11 +179,14 @@ const MOST_LONG: u64 = 40_000;
 /// The program of a seed under the compiler's own schedule.
 fn under_default_schedule(seed: u64) -> Outcome {
     let mut rng = SmallRng::seed_from_u64(seed ^ 0x006f_776e);
-    let made = match guarded(|| case_of(&mut rng, LONG.into_iter(), MOST_LONG)) {
+    let mut made = match guarded(|| case_of(&mut rng, LONG.into_iter(), MOST_LONG)) {
         Ok(Some(c)) => c,
         Ok(None) => return (false, None),
         Err(f) => return (false, Some(format!("seed {seed}: {}\n{}", f.kind, f.detail))),
     };
+    if seed % 3 == 0 {
+        made.may_be_long();
+    }
     let outcome = guarded(|| match lowered(&made, Steps::Default).1? {
         Some(s) => run(&made, &s),
         None => Ok(()),

@@ -10,7 +10,7 @@ use cora_ir::schedule::{Step, StepKind};
 use cora_ir::storage::StorageModule;
 use cora_ir::text::{parse_graph, parse_loops, parse_storage, print_graph, print_loops, print_storage};
 use cora_ir::verify::{StorageForm, VerifyError, verify_graph, verify_loops, verify_storage};
-use cora_ir::{TensorDim, UfId};
+use cora_ir::{TensorDim, UfDef, UfId};
 use cora_passes::default_schedule::default_schedule;
 use cora_passes::execution::{Pattern, batch, verify_each::nests_of_graph};
 use cora_passes::lower::to_loops::lower_to_loops;
@@ -27,6 +27,19 @@ pub struct Case {
     pub batches: Vec<(Pattern, Batch)>,
     /// What the reference interpreter makes of each batch.
     pub expected: Vec<Results>,
+}
+
+impl Case {
+    /// Declares long rows: what rules make of them depends on how long they may be.
+    pub fn may_be_long(&mut self) {
+        let env = &mut self.made.graph.env;
+        let long = env.pool.int(1 << 16);
+        for f in env.ufs.ids().collect::<Vec<_>>() {
+            if let UfDef::Extent { hi, .. } = &mut env.ufs[f].def {
+                *hi = long;
+            }
+        }
+    }
 }
 
 /// What went wrong.

@@ -24,9 +24,7 @@ impl Shapes {
         let n = env.params.push(Param { name: "N".to_owned(), lo: 1, hi: 4 });
         let size = env.pool.param(n);
         let lo = i64::from(rng.random_bool(0.15));
-        // What rules of default schedules make of a size depends on how large it may be.
-        let hi = if rng.random_bool(0.3) { 1 << 16 } else { 20 };
-        let lens = extent(env, "lens", &[rows], lo, hi);
+        let lens = extent(env, "lens", &[rows], lo, 20);
         let left = extent(env, "la", &[rows], 0, 9);
         let right = extent(env, "lb", &[rows], 0, 9);
         let a0 = env.pool.arg(0);
