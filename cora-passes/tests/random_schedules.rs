@@ -45,7 +45,7 @@ fn default_schedules() {
         let mut rng = SmallRng::seed_from_u64(seed);
         let case = check::case(&mut rng, 6).unwrap_or_else(|f| panic!("seed {seed}: {}\n{}", f.kind, f.detail));
         let Some(mut case) = case else { continue };
-        if seed % 3 == 0 {
+        if seed.is_multiple_of(3) {
             case.may_be_long();
         }
         let mut log = check::Log::default();

@@ -184,7 +184,7 @@ fn under_default_schedule(seed: u64) -> Outcome {
         Ok(None) => return (false, None),
         Err(f) => return (false, Some(format!("seed {seed}: {}\n{}", f.kind, f.detail))),
     };
-    if seed % 3 == 0 {
+    if seed.is_multiple_of(3) {
         made.may_be_long();
     }
     let outcome = guarded(|| match lowered(&made, Steps::Default).1? {
