@@ -132,6 +132,27 @@ impl fmt::Display for DimRef {
     }
 }
 
+/// Where a copy of what a stage reads is made.
+#[derive(Clone, PartialEq, Eq, Debug, Hash)]
+pub enum CopyAt {
+    /// In each iteration of this loop of the stage: the region that it reads.
+    Loop(LoopRef),
+    /// Once for given const inputs: the whole tensor.
+    Setup,
+    /// In a nest of its own before the stage's: the whole tensor.
+    Before,
+}
+
+impl CopyAt {
+    /// The loop, if there is one.
+    pub fn as_loop(&self) -> Option<&LoopRef> {
+        match self {
+            Self::Loop(l) => Some(l),
+            Self::Setup | Self::Before => None,
+        }
+    }
+}
+
 /// One dimension of a copy's layout: a dimension of the tensor, or one half of it; in a step it may be a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct LayoutDim<D = DimRef> {
@@ -379,7 +400,8 @@ pub enum StepKind {
         at: LoopRef,
     },
     /// `cache_read S.T -> Tl at S.i layout(d, k/8, k%8)`: reads of T in stage S go through a local copy;
-    /// `cache_read S.T -> Tl setup layout(..)`: through one that is made once for given const inputs.
+    /// `cache_read S.T -> Tl setup layout(..)`: through one that is made once for given const inputs;
+    /// `cache_read S.T -> Tl before layout(..)`: through one of the whole tensor that a nest before the stage's makes.
     CacheRead {
         /// The reading stage.
         stage: String,
@@ -389,8 +411,8 @@ pub enum StepKind {
         name: String,
         /// Where the buffer lives.
         scope: crate::env::Scope,
-        /// The loop of `stage` whose each iteration copies one region; nothing = the whole tensor once, at setup.
-        at: Option<LoopRef>,
+        /// Where the copy is made.
+        at: CopyAt,
         /// Dimensions of the copy, outermost first; empty = unchanged.
         layout: Vec<LayoutDim>,
         /// Which of the stage's distinct reads of the tensor goes through the copy, counted from 0
@@ -408,7 +430,7 @@ pub enum StepKind {
         /// Where the buffer lives.
         scope: crate::env::Scope,
         /// As in `CacheRead`.
-        at: Option<LoopRef>,
+        at: CopyAt,
         /// The dimensions of a tile, outermost first.
         tiles: Vec<PackDim>,
         /// As in `CacheRead`.
@@ -574,7 +596,8 @@ impl StepKind {
             Self::Precompute { stage, tensor, .. } => vec![stage, tensor],
             Self::ComputeAt { stage, at } | Self::CacheWrite { stage, at, .. } => vec![stage, &mut at.stage],
             Self::CacheRead { stage, tensor, at, .. } | Self::Pack { stage, tensor, at, .. } => {
-                [stage, tensor].into_iter().chain(at.as_mut().map(|l| &mut l.stage)).collect()
+                let at = if let CopyAt::Loop(l) = at { Some(&mut l.stage) } else { None };
+                [stage, tensor].into_iter().chain(at).collect()
             }
             Self::Prefetch { stage, tensor, at, inside, .. } => {
                 [stage, tensor, &mut at.stage].into_iter().chain(inside.as_mut().map(|l| &mut l.stage)).collect()

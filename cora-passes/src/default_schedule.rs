@@ -11,6 +11,7 @@
 
 mod attach;
 pub(crate) mod contraction;
+mod copies;
 mod factors;
 mod flat;
 mod groups;
@@ -27,11 +28,13 @@ use crate::lower::to_storage::lower_to_storage;
 use crate::schedule::apply_step;
 use crate::schedule::compute_inline::compute_inline;
 use crate::schedule::relax::relax_register_tails;
+use crate::schedule::serial_loop::nest_alone;
 use crate::schedule::tensorize::REFUSALS;
 use crate::standard::StandardSimplifier;
 use cora_ir::intrinsic::{Features, Vectors};
 use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Step, StepKind, Tail};
+use cora_ir::storage::StorageModule;
 use cora_ir::{Expr, ExprId, Role, TensorId, UnOp};
 use nest::Nest;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -100,7 +103,7 @@ pub fn default_schedule(m: &mut LoopModule, features: Features) {
     for n in 0..m.body.len() {
         let alone = elements.iter().find(|e| matches!(&m.body[n], Stmt::For(l) if l.stage == *e.0)).map(|e| e.1);
         let flat = |m: &mut LoopModule| flat::flat_elements(m, n, alone?, features.vectors());
-        if !attempt(m, flat) && !flat::spread_flat(m, n) {
+        if !attempt(m, flat) && !attempt(m, |m| flat::flat_rows(m, n)) {
             spread(m, n);
         }
     }
@@ -115,6 +118,13 @@ fn can_be_lowered(m: &LoopModule) -> bool {
         Err(d) if REFUSALS.contains(&d.code) => lower_to_storage(&lowered, &mut StandardSimplifier::new()).is_ok(),
         outcome => outcome.is_ok(),
     }
+}
+
+/// A nest by itself as storage, if it can be lowered.
+fn lowered_alone(m: &LoopModule, path: &[usize]) -> Option<StorageModule> {
+    let (mut alone, _) = nest_alone(m, path);
+    relax_register_tails(&mut alone);
+    lower_to_storage(&alone, &mut StandardSimplifier::new()).ok()
 }
 
 /// Attaches and tiles, `in_tasks` where a batch may be large; gives the nests of elements as they were before.
@@ -148,18 +158,12 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
             || is_of_rows(m, stage)
             || innermost(m, stage, vectors).is_some();
     }
-    // Those that others were attached to are rows.
-    elements.into_iter().filter(|(s, _)| is_alone(m, *s)).collect()
-}
-
-/// Whether a stage's nest has no other stages.
-fn is_alone(m: &LoopModule, stage: TensorId) -> bool {
-    let nest = m.body.iter().find(|s| matches!(s, Stmt::For(l) if l.stage == stage));
-    nest.is_some_and(|s| {
-        let mut others = false;
-        s.walk(&mut |s| others |= matches!(s, Stmt::Block(b) if b.stage != stage));
-        !others
-    })
+    // Those that others were attached to are rows, or that were attached.
+    let alone = |stage: TensorId| {
+        let nest = m.body.iter().find(|s| matches!(s, Stmt::For(l) if l.stage == stage));
+        nest.is_some_and(|s| !nest::has_others(std::slice::from_ref(s), stage))
+    };
+    elements.into_iter().filter(|e| alone(e.0)).collect()
 }
 
 /// What is cheaper to repeat than to store is inlined; what repeats more work than that gets a stage, in an element only if
@@ -242,9 +246,8 @@ fn is_of_rows(m: &LoopModule, stage: TensorId) -> bool {
         let several = m.env.tensors[t].dims.len() > 1;
         m.env.tensors[t].role == Role::Temp && (several || Nest::of(m, t).is_some_and(|n| reduces(&n)))
     };
-    let iter = nest.block.iters.iter().find(|i| m.env.pool.as_var(i.binding) == Some(nest.loops[0].var));
-    let own =
-        |index: &[ExprId]| iter.is_some_and(|i| index.first().is_some_and(|&e| m.env.pool.as_var(e) == Some(i.var)));
+    let Some(iter) = nest.iterator(m, nest.loops[0].var) else { return false };
+    let own = |index: &[ExprId]| index.first().is_some_and(|&e| m.env.pool.as_var(e) == Some(iter));
     nest.reads(m).iter().any(|r| of_row(r.0) && own(&r.1))
 }
 
@@ -252,8 +255,7 @@ fn is_of_rows(m: &LoopModule, stage: TensorId) -> bool {
 fn innermost(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
     let nest = Nest::of(m, stage)?;
     let last = nest.loops.last()?;
-    let iter = nest.block.iters.iter().find(|i| m.env.pool.as_var(i.binding) == Some(last.var))?.var;
-    if !nest.contiguous(m, iter) {
+    if !nest.contiguous(m, nest.iterator(m, last.var)?) {
         return None;
     }
     let width = Some(Registers::of(m, stage, vectors).lanes);

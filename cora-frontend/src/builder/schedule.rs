@@ -2,7 +2,7 @@
 
 use super::{Dim, Tensor};
 use crate::parse::schedule::split_loop;
-use cora_ir::schedule::{Binding, LayoutDim, LoopRef, PackDim, Step, StepKind, Tail};
+use cora_ir::schedule::{Binding, CopyAt, LayoutDim, LoopRef, PackDim, Step, StepKind, Tail};
 use cora_ir::{Diagnostic, IntrinsicId, Scope};
 
 /// Collects the steps of one schedule.
@@ -213,7 +213,7 @@ impl<'a> ScheduleBuilder<'a> {
         at: impl ToLoop,
         layout: &[LayoutDim],
     ) -> &mut Self {
-        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), Some(self.at(at)));
+        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), CopyAt::Loop(self.at(at)));
         self.step(StepKind::CacheRead {
             stage,
             tensor,
@@ -237,7 +237,7 @@ impl<'a> ScheduleBuilder<'a> {
         at: impl ToLoop,
         layout: &[LayoutDim],
     ) -> &mut Self {
-        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), Some(self.at(at)));
+        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), CopyAt::Loop(self.at(at)));
         let (name, layout, access) = (name.into(), layout.to_vec(), Some(access));
         self.step(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
     }
@@ -253,7 +253,7 @@ impl<'a> ScheduleBuilder<'a> {
         at: impl ToLoop,
         tiles: &[PackDim],
     ) -> &mut Self {
-        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), Some(self.at(at)));
+        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), CopyAt::Loop(self.at(at)));
         let (name, tiles, access) = (name.into(), tiles.to_vec(), None);
         self.step(StepKind::Pack { stage, tensor, name, scope, at, tiles, access })
     }
@@ -266,7 +266,7 @@ impl<'a> ScheduleBuilder<'a> {
         name: &str,
         tiles: &[PackDim],
     ) -> &mut Self {
-        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), None);
+        let (stage, tensor, at) = (self.stage(stage), self.stage(tensor), CopyAt::Setup);
         let (name, scope, tiles, access) = (name.into(), Scope::Global, tiles.to_vec(), None);
         self.step(StepKind::Pack { stage, tensor, name, scope, at, tiles, access })
     }
@@ -294,7 +294,22 @@ impl<'a> ScheduleBuilder<'a> {
         layout: &[LayoutDim],
     ) -> &mut Self {
         let (stage, tensor) = (self.stage(stage), self.stage(tensor));
-        let (name, layout, scope, at) = (name.into(), layout.to_vec(), Scope::Global, None);
+        let (name, layout, scope, at) = (name.into(), layout.to_vec(), Scope::Global, CopyAt::Setup);
+        self.step(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
+    }
+
+    /// Reads of `tensor` in `stage` (all, or the `access`-th) go through a copy of the whole tensor that a nest before the
+    /// stage's makes.
+    pub fn cache_read_before(
+        &mut self,
+        stage: impl ToStage,
+        tensor: impl ToStage,
+        access: Option<usize>,
+        name: &str,
+        layout: &[LayoutDim],
+    ) -> &mut Self {
+        let (stage, tensor) = (self.stage(stage), self.stage(tensor));
+        let (name, layout, scope, at) = (name.into(), layout.to_vec(), Scope::Global, CopyAt::Before);
         self.step(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
     }
 

@@ -4,7 +4,7 @@ use super::expr::{Names, is_bare, unused};
 use super::rust_expr::{rust, rust_value};
 use super::{Declared, ExtentFunction, declared, pad_of};
 use crate::names::is_reserved;
-use cora_ir::schedule::{Binding, DimRef, LayoutDim, LoopRef, Part, StepKind};
+use cora_ir::schedule::{Binding, CopyAt, DimRef, LayoutDim, LoopRef, Part, StepKind};
 use cora_ir::{Combiner, CombinerId, DimId, Expr, ExprId, Graph, Op, Reduction, Role, TensorDim, TensorId, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -272,11 +272,16 @@ fn step_call(step: &StepKind) -> String {
         StepKind::CacheRead { stage, tensor, name, scope, at: r, layout, access } => {
             let order = layout_list(layout);
             match (r, access) {
-                (None, _) => format!("cache_read_setup({stage:?}, {tensor:?}, {access:?}, {name:?}, &{order})"),
-                (Some(r), None) => {
+                (CopyAt::Setup, _) => {
+                    format!("cache_read_setup({stage:?}, {tensor:?}, {access:?}, {name:?}, &{order})")
+                }
+                (CopyAt::Before, _) => {
+                    format!("cache_read_before({stage:?}, {tensor:?}, {access:?}, {name:?}, &{order})")
+                }
+                (CopyAt::Loop(r), None) => {
                     format!("cache_read({stage:?}, {tensor:?}, {name:?}, Scope::{scope:?}, {}, &{order})", at(r))
                 }
-                (Some(r), Some(n)) => format!(
+                (CopyAt::Loop(r), Some(n)) => format!(
                     "cache_read_nth({stage:?}, {tensor:?}, {n}, {name:?}, Scope::{scope:?}, {}, &{order})",
                     at(r)
                 ),

@@ -1,10 +1,23 @@
 //! Schedule steps as text.
 
-use cora_ir::schedule::{LoopRef, PackDim, Remap, StepKind, Tail};
+use cora_ir::Scope;
+use cora_ir::schedule::{CopyAt, LoopRef, PackDim, Remap, StepKind, Tail};
+
+fn at(r: &LoopRef) -> String {
+    format!("{}.{}", r.stage, r.name)
+}
+
+/// Where a copy is made.
+fn place(scope: Scope, place: &CopyAt) -> String {
+    match place {
+        CopyAt::Loop(r) => format!("{} at {}", scope.name(), at(r)),
+        CopyAt::Setup => "setup".to_owned(),
+        CopyAt::Before => "before".to_owned(),
+    }
+}
 
 /// One step, as it is written in a `schedule` block.
 pub fn print_step(step: &StepKind) -> String {
-    let at = |r: &LoopRef| format!("{}.{}", r.stage, r.name);
     match step {
         StepKind::Split { target, factor, outer, inner, tail } => {
             let tail = match tail {
@@ -49,7 +62,7 @@ pub fn print_step(step: &StepKind) -> String {
             let dot = if tensor.contains('.') { ":" } else { "." };
             let layout: Vec<String> = layout.iter().map(|d| format!("{}{}", d.dim, d.suffix())).collect();
             let layout = if layout.is_empty() { String::new() } else { format!(" layout({})", layout.join(", ")) };
-            let place = r.as_ref().map_or("setup".to_owned(), |r| format!("{} at {}", scope.name(), at(r)));
+            let place = place(*scope, r);
             format!("cache_read {stage}{dot}{tensor} -> {name} {place}{layout}{access}")
         }
         StepKind::Pack { stage, tensor, name, scope, at: r, tiles, access } => {
@@ -57,7 +70,7 @@ pub fn print_step(step: &StepKind) -> String {
             let dot = if tensor.contains('.') { ":" } else { "." };
             let size = |t: &PackDim| t.size.map_or(String::new(), |n| format!(" {n}"));
             let tiles: Vec<String> = tiles.iter().map(|t| format!("{}{}", t.dim, size(t))).collect();
-            let place = r.as_ref().map_or("setup".to_owned(), |r| format!("{} at {}", scope.name(), at(r)));
+            let place = place(*scope, r);
             format!("pack {stage}{dot}{tensor} -> {name} {place} tiles({}){access}", tiles.join(", "))
         }
         StepKind::HoistLoads { target, on } => {

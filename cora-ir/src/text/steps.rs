@@ -6,7 +6,7 @@ use super::parse::{MAX_DEPTH, Parse, Parser, display, out_of_range, too_deep};
 use crate::diag::Diagnostic;
 use crate::env::Scope;
 use crate::intrinsic::IntrinsicId;
-use crate::schedule::{Binding, DimRef, Formula, LayoutDim, LoopRef, PackDim, Part, Remap, StepKind, Tail};
+use crate::schedule::{Binding, CopyAt, DimRef, Formula, LayoutDim, LoopRef, PackDim, Part, Remap, StepKind, Tail};
 
 const SCOPES: [(&str, Scope); 4] =
     [("global", Scope::Global), ("local", Scope::Local), ("shared", Scope::Shared), ("reg", Scope::Reg)];
@@ -14,6 +14,14 @@ const TAILS: [(&str, Tail); 3] = [("exact", Tail::Exact), ("mask", Tail::Mask), 
 
 fn loop_ref(l: &LoopRef) -> String {
     format!("@{}[{}]", quote(&l.stage), quote(&l.name))
+}
+
+fn place(scope: Scope, at: &CopyAt) -> String {
+    match at {
+        CopyAt::Loop(at) => format!("{} at {}", scope.name(), loop_ref(at)),
+        CopyAt::Setup => "setup".to_owned(),
+        CopyAt::Before => "before".to_owned(),
+    }
 }
 
 fn dim_ref(d: &DimRef) -> String {
@@ -84,19 +92,13 @@ pub fn print_step(step: &StepKind) -> String {
             let (stage, tensor, name) = (quote(stage), quote(tensor), quote(name));
             let order: Vec<String> = layout.iter().map(|d| format!("{}{}", dim_ref(&d.dim), d.suffix())).collect();
             let layout = if layout.is_empty() { String::new() } else { format!(" layout({})", order.join(", ")) };
-            let place = match at {
-                Some(at) => format!("{} at {}", scope.name(), loop_ref(at)),
-                None => "setup".to_owned(),
-            };
+            let place = place(*scope, at);
             format!("cache_read @{stage} @{tensor} -> @{name} {place}{layout}{access}")
         }
         StepKind::Pack { stage, tensor, name, scope, at, tiles, access } => {
             let access = access.map_or(String::new(), |n| format!(" access({n})"));
             let (stage, tensor, name) = (quote(stage), quote(tensor), quote(name));
-            let place = match at {
-                Some(at) => format!("{} at {}", scope.name(), loop_ref(at)),
-                None => "setup".to_owned(),
-            };
+            let place = place(*scope, at);
             let size = |t: &PackDim| t.size.map_or(String::new(), |n| format!(" {n}"));
             let tiles: Vec<String> = tiles.iter().map(|t| format!("{}{}", dim_ref(&t.dim), size(t))).collect();
             format!("pack @{stage} @{tensor} -> @{name} {place} tiles({}){access}", tiles.join(", "))
@@ -453,13 +455,16 @@ impl Parser {
     }
 
     /// Where a copy is made.
-    fn place(&mut self) -> Parse<(Scope, Option<LoopRef>)> {
+    fn place(&mut self) -> Parse<(Scope, CopyAt)> {
         if self.eat_word("setup") {
-            return Ok((Scope::Global, None));
+            return Ok((Scope::Global, CopyAt::Setup));
+        }
+        if self.eat_word("before") {
+            return Ok((Scope::Global, CopyAt::Before));
         }
         let scope = self.choice("a scope", &SCOPES)?;
         self.word("at")?;
-        Ok((scope, Some(self.loop_ref()?)))
+        Ok((scope, CopyAt::Loop(self.loop_ref()?)))
     }
 
     /// `access(1)`, or nothing.

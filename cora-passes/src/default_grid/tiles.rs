@@ -17,7 +17,7 @@ use crate::default_schedule::units::{holds, unit};
 use crate::default_schedule::{attempt, step};
 use crate::schedule::tree::{is_condition, loop_at, stage_loops};
 use cora_ir::loops::{Axis, BlockRole, LoopModule};
-use cora_ir::schedule::{Formula, LayoutDim, LoopRef, StepKind, Tail};
+use cora_ir::schedule::{CopyAt, Formula, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{Expr, ExprId, IntrinsicId, Scope, TensorId, VarId};
 
 /// Rows and columns of a tile.
@@ -197,7 +197,7 @@ impl Copy {
 fn copy(a: &mut Steps<'_>, read: &Read, access: Option<usize>, tile: &[VarId], ks: &[VarId]) -> Option<Copy> {
     let tensor = a.m.env.tensors[read.0].name.clone();
     let name = a.m.env.fresh_tensor_name(&format!("{tensor}.shared"));
-    let (stage, scope, at) = (a.stage.clone(), Scope::Shared, Some(a.named("ko")));
+    let (stage, scope, at) = (a.stage.clone(), Scope::Shared, CopyAt::Loop(a.named("ko")));
     let steps: Vec<bool> = read.1.iter().map(|&e| ks.iter().any(|&k| a.m.env.pool.uses_var(e, k))).collect();
     let inside = |d: usize| steps[d] || tile.iter().any(|&v| a.m.env.pool.uses_var(read.1[d], v));
     let (own, others): (Vec<usize>, Vec<usize>) = (0..steps.len()).partition(|&d| inside(d));

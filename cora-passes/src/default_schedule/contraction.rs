@@ -4,24 +4,24 @@
 //! only A depends, *columns*, on which only B depends, and *batches*, on which both do. A tile of rows
 //! and columns reads each element of A and B once and uses it for all columns or rows of the tile.
 
+use super::copies::{around, pack, transpose};
 use super::nest::{Loop, Nest, moves_by_one};
 use super::{Form, Registers, attempt, row_tasks, step};
-use crate::schedule::cache_read::{CacheRead, cache_read};
-use crate::schedule::tree::{enclosing, loop_at, stage_loops};
+use crate::schedule::tree::{loop_at, stage_loops};
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
-use cora_ir::schedule::{DimRef, Formula, LayoutDim, LoopRef, StepKind, Tail};
+use cora_ir::schedule::{CopyAt, Formula, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, Role, Scope, TensorId, UnOp, VarId};
 use rustc_hash::FxHashSet;
 
 /// A register tile, and the rows of a task: tiles that use a panel of columns while it is near.
 #[derive(Clone, Copy)]
-struct Tile {
+pub(super) struct Tile {
     rows: i64,
-    columns: i64,
+    pub columns: i64,
     task: i64,
     /// Elements of a vector.
-    lanes: i64,
+    pub lanes: i64,
 }
 
 /// Vectors of a tile of one row.
@@ -191,7 +191,7 @@ impl Contraction {
 
     /// Whether the factor of the columns is gathered from elsewhere again and again inside the batches: a copy made outside
     /// would be one of all that there is, and that is much.
-    fn scattered(&self, m: &LoopModule) -> bool {
+    pub(super) fn scattered(&self, m: &LoopModule) -> bool {
         let dims = m.env.tensors[self.b.0].dims.iter();
         let all = dims.map(|d| m.env.pool.as_int(d.storage)).try_fold(1_i64, |n, d| n.checked_mul(d?));
         if all.is_some_and(|n| n <= FEW_ELEMENTS) {
@@ -258,8 +258,8 @@ impl Contraction {
         let count = |n: i64, l: &Loop| n.checked_mul(m.env.pool.as_int(l.extent)?);
         let columns = self.columns.iter().chain([&self.inner]).try_fold(1, count);
         let [term] = self.reduced.as_slice() else { return false };
-        let iter = self.nest.block.iters.iter().find(|i| m.env.pool.as_var(i.binding) == Some(term.var));
-        let dots = iter.is_some_and(|i| self.nest.reads(m).iter().all(|r| moves_by_one(m, &r.1, i.var)));
+        let iter = self.nest.iterator(m, term.var);
+        let dots = iter.is_some_and(|i| self.nest.reads(m).iter().all(|r| moves_by_one(m, &r.1, i)));
         dots && columns.is_some_and(|n| n * 4 <= 3 * lanes)
             && m.env.pool.as_int(term.extent).is_some_and(|k| k >= 4 * lanes)
     }
@@ -335,7 +335,7 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     let given = c.given(m);
     let constant = m.env.tensors[c.b.0].role == Role::ConstInput;
     let side_by_side = c.side_by_side(m);
-    let packed = !side_by_side && constant && attempt(m, |m| pack(m, &c, c.tile(m, registers, true), None));
+    let packed = !side_by_side && constant && attempt(m, |m| pack(m, &c, c.tile(m, registers, true), CopyAt::Setup));
     let copied = !side_by_side && !packed;
     if batch.len() > 1 && (copied || !given) {
         fuse(m, nest, &batch, "batches")?;
@@ -356,17 +356,17 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     };
     if side_by_side && constant {
         // One whose shape depends on the batch is read where it is.
-        attempt(m, |m| pack(m, &c, tile, None));
+        attempt(m, |m| pack(m, &c, tile, CopyAt::Setup));
     }
     if copied {
         let at = match batch.last() {
             Some(l) => nest.named(l),
             None => around(m, stage)?,
         };
-        let outside = row_tasks::is_task(m, &at) && attempt(m, |m| pack(m, &c, tile, None));
+        let outside = row_tasks::is_task(&at) && attempt(m, |m| pack(m, &c, tile, CopyAt::Before));
         let by_panels = outside
             || bound(m, &c.inner.name).is_none_or(|b| b > tile.columns)
-                && attempt(m, |m| pack(m, &c, tile, Some(at.clone())));
+                && attempt(m, |m| pack(m, &c, tile, CopyAt::Loop(at.clone())));
         if !by_panels {
             transpose(m, &c, at)?;
         }
@@ -462,12 +462,8 @@ fn panels(m: &mut LoopModule, c: &Contraction, row: &str, tile: Tile, unrolled: 
         fuse(m, nest, &tasks, "tile")?;
         tasks = vec!["tile".to_owned()];
     }
-    let outside =
-        nest.attached && around(m, m.env.tensor_named(&nest.stage)?).is_some_and(|l| row_tasks::is_task(m, &l));
-    let copied = tasks.first().filter(|_| !outside).map(|l| nest.named(l));
-    if copied.is_none() && !outside {
-        return None;
-    }
+    let in_task = nest.attached && around(m, m.env.tensor_named(&nest.stage)?).is_some_and(|l| row_tasks::is_task(&l));
+    let copied = if in_task { CopyAt::Before } else { CopyAt::Loop(nest.named(tasks.first()?)) };
     pack(m, c, tile, copied)?;
     let stage = accumulate(m, nest, &at, &["ri"], ("ci", tile.lanes), None)?;
     unroll_steps(m, &stage, &c.reduced.last()?.name, unrolled.unwrap_or(UNROLL))
@@ -526,7 +522,7 @@ pub(super) fn slanted(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> 
         None => around(m, stage)?,
     };
     // Copied before columns are padded: what is filled beyond the last column is read as it is then.
-    pack(m, &c, tile, Some(at))?;
+    pack(m, &c, tile, CopyAt::Loop(at))?;
     let result = &m.env.tensors[stage];
     let (tensor, dim) = (result.name.clone(), result.dims.last()?.name.clone());
     step(m, StepKind::PadDim { tensor, dim, multiple: tile.rows })?;
@@ -538,13 +534,6 @@ pub(super) fn slanted(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> 
     reorder(m, nest, [vec![ro, co], names(&c.reduced), vec![ri, ci]].concat())?;
     let sums = accumulate(m, nest, "co", &["ri"], ("ci", tile.lanes), None)?;
     unroll_steps(m, &sums, &c.reduced.last()?.name, UNROLL)
-}
-
-/// The loop around a stage's own.
-fn around(m: &LoopModule, stage: TensorId) -> Option<LoopRef> {
-    let path = stage_loops(m, stage).into_iter().next()?;
-    let l = *enclosing(&m.body, &path).last()?;
-    Some(LoopRef { stage: m.env.tensors[l.stage].name.clone(), name: m.env.vars[l.var].name.clone() })
 }
 
 /// The loop over the last dimension of a reduction of neighbours: every access that moves with it goes
@@ -641,75 +630,4 @@ pub(super) fn accumulate(
         step(m, StepKind::Unroll { target: LoopRef { stage: name.clone(), name: k } })?;
     }
     Some(name)
-}
-
-/// Copies the factor in panels of a tile's columns with the reduced dimensions outside them, so that a tile reads it in
-/// order: all of it before, or in loop `at`, with zeros beside the last columns.
-fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: Option<LoopRef>) -> Option<()> {
-    if at.is_some() && c.scattered(m) {
-        return None;
-    }
-    let layout = c.in_panels(m, tile.columns, |summed, column| {
-        Some(summed.iter().copied().map(LayoutDim::whole).chain([column]).collect())
-    })?;
-    let name = m.env.fresh_tensor_name(&format!("{}.packed", m.env.tensors[c.b.0].name));
-    let access = c.nest.access(m, &c.b);
-    let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[c.b.0].name.clone());
-    let (near, constant) = (at.is_some(), m.env.tensors[c.b.0].role == Role::ConstInput);
-    let scope = if near { Scope::Local } else { Scope::Global };
-    if near || constant {
-        step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at, layout, access })?;
-    } else {
-        // Of a dimension in which one position is read, that one.
-        let moves = |dim: usize| m.env.pool.as_int(c.b.1[dim]).is_none();
-        let position = |l: LayoutDim| match l.dim {
-            DimRef::At(dim) => moves(dim).then_some(LayoutDim { dim, part: l.part }),
-            DimRef::Named(_) => None,
-        };
-        let layout: Vec<LayoutDim<usize>> = layout.into_iter().filter_map(position).collect();
-        let (stage, tensor, layout) = (&*stage, &*tensor, &*layout);
-        let copy = CacheRead { stage, tensor, name: &name, scope, at: None, setup: false, layout, access };
-        cache_read(m, &copy).ok()?;
-    }
-    let copy = Nest::of(m, m.env.tensor_named(&name)?)?;
-    let last = copy.loops.last()?.clone();
-    if near {
-        step(m, StepKind::Relax { target: copy.at(&last), zero: true })?;
-        if let Some(order) = along_rows(m, &copy) {
-            return reorder(m, &copy, order);
-        }
-    }
-    // Written once: not worth a refusal.
-    let _ = step(m, StepKind::Vectorize { target: copy.at(&last), width: Some(tile.lanes) });
-    Some(())
-}
-
-/// The order of a copy's loops in which it reads neighbours one after the other, if that is another one.
-fn along_rows(m: &LoopModule, copy: &Nest) -> Option<Vec<String>> {
-    let (pool, reads) = (&m.env.pool, copy.reads(m));
-    let [(_, index)] = reads.as_slice() else { return None };
-    let moves = |i: &Iter| pool.uses_var(*index.last()?, i.var).then_some(i.binding);
-    let bindings: Vec<ExprId> = copy.block.iters.iter().filter_map(moves).collect();
-    let moved = |l: &Loop| bindings.iter().any(|&b| pool.uses_var(b, l.var));
-    let (neighbours, mut order): (Vec<Loop>, Vec<Loop>) = copy.loops.iter().cloned().partition(moved);
-    let [neighbours] = neighbours.as_slice() else { return None };
-    order.push(neighbours.clone());
-    (neighbours.var != copy.loops.last()?.var).then(|| names(&order))
-}
-
-/// Copies the factor with the columns' dimension innermost, where all rows can use the copy.
-fn transpose(m: &mut LoopModule, c: &Contraction, at: LoopRef) -> Option<()> {
-    if c.scattered(m) {
-        return None;
-    }
-    let pool = &m.env.pool;
-    let moved: Vec<usize> = (0..c.b.1.len()).filter(|&d| pool.uses_var(c.b.1[d], c.column)).collect();
-    let [moved] = moved.as_slice() else { return None };
-    let mut layout: Vec<usize> = (0..c.b.1.len()).filter(|d| d != moved).collect();
-    layout.push(*moved);
-    let layout = layout.into_iter().map(LayoutDim::whole).collect();
-    let name = m.env.fresh_tensor_name(&format!("{}.copy", c.nest.stage));
-    let access = c.nest.access(m, &c.b);
-    let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[c.b.0].name.clone());
-    step(m, StepKind::CacheRead { stage, tensor, name, scope: Scope::Local, at: Some(at), layout, access })
 }

@@ -8,11 +8,7 @@
 //! Rows may be short: in tasks of one row or a part of one each task would look for its row.
 
 use super::nest::Nest;
-use super::{Registers, TASK_ROWS, attempt, step};
-use crate::lower::to_storage::lower_to_storage;
-use crate::schedule::relax::relax_register_tails;
-use crate::schedule::serial_loop::nest_alone;
-use crate::standard::StandardSimplifier;
+use super::{Registers, TASK_ROWS, lowered_alone, step};
 use cora_ir::affine::normalize;
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
@@ -27,13 +23,7 @@ const TASK_ELEMENTS: i64 = 4096;
 pub(super) fn elementwise(m: &LoopModule) -> FxHashMap<TensorId, Stmt> {
     let mut out = FxHashMap::default();
     for s in &m.body {
-        let mut blocks = Vec::new();
-        s.walk(&mut |s| {
-            if let Stmt::Block(b) = s {
-                blocks.push(b);
-            }
-        });
-        if let [b] = blocks.as_slice()
+        if let [b] = blocks(std::slice::from_ref(s)).as_slice()
             && b.role == BlockRole::Compute
         {
             out.insert(b.stage, s.clone());
@@ -52,13 +42,13 @@ pub(super) fn flat_elements(m: &mut LoopModule, n: usize, plain: &Stmt, vectors:
         let inside = loops[d..].iter().any(|l| vars[..d].iter().any(|&v| m.env.pool.uses_var(l.extent, v)));
         !inside && lies_as(m, &block, &vars[..d])
     })?;
-    let few = depth == vars.len() && vars.iter().all(|&v| loop_extent(m, &loops, v).is_some());
-    if few {
-        // Constant sizes have no rows to look for.
+    let constant = |l: &&For| m.env.pool.as_int(l.extent);
+    // Constant sizes have no rows to look for.
+    if loops.iter().all(|l| constant(l).is_some()) {
         return None;
     }
     let names: Vec<String> = vars[..depth].iter().map(|&v| m.env.vars[v].name.clone()).collect();
-    let inside: i64 = vars[depth..].iter().map(|&v| loop_extent(m, &loops, v).unwrap_or(1)).product();
+    let inside: i64 = loops[depth..].iter().map(|l| constant(l).unwrap_or(1)).fold(1, i64::saturating_mul);
     let stage = block.stage;
     m.body[n] = plain.clone();
     let nest = Nest::of(m, stage)?;
@@ -127,10 +117,6 @@ fn blocks(body: &[Stmt]) -> Vec<Block> {
     out
 }
 
-fn loop_extent(m: &LoopModule, loops: &[&For], v: VarId) -> Option<i64> {
-    loops.iter().find(|l| l.var == v).and_then(|l| m.env.pool.as_int(l.extent))
-}
-
 /// Whether a block uses the loops only to index tensors by them, in their order, before all other positions.
 fn lies_as(m: &mut LoopModule, block: &Block, loops: &[VarId]) -> bool {
     let map: FxHashMap<VarId, ExprId> = block.iters.iter().map(|i| (i.var, i.binding)).collect();
@@ -181,9 +167,7 @@ fn beyond_indices(pool: &cora_ir::ExprPool, e: ExprId, iters: &[VarId]) -> bool 
 
 /// Whether a nest is lowered to code that looks for no row.
 fn finds_no_row(m: &LoopModule, n: usize) -> bool {
-    let (mut alone, _) = nest_alone(m, &[n]);
-    relax_register_tails(&mut alone);
-    let Ok(lowered) = lower_to_storage(&alone, &mut StandardSimplifier::new()) else { return false };
+    let Some(lowered) = lowered_alone(m, &[n]) else { return false };
     let env = &lowered.env;
     let search = |x: &Expr| matches!(x, Expr::Call(f, _) if matches!(env.ufs[*f].def, UfDef::Search { .. }));
     !lowered
@@ -191,9 +175,4 @@ fn finds_no_row(m: &LoopModule, n: usize) -> bool {
         .iter()
         .flat_map(|k| &k.body)
         .any(|s| s.any(&mut |s| s.exprs().into_iter().any(|e| env.pool.any(e, &mut |x| search(x)))))
-}
-
-/// Applies [`flat_rows`], or leaves the module as it is.
-pub(super) fn spread_flat(m: &mut LoopModule, n: usize) -> bool {
-    attempt(m, |m| flat_rows(m, n))
 }

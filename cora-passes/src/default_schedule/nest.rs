@@ -1,5 +1,6 @@
 //! The loops and the main block of a stage that is still as it was lowered or attached.
 
+use crate::lower::declared::{Indices, bounds};
 use crate::schedule::tree::{Path, is_reduction_var, loop_at, stage_loops};
 use cora_ir::loops::{Block, BlockRole, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
@@ -24,7 +25,7 @@ pub(crate) struct Nest {
 }
 
 /// Whether there are blocks of other stages.
-fn has_others(body: &[Stmt], stage: TensorId) -> bool {
+pub(super) fn has_others(body: &[Stmt], stage: TensorId) -> bool {
     let mut found = false;
     for s in body {
         s.walk(&mut |s| found |= matches!(s, Stmt::Block(b) if b.stage != stage));
@@ -49,6 +50,24 @@ impl Nest {
             .collect();
         let attached = shared > 0 || paths.first().is_some_and(|p| p.len() > 1);
         Some(Self { stage: m.env.tensors[stage].name.clone(), loops, block, attached })
+    }
+
+    /// The iterator that is a loop's variable.
+    pub(crate) fn iterator(&self, m: &LoopModule, l: VarId) -> Option<VarId> {
+        self.block.iters.iter().find(|i| m.env.pool.as_var(i.binding) == Some(l)).map(|i| i.var)
+    }
+
+    /// The dimension of the result that a loop runs.
+    pub(crate) fn dim_of(&self, m: &LoopModule, l: VarId) -> Option<usize> {
+        let iter = self.iterator(m, l)?;
+        self.block.index.iter().position(|&e| m.env.pool.as_var(e) == Some(iter))
+    }
+
+    /// Iterations of some of its loops together, at most by declared ranges.
+    pub(crate) fn most<'a>(&self, m: &LoopModule, of: impl IntoIterator<Item = &'a Loop>) -> i64 {
+        let loops: Vec<_> = self.loops.iter().map(|l| (l.var, l.extent)).collect();
+        let most = |l: &Loop| bounds(&m.env, l.extent, Indices { args: &[], loops: &loops }).hi.unwrap_or(i64::MAX);
+        of.into_iter().map(most).fold(1_i64, i64::saturating_mul)
     }
 
     pub(crate) fn named(&self, name: &str) -> LoopRef {

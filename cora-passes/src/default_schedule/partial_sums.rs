@@ -8,7 +8,6 @@
 
 use super::nest::{Loop, Nest};
 use super::step;
-use crate::lower::declared::{Indices, bounds};
 use cora_ir::loops::{BlockRole, LoopModule};
 use cora_ir::schedule::{StepKind, Tail};
 use cora_ir::{Expr, ExprId, Reduction, TensorId};
@@ -24,10 +23,7 @@ pub(super) fn partial_sums(m: &mut LoopModule, stage: TensorId) -> Option<Tensor
     }
     let (reduced, own): (Vec<Loop>, Vec<Loop>) = nest.loops.iter().cloned().partition(|l| l.reduced);
     let results = own.iter().try_fold(1_i64, |n, l| n.checked_mul(m.env.pool.as_int(l.extent)?))?;
-    let loops: Vec<_> = nest.loops.iter().map(|l| (l.var, l.extent)).collect();
-    let most = |l: &Loop| bounds(&m.env, l.extent, Indices { args: &[], loops: &loops }).hi.unwrap_or(i64::MAX);
-    let terms = reduced.iter().map(most).fold(1_i64, i64::saturating_mul);
-    if results > TERMS || terms <= 2 * TERMS {
+    if results > TERMS || nest.most(m, &reduced) <= 2 * TERMS {
         return None;
     }
     let mut all = reduced.first()?.name.clone();

@@ -12,9 +12,8 @@
 
 use super::attach::readers;
 use super::contraction::Contraction;
-use super::nest::{Loop, Nest};
+use super::nest::Nest;
 use super::{Form, Registers, attempt, stages, step};
-use crate::lower::declared::{Indices, bounds};
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{For, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, StepKind, Tail};
@@ -30,8 +29,8 @@ const TASK: &str = "task";
 type Positions = FxHashMap<usize, usize>;
 
 /// Whether a loop is over tiles of rows.
-pub(super) fn is_task(m: &LoopModule, l: &LoopRef) -> bool {
-    l.name == TASK && m.env.tensor_named(&l.stage).is_some()
+pub(super) fn is_task(l: &LoopRef) -> bool {
+    l.name == TASK
 }
 
 /// Gives every result whose contractions are too large such tasks.
@@ -59,10 +58,7 @@ pub(super) fn row_tasks(m: &mut LoopModule, vectors: Vectors) {
 fn is_large(m: &LoopModule, stage: TensorId) -> bool {
     let contraction = || Contraction::of(m, stage).filter(Contraction::has_batches);
     let Some(c) = (m.env.tensors[stage].role == Role::Temp).then(contraction).flatten() else { return false };
-    let loops: Vec<_> = c.nest.loops.iter().map(|l| (l.var, l.extent)).collect();
-    let most = |l: &Loop| bounds(&m.env, l.extent, Indices { args: &[], loops: &loops }).hi.unwrap_or(i64::MAX);
-    let of_batch = c.rows.iter().chain(&c.columns).chain([&c.inner]);
-    of_batch.map(most).fold(1_i64, i64::saturating_mul) > NEAR
+    c.nest.most(m, c.rows.iter().chain(&c.columns).chain([&c.inner])) > NEAR
 }
 
 /// Splits the rows of `root` and attaches what it is computed from; gives those stages.
@@ -74,11 +70,9 @@ fn tasks_of(m: &mut LoopModule, root: TensorId, vectors: Vectors) -> Option<Vec<
     let outer = [&batches[..], &[row]].concat();
     let members = computed_from(m, root, &own, &outer);
     let most = members.iter().filter_map(|(s, at)| columns(m, *s, at, &outer)).max()?;
-    let of = |p: usize| nest.loops.iter().find(|l| own_dim(m, &nest, l.var) == Some(p)).cloned();
+    let of = |p: usize| nest.loops.iter().find(|l| nest.dim_of(m, l.var) == Some(p)).cloned();
     let (rows, around) = (of(row)?, batches.iter().map(|&b| of(b)).collect::<Option<Vec<_>>>()?);
-    let loops: Vec<_> = nest.loops.iter().map(|l| (l.var, l.extent)).collect();
-    let count = bounds(&m.env, rows.extent, Indices { args: &[], loops: &loops }).hi.unwrap_or(i64::MAX);
-    if count.saturating_mul(most) <= NEAR {
+    if nest.most(m, [&rows]).saturating_mul(most) <= NEAR {
         return None;
     }
     let few = match Registers::of(m, root, vectors).form() {
@@ -100,16 +94,9 @@ fn tasks_of(m: &mut LoopModule, root: TensorId, vectors: Vectors) -> Option<Vec<
     Some(members.into_iter().map(|(s, _)| s).collect())
 }
 
-/// The dimension of a result that a loop runs.
-fn own_dim(m: &LoopModule, nest: &Nest, l: VarId) -> Option<usize> {
-    let pool = &m.env.pool;
-    let iter = nest.block.iters.iter().find(|i| pool.as_var(i.binding) == Some(l))?;
-    nest.block.index.iter().position(|&e| pool.as_var(e) == Some(iter.var))
-}
-
 fn own_positions(m: &LoopModule, nest: &Nest) -> Option<Positions> {
     let found: Positions =
-        nest.loops.iter().filter(|l| !l.reduced).filter_map(|l| own_dim(m, nest, l.var)).map(|p| (p, p)).collect();
+        nest.loops.iter().filter(|l| !l.reduced).filter_map(|l| nest.dim_of(m, l.var)).map(|p| (p, p)).collect();
     (!found.is_empty()).then_some(found)
 }
 
@@ -158,7 +145,7 @@ fn positions(m: &mut LoopModule, stage: TensorId, known: &[(TensorId, Positions)
 fn rows_and_batches(m: &LoopModule, stage: TensorId, at: &Positions) -> Option<(usize, Vec<usize>)> {
     let c = Contraction::of(m, stage).filter(Contraction::has_batches)?;
     let dim = |l: VarId| {
-        let own = own_dim(m, &c.nest, l)?;
+        let own = c.nest.dim_of(m, l)?;
         at.iter().find(|p| *p.1 == own).map(|p| *p.0)
     };
     Some((dim(c.rows.last()?.var)?, c.batches.iter().map(|l| dim(l.var)).collect::<Option<_>>()?))
@@ -173,13 +160,11 @@ fn columns(m: &mut LoopModule, stage: TensorId, at: &Positions, outer: &[usize])
     if !between || slanted {
         return None;
     }
-    let loops: Vec<_> = c.nest.loops.iter().map(|l| (l.var, l.extent)).collect();
     let inside = c.nest.loops.iter().filter(|l| {
-        let own = own_dim(m, &c.nest, l.var);
+        let own = c.nest.dim_of(m, l.var);
         !l.reduced && !outer.iter().any(|p| at.get(p).copied() == own)
     });
-    let count = |l: &Loop| bounds(&m.env, l.extent, Indices { args: &[], loops: &loops }).hi;
-    Some(inside.map(|l| count(l).unwrap_or(i64::MAX)).fold(1_i64, i64::saturating_mul))
+    Some(c.nest.most(m, inside))
 }
 
 /// The loop over rows of the one stage that reads a stage which is no contraction, if that is none either: a row is near

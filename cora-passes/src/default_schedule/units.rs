@@ -7,16 +7,12 @@
 
 use super::contraction::{Contraction, names};
 use super::nest::Nest;
-use super::step;
 use super::steps::Steps;
-use crate::lower::to_storage::lower_to_storage;
-use crate::schedule::relax::relax_register_tails;
-use crate::schedule::serial_loop::nest_alone;
-use crate::schedule::tree::{Path, find_loop, loop_at, stage_loops};
-use crate::standard::StandardSimplifier;
+use super::{lowered_alone, step};
+use crate::schedule::tree::{find_loop, loop_at, stage_loops};
 use cora_ir::intrinsic::Read;
 use cora_ir::loops::LoopModule;
-use cora_ir::schedule::{LayoutDim, LoopRef, StepKind, Tail};
+use cora_ir::schedule::{CopyAt, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{BinOp, Expr, ExprId, IntrinsicId, Role, ScalarType, Scope, TensorId, VarId};
 
 /// Rows of a task, at most.
@@ -56,12 +52,7 @@ fn entry(m: &LoopModule, factor: ExprId) -> Option<(ScalarType, Read)> {
 
 /// Whether the nest with the loop `tile` can be lowered.
 pub(crate) fn holds(m: &LoopModule, tile: &LoopRef) -> bool {
-    let lowers = |path: Path| {
-        let (mut alone, _) = nest_alone(m, &path);
-        relax_register_tails(&mut alone);
-        lower_to_storage(&alone, &mut StandardSimplifier::new()).is_ok()
-    };
-    find_loop(m, tile).is_ok_and(lowers)
+    find_loop(m, tile).is_ok_and(|path| lowered_alone(m, &path).is_some())
 }
 
 /// A contraction of rows with a constant factor, by an instruction for tiles of rows or else one for a row.
@@ -136,7 +127,7 @@ fn pack(m: &mut LoopModule, c: &Contraction, k: VarId, unit: IntrinsicId) -> Opt
     let [_, wide, _] = unit.get().tile;
     // Steps of a column that lie side by side.
     let high = unit.get().b.row.iter().find(|d| d.divisor == 1)?.modulus;
-    let iter = c.nest.block.iters.iter().find(|i| m.env.pool.as_var(i.binding) == Some(k))?.var;
+    let iter = c.nest.iterator(m, k)?;
     let step_of = c.b.1.iter().position(|&e| m.env.pool.as_var(e) == Some(iter))?;
     let layout = c.in_panels(m, wide, |summed, column| {
         let outer = summed.iter().filter(|&&d| d != step_of).map(|&d| LayoutDim::whole(d));
@@ -146,7 +137,7 @@ fn pack(m: &mut LoopModule, c: &Contraction, k: VarId, unit: IntrinsicId) -> Opt
     let tensor = m.env.tensors[c.b.0].name.clone();
     let name = m.env.fresh_tensor_name(&format!("{tensor}.packed"));
     let (stage, access) = (c.nest.stage.clone(), c.nest.access(m, &c.b));
-    step(m, StepKind::CacheRead { stage, tensor, name, scope: Scope::Global, at: None, layout, access })
+    step(m, StepKind::CacheRead { stage, tensor, name, scope: Scope::Global, at: CopyAt::Setup, layout, access })
 }
 
 /// Copies the rows of a task, surplus ones as the last: the copy and its innermost loop.
@@ -155,7 +146,7 @@ fn near(m: &mut LoopModule, c: &Contraction, sums: &str, at: LoopRef) -> Option<
     let tensor = m.env.tensors[rows.0].name.clone();
     let name = m.env.fresh_tensor_name(&format!("{tensor}.near"));
     let (stage, layout, access) = (sums.to_owned(), Vec::new(), c.nest.access(m, rows));
-    let (scope, at) = (Scope::Local, Some(at));
+    let (scope, at) = (Scope::Local, CopyAt::Loop(at));
     step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at, layout, access })?;
     step(m, StepKind::Relax { target: LoopRef { stage: name.clone(), name: "ri".to_owned() }, zero: false })?;
     let last = stage_loops(m, m.env.tensor_named(&name)?).into_iter().max_by_key(Vec::len)?;

@@ -8,8 +8,8 @@
 //! or as blocks (`n/32`) and the positions in a block (`n%32`; the last block's storage is padded). It may
 //! leave out one in which every read is at the same constant position: only that is copied.
 //! The reads in `S` are redirected, and the copy is attached at the loop by the rules of `compute_at`,
-//! or with `setup` left as a nest of its own: it reads a const input only, so the runtime runs it once
-//! for given weights.
+//! or with `setup` or `before` left as a nest of its own: what reads const inputs only, as with `setup` it
+//! must, the runtime runs once for given weights.
 //!
 //! Requires: `S` reads `T` (inside the loop); the layout keeps a dimension inside those its extent
 //! depends on; for `setup` a const input of constant shape. Ensures: the same values.
@@ -21,11 +21,13 @@ use super::padded_reads::{Redirected, computed_ends, guard_padded_reads};
 use super::readers::{block_paths, collect_readers};
 use super::region::range_over;
 use super::split::divisible;
-use super::tree::{Path, enclosing, find_loop, find_stage, loop_at, loop_at_mut, reads_below, stmt_at, writes_below};
+use super::tree::{
+    Path, enclosing, find_loop, find_stage, loop_at, loop_at_mut, reads_below, stages_of, stmt_at, writes_below,
+};
 use super::{MAX_PADDING, tensor_called};
 use cora_ir::affine::{least_operands, normalize};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
-use cora_ir::schedule::{LayoutDim, LoopRef, Part};
+use cora_ir::schedule::{CopyAt, LayoutDim, LoopRef, Part};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, ScalarType, Scope, Tensor, TensorDim, TensorId, VarId};
 
 /// What to copy and where.
@@ -38,10 +40,8 @@ pub struct CacheRead<'a> {
     pub name: &'a str,
     /// Scope of the copy.
     pub scope: Scope,
-    /// The loop whose each iteration copies one region; nothing = all of it in a nest of its own.
-    pub at: Option<&'a LoopRef>,
-    /// Whether a nest of its own is to be one that runs at setup.
-    pub setup: bool,
+    /// Where it is made.
+    pub at: &'a CopyAt,
     /// Dimensions of the copy, outermost first; empty = unchanged.
     pub layout: &'a [LayoutDim<usize>],
     /// Which distinct read of the tensor, in order of appearance; nothing = all.
@@ -59,16 +59,17 @@ pub struct CacheRead<'a> {
 /// of constant shape; and those of `compute_at`.
 pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     let stage = find_stage(m, c.stage)?;
-    let path = c.at.map(|at| find_loop(m, at)).transpose()?;
+    let at = c.at.as_loop();
+    let path = at.map(|at| find_loop(m, at)).transpose()?;
     let source = tensor_called(m, c.tensor)?;
     if m.env.tensor_named(c.name).is_some() {
         return Err(Diagnostic::new("E0460", format!("there already is a tensor `{}`", c.name))
             .hint("choose another name for the copy"));
     }
     match (&path, c.at) {
-        (Some(path), Some(at)) => check_loop(m, source, path, c.tensor, at)?,
-        _ if c.setup => check_setup(m, source)?,
-        _ => {}
+        (Some(path), CopyAt::Loop(at)) => check_loop(m, source, path, c.tensor, at)?,
+        (_, CopyAt::Setup) => check_setup(m, source)?,
+        _ => check_before(m, stage, source)?,
     }
     let rank = m.env.tensors[source].dims.len();
     let layout: Vec<LayoutDim<usize>> =
@@ -94,11 +95,11 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     let redirected = redirect(&mut m.env, body, (stage, source, new), &layout, c.access);
     if !redirected {
         m.restore(saved);
-        let place = c.at.map_or(String::new(), |at| format!(" in loop `{}.{}`", at.stage, at.name));
+        let place = at.map_or(String::new(), |at| format!(" in loop `{}.{}`", at.stage, at.name));
         return Err(Diagnostic::new("E0463", format!("stage `{}` does not read `{}`{place}", c.stage, c.tensor))
             .hint("name a tensor that the stage reads there"));
     }
-    let Some((path, at)) = path.zip(c.at) else {
+    let Some((path, at)) = path.zip(at) else {
         let reads = |s: &Stmt| reads_below(&m.env.pool, std::slice::from_ref(s)).contains(&new);
         let first = m.body.iter().position(reads).unwrap_or(0);
         m.body.insert(first, nest);
@@ -238,6 +239,17 @@ fn check_setup(m: &LoopModule, source: TensorId) -> Result<(), Diagnostic> {
         Some(d) => refuse(format!("the size of its dimension `{}` comes with each batch", d.name)),
         None => Ok(()),
     }
+}
+
+/// A nest of its own sees no buffers of other loops, nor what is written in the stage's nest or after it.
+fn check_before(m: &LoopModule, stage: TensorId, source: TensorId) -> Result<(), Diagnostic> {
+    let t = &m.env.tensors[source];
+    let nest = m.body.iter().position(|s| stages_of(std::slice::from_ref(s)).contains(&stage)).unwrap_or(0);
+    if t.scope == Scope::Global && !writes_below(&m.body[nest..]).contains(&source) {
+        return Ok(());
+    }
+    let what = format!("`{}` is computed in the nest that reads it, so it cannot be copied before", t.name);
+    Err(Diagnostic::new("E0466", what).hint("copy it at a loop inside the one in which it is computed"))
 }
 
 /// In which dimensions of `source` all its reads in `stage`, in the loop or anywhere, are at one constant position.

@@ -201,14 +201,14 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
             let source = tensor_called(m, tensor)?;
             let dim = |l: &LayoutDim| Ok(LayoutDim { dim: dimension(m, source, &l.dim)?, part: l.part });
             let layout: Vec<LayoutDim<usize>> = layout.iter().map(dim).collect::<Result<_, _>>()?;
-            let (scope, at, layout, access, setup) = (*scope, at.as_ref(), &layout, *access, true);
-            cache_read::cache_read(m, &cache_read::CacheRead { stage, tensor, name, scope, at, setup, layout, access })
+            let (scope, layout, access) = (*scope, &layout, *access);
+            cache_read::cache_read(m, &cache_read::CacheRead { stage, tensor, name, scope, at, layout, access })
         }
         StepKind::Pack { stage, tensor, name, scope, at, tiles, access } => {
             let source = tensor_called(m, tensor)?;
             let dim = |t: &PackDim| Ok(PackDim { dim: dimension(m, source, &t.dim)?, size: t.size });
             let tiles: Vec<PackDim<usize>> = tiles.iter().map(dim).collect::<Result<_, _>>()?;
-            let (scope, at, tiles, access) = (*scope, at.as_ref(), &tiles, *access);
+            let (scope, tiles, access) = (*scope, &tiles, *access);
             pack::pack(m, &pack::Pack { stage, tensor, name, scope, at, tiles, access })
         }
         StepKind::HoistLoads { target, on } => hoist_loads::hoist_loads(m, target, *on),

@@ -8,8 +8,8 @@
 //! The dimensions named form the tile, in the order given, those with a number in pieces of so many positions. Which
 //! tile it is comes outside: first the dimensions that are not named, then the numbers of the pieces. So a tile is one
 //! stretch of memory; it begins at a multiple of 64 bytes and has a constant size that some cache of one core holds
-//! (GotoBLAS's packing). The copy is made at a loop of the stage, by the rules of `compute_at`, or with `setup` once for
-//! given const inputs.
+//! (GotoBLAS's packing). The copy is made at a loop of the stage, by the rules of `compute_at`, with `setup` once for
+//! given const inputs, or with `before` by a nest of its own.
 //!
 //! It is `cache_read` with that layout, and `storage_align` where the tile's bytes are no multiple of 64: there is no
 //! other mechanism. Dimensions in which every read is at the same constant position are left out.
@@ -21,7 +21,7 @@ use super::storage_align::storage_align;
 use super::tensor_called;
 use super::tree::{find_loop, find_stage};
 use cora_ir::loops::LoopModule;
-use cora_ir::schedule::{LayoutDim, LoopRef, PackDim};
+use cora_ir::schedule::{CopyAt, LayoutDim, PackDim};
 use cora_ir::{Diagnostic, Scope, TensorId};
 
 /// Bytes at whose multiples tiles begin: a line of the caches, and the widest vector.
@@ -39,8 +39,8 @@ pub struct Pack<'a> {
     pub name: &'a str,
     /// Scope of the copy.
     pub scope: Scope,
-    /// The loop whose each iteration packs what it reads; nothing = all of it at setup.
-    pub at: Option<&'a LoopRef>,
+    /// Where it is made.
+    pub at: &'a CopyAt,
     /// The dimensions of a tile, outermost first.
     pub tiles: &'a [PackDim<usize>],
     /// Which distinct read of the tensor, in order of appearance; nothing = all.
@@ -54,14 +54,14 @@ pub struct Pack<'a> {
 /// constant size or too large; those of `cache_read`.
 pub fn pack(m: &mut LoopModule, p: &Pack) -> Result<(), Diagnostic> {
     let stage = find_stage(m, p.stage)?;
-    let path = p.at.map(|at| find_loop(m, at)).transpose()?;
+    let path = p.at.as_loop().map(|at| find_loop(m, at)).transpose()?;
     let source = tensor_called(m, p.tensor)?;
     let elements = tile_size(m, source, p)?;
     let constant = constant_reads(m, (stage, source), path.as_deref(), p.access);
     let saved = m.checkpoint();
     let layout = layout(p.tiles, &constant);
     let &Pack { stage, tensor, name, scope, at, access, .. } = p;
-    cache_read(m, &CacheRead { stage, tensor, name, scope, at, setup: true, layout: &layout, access })?;
+    cache_read(m, &CacheRead { stage, tensor, name, scope, at, layout: &layout, access })?;
     let aligned = align(m, p, &layout, elements);
     if aligned.is_err() {
         m.restore(saved);

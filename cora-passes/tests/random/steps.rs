@@ -1,7 +1,7 @@
 //! Random scheduling steps: mostly ones that fit the module as it is, some blind.
 
 use cora_ir::loops::{Axis, Block, BlockRole, For, IterKind, LoopModule, Stmt};
-use cora_ir::schedule::{Binding, DimRef, Formula, LayoutDim, LoopRef, PackDim, Part, Remap, StepKind, Tail};
+use cora_ir::schedule::{Binding, CopyAt, DimRef, Formula, LayoutDim, LoopRef, PackDim, Part, Remap, StepKind, Tail};
 use cora_ir::{BinOp, Combiner, Expr, Role, Scope, TensorDim, TensorId};
 use cora_passes::schedule::tree::{enclosing, loop_at, reads_below, stage_loops};
 use rand::prelude::*;
@@ -208,7 +208,7 @@ impl<'r> Proposer<'r> {
                 let scope = self.scope();
                 let (new, tensor) = (self.fresh("R"), name(m, t));
                 let (layout, access) = (Vec::new(), None);
-                StepKind::CacheRead { stage, tensor, name: new, scope, at: Some(around), layout, access }
+                StepKind::CacheRead { stage, tensor, name: new, scope, at: CopyAt::Loop(around), layout, access }
             }
             _ => StepKind::Rfactor { target: around, name: self.fresh("P") },
         };
@@ -618,7 +618,11 @@ impl<'r> Proposer<'r> {
         }
         let (scope, new) = (self.scope(), self.fresh("R"));
         let setup = m.env.tensors[tensor].role == Role::ConstInput && self.rng.random_bool(0.5);
-        let (scope, at) = if setup { (Scope::Global, None) } else { (scope, Some(reference(m, stage, path))) };
+        let (scope, at) = match setup {
+            true => (Scope::Global, CopyAt::Setup),
+            false if self.rng.random_bool(0.2) => (Scope::Global, CopyAt::Before),
+            false => (scope, CopyAt::Loop(reference(m, stage, path))),
+        };
         let access = if self.rng.random_bool(0.25) { Some(self.rng.random_range(0..2)) } else { None };
         let (stage, tensor) = (name(m, stage), name(m, tensor));
         Some(StepKind::CacheRead { stage, tensor, name: new, scope, at, layout, access })

@@ -4,7 +4,7 @@ use super::super::{Parsed, Parser};
 use super::words::{arrow, loop_ref, names, positive, scope, stage_and_tensor};
 use crate::lex::TokenKind;
 use cora_ir::Scope;
-use cora_ir::schedule::{DimRef, LayoutDim, LoopRef, PackDim, Part, StepKind};
+use cora_ir::schedule::{CopyAt, DimRef, LayoutDim, PackDim, Part, StepKind};
 
 /// `compute_at P Q at S.i`.
 pub(super) fn compute_at(p: &mut Parser) -> Parsed<Vec<StepKind>> {
@@ -43,7 +43,8 @@ pub(super) fn cache_write(p: &mut Parser) -> Parsed<StepKind> {
     Ok(StepKind::CacheWrite { stage, name, scope, at: loop_ref(p)? })
 }
 
-/// `S.T -> Tl reg at S.i layout(d, k/8, k%8)` or `S.T -> Tl setup layout(..)`; `S:T` where a name has dots.
+/// `S.T -> Tl reg at S.i layout(d, k/8, k%8)` or `S.T -> Tl setup layout(..)`, also `before`; `S:T` where a
+/// name has dots.
 pub(super) fn cache_read(p: &mut Parser) -> Parsed<StepKind> {
     let (stage, tensor) = stage_and_tensor(p)?;
     let name = arrow(p, "the new stage's name")?;
@@ -71,14 +72,17 @@ pub(super) fn pack(p: &mut Parser) -> Parsed<StepKind> {
     Ok(StepKind::Pack { stage, tensor, name, scope, at, tiles, access: access(p)? })
 }
 
-/// `setup`, or a scope and the loop at which something is copied.
-fn place(p: &mut Parser) -> Parsed<(Scope, Option<LoopRef>)> {
+/// `setup`, `before`, or a scope and the loop at which something is copied.
+fn place(p: &mut Parser) -> Parsed<(Scope, CopyAt)> {
     if p.eat("setup") {
-        return Ok((Scope::Global, None));
+        return Ok((Scope::Global, CopyAt::Setup));
+    }
+    if p.eat("before") {
+        return Ok((Scope::Global, CopyAt::Before));
     }
     let scope = scope(p)?;
     p.expect("at")?;
-    Ok((scope, Some(loop_ref(p)?)))
+    Ok((scope, CopyAt::Loop(loop_ref(p)?)))
 }
 
 /// `access(1)`, or nothing.

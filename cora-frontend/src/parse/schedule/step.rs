@@ -105,6 +105,7 @@ pub(super) const WORDS: &[&str] = &[
     "warp",
     "vthread",
     "setup",
+    "before",
     "tiles",
     "on",
     "off",

@@ -7,7 +7,9 @@ use crate::ids::{ExprId, ParamId, TensorId, UfId, VarId};
 use crate::intrinsic::IntrinsicId;
 use crate::layout::LayoutStep;
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Prefetch, Stmt};
-use crate::schedule::{Binding, DimRef, Formula, LayoutDim, LoopRef, PackDim, Remap, Schedule, Step, StepKind, Tail};
+use crate::schedule::{
+    Binding, CopyAt, DimRef, Formula, LayoutDim, LoopRef, PackDim, Remap, Schedule, Step, StepKind, Tail,
+};
 use crate::storage::{self, Beside, Buffer, Bulk, BulkDim, Gemm, Kernel, Matrix, StorageModule, Table, Tile};
 use crate::tuple::Reduction;
 use crate::types::{BinOp, Combiner, Literal, ScalarType, UnOp};
@@ -422,6 +424,14 @@ impl Gen {
         if loads { self.env.pool.int(5) } else { e }
     }
 
+    fn place(&mut self, scope: Scope, at: LoopRef) -> (Scope, CopyAt) {
+        match self.rng.below(10) {
+            0 | 1 => (Scope::Global, CopyAt::Setup),
+            2 => (Scope::Global, CopyAt::Before),
+            _ => (scope, CopyAt::Loop(at)),
+        }
+    }
+
     fn loop_ref(&mut self) -> LoopRef {
         LoopRef { stage: self.name(), name: self.name() }
     }
@@ -466,8 +476,7 @@ impl Gen {
                     LayoutDim::modulo(0, 4),
                 ];
                 let layout = if self.rng.chance(50) { whole } else { vec![] };
-                let at = self.rng.chance(70).then_some(at);
-                let scope = if at.is_some() { scope } else { Scope::Global };
+                let (scope, at) = self.place(scope, at);
                 StepKind::CacheRead { stage, tensor: self.name(), name, scope, at, layout, access: None }
             }
             13 => StepKind::SetScope { stage, scope },
@@ -505,8 +514,7 @@ impl Gen {
             29 => {
                 let named = PackDim { dim: DimRef::Named(self.name()), size: None };
                 let tiles = vec![named, PackDim { dim: DimRef::At(0), size: Some(multiple) }];
-                let at = self.rng.chance(70).then_some(at);
-                let scope = if at.is_some() { scope } else { Scope::Global };
+                let (scope, at) = self.place(scope, at);
                 StepKind::Pack { stage, tensor: self.name(), name, scope, at, tiles, access: Some(1) }
             }
             _ => StepKind::StorageAlign { tensor: stage, dim: name, multiple, offset: self.rng.pick(&[0, 3]) },

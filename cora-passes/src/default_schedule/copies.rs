@@ -1,0 +1,79 @@
+//! Copies of the factor of a contraction's columns, as a tile reads it.
+
+use super::contraction::{Contraction, Tile, names, reorder};
+use super::nest::{Loop, Nest};
+use super::step;
+use crate::schedule::tree::{enclosing, stage_loops};
+use cora_ir::loops::{Iter, LoopModule};
+use cora_ir::schedule::{CopyAt, DimRef, LayoutDim, LoopRef, StepKind};
+use cora_ir::{ExprId, Scope, TensorId};
+
+/// Copies the factor in panels of a tile's columns with the reduced dimensions outside them, so that a tile reads it in
+/// order; in a loop with zeros beside the last columns.
+pub(super) fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: CopyAt) -> Option<()> {
+    let near = at.as_loop().is_some();
+    if near && c.scattered(m) {
+        return None;
+    }
+    let mut layout = c.in_panels(m, tile.columns, |summed, column| {
+        Some(summed.iter().copied().map(LayoutDim::whole).chain([column]).collect())
+    })?;
+    if at == CopyAt::Before {
+        // Of a dimension in which one position is read, that one.
+        let moves = |l: &LayoutDim| !matches!(l.dim, DimRef::At(d) if m.env.pool.as_int(c.b.1[d]).is_some());
+        layout.retain(moves);
+    }
+    let name = m.env.fresh_tensor_name(&format!("{}.packed", m.env.tensors[c.b.0].name));
+    let access = c.nest.access(m, &c.b);
+    let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[c.b.0].name.clone());
+    let scope = if near { Scope::Local } else { Scope::Global };
+    step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at, layout, access })?;
+    let copy = Nest::of(m, m.env.tensor_named(&name)?)?;
+    let last = copy.loops.last()?.clone();
+    if near {
+        step(m, StepKind::Relax { target: copy.at(&last), zero: true })?;
+        if let Some(order) = along_rows(m, &copy) {
+            return reorder(m, &copy, order);
+        }
+    }
+    // Written once: not worth a refusal.
+    let _ = step(m, StepKind::Vectorize { target: copy.at(&last), width: Some(tile.lanes) });
+    Some(())
+}
+
+/// The order of a copy's loops in which it reads neighbours one after the other, if that is another one.
+fn along_rows(m: &LoopModule, copy: &Nest) -> Option<Vec<String>> {
+    let (pool, reads) = (&m.env.pool, copy.reads(m));
+    let [(_, index)] = reads.as_slice() else { return None };
+    let moves = |i: &Iter| pool.uses_var(*index.last()?, i.var).then_some(i.binding);
+    let bindings: Vec<ExprId> = copy.block.iters.iter().filter_map(moves).collect();
+    let moved = |l: &Loop| bindings.iter().any(|&b| pool.uses_var(b, l.var));
+    let (neighbours, mut order): (Vec<Loop>, Vec<Loop>) = copy.loops.iter().cloned().partition(moved);
+    let [neighbours] = neighbours.as_slice() else { return None };
+    order.push(neighbours.clone());
+    (neighbours.var != copy.loops.last()?.var).then(|| names(&order))
+}
+
+/// Copies the factor with the columns' dimension innermost, where all rows can use the copy.
+pub(super) fn transpose(m: &mut LoopModule, c: &Contraction, at: LoopRef) -> Option<()> {
+    if c.scattered(m) {
+        return None;
+    }
+    let pool = &m.env.pool;
+    let moved: Vec<usize> = (0..c.b.1.len()).filter(|&d| pool.uses_var(c.b.1[d], c.column)).collect();
+    let [moved] = moved.as_slice() else { return None };
+    let mut layout: Vec<usize> = (0..c.b.1.len()).filter(|d| d != moved).collect();
+    layout.push(*moved);
+    let layout = layout.into_iter().map(LayoutDim::whole).collect();
+    let name = m.env.fresh_tensor_name(&format!("{}.copy", c.nest.stage));
+    let access = c.nest.access(m, &c.b);
+    let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[c.b.0].name.clone());
+    step(m, StepKind::CacheRead { stage, tensor, name, scope: Scope::Local, at: CopyAt::Loop(at), layout, access })
+}
+
+/// The loop around a stage's own.
+pub(super) fn around(m: &LoopModule, stage: TensorId) -> Option<LoopRef> {
+    let path = stage_loops(m, stage).into_iter().next()?;
+    let l = *enclosing(&m.body, &path).last()?;
+    Some(LoopRef { stage: m.env.tensors[l.stage].name.clone(), name: m.env.vars[l.var].name.clone() })
+}
