@@ -2,8 +2,8 @@
 
 use crate::lower::{
     Simplifier, await_tiles, capacity, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, functions,
-    hoist, legalize, merge_branches, place_barriers, shape_blocks, threads_outward, to_loops, to_storage, vectorize,
-    virtual_threads,
+    hoist, known_branches, legalize, merge_branches, place_barriers, shape_blocks, threads_outward, to_loops,
+    to_storage, unswitch, vectorize, virtual_threads,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};
@@ -202,10 +202,22 @@ pub const PASSES: &[Pass] = &[
         },
     },
     Pass {
+        name: "unswitch",
+        summary: "innermost loops with a condition that they do not change become a branch around two loops",
+        input: Stage::Storage,
+        run: |p, _, _| on_storage(p, unswitch::unswitch),
+    },
+    Pass {
         name: "cut-tails",
         summary: "innermost loops run without masks and branches where these hold",
         input: Stage::Storage,
         run: |p, cx, _| on_storage(p, |m| cut_tails::cut_tails(m, cx.simplifier)),
+    },
+    Pass {
+        name: "known-branches",
+        summary: "branches whose conditions follow from the loops and branches around are gone",
+        input: Stage::Storage,
+        run: |p, cx, _| on_storage(p, |m| known_branches::decide_known_branches(m, cx.simplifier)),
     },
     Pass {
         name: "merge-branches",
@@ -351,7 +363,9 @@ pub const BACK_END: &[&str] = &[
     "vectorize-and-unroll",
     "carry-lanes",
     "hoist-loads",
+    "unswitch",
     "cut-tails",
+    "known-branches",
     "merge-branches",
     "legalize",
     "place-barriers",

@@ -60,7 +60,9 @@ fn effort(pool: &ExprPool, e: ExprId) -> i64 {
     let own = match *pool.get(e) {
         Expr::Load { guard, .. } => return guard.map_or(0, |(_, other)| 1 + effort(pool, other)),
         Expr::Un(UnOp::Neg | UnOp::Abs | UnOp::Not | UnOp::Tf32, _) => 1,
-        Expr::Un(..) | Expr::Call(..) => MANY,
+        Expr::Un(..) => MANY,
+        // An entry of a table.
+        Expr::Call(..) => 1,
         Expr::Bin(BinOp::Div | BinOp::FloorDiv | BinOp::Mod | BinOp::Pow, ..) => MANY,
         Expr::Bin(..) | Expr::Select(..) => 1,
         // Those of floats are free where they are read.

@@ -14,8 +14,9 @@
 //! such) and reads nothing but tables, so that the iterations where it holds come first. The others stay as they are, in
 //! both parts. Branches that are decided where a partial iteration is known are gone.
 //!
-//! In kernels of a grid only loops with several conditions are cut, which a thread's unrolled tile has: threads that
-//! go different ways run one after the other, and a second loop takes its time.
+//! In kernels of a grid a loop of which nothing is left after the cut ends there; otherwise only loops with several
+//! conditions are cut, which a thread's unrolled tile has: threads that go different ways run one after the other, and a
+//! second loop takes its time.
 //!
 //! Requires: no vector or unrolled loops. Ensures: the same statements in the same order. Runs after `hoist-loads`, since
 //! reads in the tail are valid only where it runs.
@@ -24,11 +25,13 @@ mod conditions;
 
 use super::Simplifier;
 use super::decide::decide_branches;
-use conditions::{copy, failing, guards, skipping, without};
+use super::place::{Place, Tables};
+pub(super) use conditions::copy;
+use conditions::{failing, guards, skipping, without};
 use cora_ir::affine::{Poly, build, least_operands, poly};
 use cora_ir::loops::LoopKind;
-use cora_ir::storage::{Stmt, StorageModule, Table};
-use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType, TensorId, Type, UfDef, VarId};
+use cora_ir::storage::{Stmt, StorageModule};
+use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Conditions that end at unrelated iterations: a loop with more of them is not cut.
@@ -42,28 +45,14 @@ const MOST_UNPROVED: usize = 24;
 
 /// Cuts such loops in every kernel.
 pub fn cut_tails(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
-    let tables = never_negative(m);
-    let all_tables = m.tables.iter().map(|t| t.tensor).collect();
+    let tables = Tables::of(m);
     for k in &mut m.kernels {
-        let grid = k.is_grid();
-        let (lets, inner) = Default::default();
-        let (tables, all_tables) = (&tables, &all_tables);
-        let (loops, facts) = Default::default();
-        let mut cx = Cut { env: &mut m.env, simplifier, grid, tables, all_tables, loops, facts, lets, inner };
+        let (grid, place, inner) = (k.is_grid(), Place::new(&tables), FxHashMap::default());
+        let mut cx = Cut { env: &mut m.env, simplifier, grid, place, inner };
         let body = std::mem::take(&mut k.body);
         let body = cx.body(body);
         k.body = decide_branches(&mut m.env, body);
     }
-}
-
-/// Tables of lengths that cannot be negative, of sums, of positions.
-fn never_negative(m: &StorageModule) -> FxHashSet<TensorId> {
-    let plain = |t: &&Table| match m.env.ufs[t.uf].def {
-        UfDef::Extent { lo, .. } => m.env.pool.as_int(lo).is_some_and(|lo| lo >= 0),
-        UfDef::Map { .. } => false,
-        _ => true,
-    };
-    m.tables.iter().filter(plain).map(|t| t.tensor).collect()
 }
 
 struct Cut<'a> {
@@ -71,15 +60,8 @@ struct Cut<'a> {
     simplifier: &'a mut dyn Simplifier,
     /// Whether the kernel runs on a grid.
     grid: bool,
-    /// Tables without negative entries.
-    tables: &'a FxHashSet<TensorId>,
-    all_tables: &'a FxHashSet<TensorId>,
-    /// The loops around, extents without the names of `lets`.
-    loops: Vec<(VarId, ExprId)>,
-    /// Comparisons of indices that hold there by the branches around, without the names of `lets`.
-    facts: Vec<ExprId>,
-    /// What names outside the loop stand for, which proofs may need.
-    lets: FxHashMap<VarId, ExprId>,
+    /// What is known there, but for what is inside the loop.
+    place: Place<'a>,
     /// What names inside the loop stand for.
     inner: FxHashMap<VarId, ExprId>,
 }
@@ -103,48 +85,25 @@ impl Cut<'_> {
                     }
                 }
                 Stmt::For { var, extent, kind, body } => {
-                    let known = self.expanded(extent);
-                    self.loops.push((var, known));
+                    self.place.enter(self.env, var, extent);
                     let body = self.body(body);
-                    self.loops.pop();
+                    self.place.leave();
                     out.push(Stmt::For { var, extent, kind, body });
                 }
                 Stmt::If { cond, then, other } => {
-                    let known = self.facts.len();
-                    self.assume(cond);
+                    let mark = self.place.assume(self.env, cond);
                     let then = self.body(then);
-                    self.facts.truncate(known);
+                    self.place.forget(mark);
                     out.push(Stmt::If { cond, then, other: self.body(other) });
                 }
                 Stmt::Let { var, value } => {
-                    let known = self.expanded(value);
-                    self.lets.insert(var, known);
+                    self.place.define(self.env, var, value);
                     out.push(Stmt::Let { var, value });
                 }
                 s => out.push(s),
             }
         }
         out
-    }
-
-    /// A condition holds in what follows.
-    fn assume(&mut self, cond: ExprId) {
-        let cond = self.expanded(cond);
-        let mut all = Vec::new();
-        all.extend(self.env.pool.conjuncts(cond));
-        for c in all {
-            let indices = match *self.env.pool.get(c) {
-                Expr::Bin(BinOp::Lt | BinOp::Le, a, _) => self.env.pool.ty(a) == Type::scalar(ScalarType::Index),
-                _ => false,
-            };
-            if indices && !self.reads_elements(c) {
-                self.facts.push(c);
-            }
-        }
-    }
-
-    fn expanded(&mut self, e: ExprId) -> ExprId {
-        self.env.pool.substitute(e, &self.lets)
     }
 
     /// The two parts of a loop, if there is something to gain.
@@ -159,7 +118,7 @@ impl Cut<'_> {
             }
         }
         let plain = |s: &Stmt| matches!(s, Stmt::Let { .. } | Stmt::If { .. } | Stmt::Store { .. });
-        if self.grid && (found.len() < FEWEST_ON_GRID || body.iter().any(|s| s.any(&mut |s| !plain(s)))) {
+        if self.grid && body.iter().any(|s| s.any(&mut |s| !plain(s))) {
             return None;
         }
         if ends.len() > 1 && ends.len() <= MOST_COMPARED {
@@ -185,6 +144,9 @@ impl Cut<'_> {
         let rest = skipping(self.env, body, &fails);
         if rest.is_empty() {
             return Some(vec![main]);
+        }
+        if self.grid && found.len() < FEWEST_ON_GRID {
+            return None;
         }
         let tail = self.tail((var, extent), first, &rest);
         let tail = match tail {
@@ -300,7 +262,7 @@ impl Cut<'_> {
         let up = pool.int(end.step - 1);
         let (up, step) = (pool.add(rest, up), pool.int(end.step));
         let count = pool.floor_div(up, step);
-        self.simplifier.simplify(self.env, &self.loops, count)
+        self.simplifier.simplify(self.env, self.place.loops(), count)
     }
 
     /// How many iterations all conditions hold in: by their ends alone, perhaps negative or more than there are; as an
@@ -343,41 +305,7 @@ impl Cut<'_> {
     }
 
     fn proved(&mut self, goal: ExprId) -> bool {
-        /// More than any entry that an extent or an offset can be.
-        const MOST: i64 = 1 << 40;
-        let goal = self.expanded(goal);
-        let (mut loops, mut facts) = (self.loops.clone(), self.facts.clone());
-        let mut reads = Vec::new();
-        for e in loops.iter().map(|l| l.1).chain(facts.iter().copied()).chain([goal]) {
-            let tables = self.tables;
-            self.env.pool.walk(e, &mut |id, n| {
-                if let Expr::Cast(ScalarType::Index, x) = n
-                    && matches!(self.env.pool.get(*x), Expr::Load { tensor, guard: None, .. } if tables.contains(tensor))
-                    && !reads.contains(&id)
-                {
-                    reads.push(id);
-                }
-            });
-        }
-        // Entries of these tables are not negative.
-        let most = self.env.pool.int(MOST);
-        let mut ranges = Vec::new();
-        let mut map: FxHashMap<ExprId, ExprId> = FxHashMap::default();
-        for e in reads {
-            let var = self.env.new_var("entry");
-            ranges.push((var, most));
-            map.insert(e, self.env.pool.var(var));
-        }
-        let named = |env: &mut Env, e: ExprId| env.pool.rewrite(e, &mut |_, x| map.get(&x).copied());
-        let goal = named(self.env, goal);
-        for (_, extent) in &mut loops {
-            *extent = named(self.env, *extent);
-        }
-        for fact in &mut facts {
-            *fact = named(self.env, *fact);
-        }
-        ranges.extend(loops);
-        self.simplifier.prove(self.env, &ranges, &facts, goal)
+        self.place.proved(self.env, self.simplifier, goal)
     }
 
     /// The conjuncts of all conditions; names defined inside become known.
@@ -405,14 +333,6 @@ impl Cut<'_> {
         found
     }
 
-    /// Whether `e` reads something else than a table. Such an element may not be there before the loop, where its
-    /// conditions are not known to hold.
-    fn reads_elements(&mut self, e: ExprId) -> bool {
-        let e = self.expanded(e);
-        let all = self.all_tables;
-        self.env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if !all.contains(tensor)))
-    }
-
     /// Where condition `c` ceases to hold as `var` grows; nothing if that is not its form.
     fn ends(&mut self, var: VarId, c: ExprId) -> Option<Vec<End>> {
         let c = self.env.pool.substitute(c, &self.inner);
@@ -422,7 +342,7 @@ impl Cut<'_> {
         let mut out = Vec::new();
         for d in pairs {
             let d = cora_ir::affine::normalize(&mut self.env.pool, d);
-            if self.reads_elements(d) {
+            if self.place.reads_elements(self.env, d) {
                 return None;
             }
             for d in least_operands(&mut self.env.pool, d) {
@@ -461,7 +381,7 @@ fn is_plain(s: &Stmt) -> bool {
     matches!(s, Stmt::If { .. } | Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. })
 }
 
-fn is_innermost(body: &[Stmt]) -> bool {
+pub(super) fn is_innermost(body: &[Stmt]) -> bool {
     let mut inner = true;
     for s in body {
         s.walk(&mut |s| inner &= is_plain(s));

@@ -50,7 +50,7 @@ pub fn double_buffer(m: &mut StorageModule) -> Result<(), Diagnostic> {
         for k in &mut m.kernels {
             if accesses(&m.env, &k.body, &tensors) > 0 {
                 let beside = k.is_grid() && m.env.tensors[t].scope == Scope::Shared;
-                Slots { env: &mut m.env, tensors: &tensors, elems, slots, beside }.in_body(&mut k.body, false)?;
+                Slots { env: &mut m.env, tensors: &tensors, elems, slots, beside }.in_body(&mut k.body, None)?;
             }
         }
         let slots = m.env.pool.int(slots);
@@ -129,14 +129,18 @@ impl Slots<'_> {
             .hint("it must be filled first in each iteration of a serial loop, from what the loop does not write")
     }
 
-    /// Finds the innermost loop around all uses; `inside` says whether a loop was found around `body`.
-    fn in_body(&mut self, body: &mut Vec<Stmt>, inside: bool) -> Result<(), Diagnostic> {
+    /// Finds the innermost loop around all uses; `inside` is what the loop found around `body` is, if one was.
+    fn in_body(&mut self, body: &mut Vec<Stmt>, inside: Option<LoopKind>) -> Result<(), Diagnostic> {
         let (env, t) = (&*self.env, self.tensors);
         let users: Vec<usize> = (0..body.len()).filter(|&n| reads(env, &body[n], t) || writes(&body[n], t)).collect();
         let [at] = users[..] else {
-            let fact =
-                if inside { "it is used under a condition inside the loop" } else { "no loop is around all its uses" };
-            return Err(self.refuse(fact));
+            return Err(match inside {
+                None => self.refuse("no loop is around all its uses"),
+                Some(LoopKind::Serial | LoopKind::Unroll) => {
+                    self.refuse("it is used under a condition inside the loop")
+                }
+                Some(kind) => self.refuse(&format!("the loop around its uses is {}", kind.name())),
+            });
         };
         match &mut body[at] {
             Stmt::If { then, other, .. } if accesses(env, other, t) == 0 => self.in_body(then, inside),
@@ -145,7 +149,7 @@ impl Slots<'_> {
                 if !several {
                     // A thread that fills it for itself is not waited for.
                     self.beside &= !kind.is_thread();
-                    return self.in_body(inner, true);
+                    return self.in_body(inner, Some(*kind));
                 }
                 let (var, extent, kind) = (*var, *extent, *kind);
                 let boxes = inner.iter().any(|s| self.awaits(s));

@@ -127,7 +127,8 @@ fn bring_together(m: &mut LoopModule, outer: &[usize], r: &LoopRef) -> Result<()
     if let Some(t) = dependence(m, &first, &nest, shared) {
         return Err(dependent(m, t, &show(r), "the loops before it"));
     }
-    if let Some(t) = dependence(m, &between, &nest, |_, _| true) {
+    let passed = |m: &mut LoopModule, t: &TensorId| !elements_apart(m, &loops, &between, &nest, *t);
+    if let Some(t) = dependence(m, &between, &nest, passed) {
         return Err(dependent(m, t, &show(r), "what stands between the loops"));
     }
     let mut own = nest.into_iter().collect::<Vec<_>>();
@@ -172,7 +173,8 @@ fn take_neighbour(
             return Err(dependent(m, t, &show(r), "the loops before it"));
         }
     }
-    match dependence(m, &between, &own, |_, _| true) {
+    let passed = |m: &mut LoopModule, t: &TensorId| !elements_apart(m, &around, &between, &own, *t);
+    match dependence(m, &between, &own, passed) {
         Some(t) => Err(dependent(m, t, &show(r), "what stands between the loops")),
         None => Ok(l),
     }

@@ -41,13 +41,17 @@ pub(super) fn by_threads(sums: &mut Steps<'_>, result: &str, copies: &[Copy; 2],
             copy.pitch(sums.m, STEPS + apart)?;
         }
     }
-    for Copy { stage, high, wide, along, .. } in copies {
+    for copy @ Copy { stage, high, wide, along, .. } in copies {
         let mut s = sums.of(stage);
         // Steps beyond the last are zeros.
         s.full(high, HIGH, "ys", "yt", high == along)?;
         s.full(wide, WIDE, "xs", "xt", wide == along)?;
         if near {
             s.split("yt", NEAR, "tz", "ty", Tail::Exact)?;
+        }
+        if copy.steps_are_near() && !near {
+            // Whether there is a step is decided once for all of a thread's rows.
+            s.reorder(["yt", "xt", "xs", "ys"].map(str::to_owned).to_vec())?;
         }
         spread.bind_threads(&mut s, if near { "ty" } else { "yt" }, "xt")?;
     }

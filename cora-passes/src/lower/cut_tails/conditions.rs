@@ -145,7 +145,7 @@ fn unguarded(env: &mut Env, e: ExprId, hold: &FxHashSet<ExprId>) -> ExprId {
 }
 
 /// A copy of the statements with variables replaced, whose names are its own.
-pub(super) fn copy(env: &mut Env, body: &[Stmt], map: &FxHashMap<VarId, ExprId>) -> Vec<Stmt> {
+pub(in crate::lower) fn copy(env: &mut Env, body: &[Stmt], map: &FxHashMap<VarId, ExprId>) -> Vec<Stmt> {
     let mut map = map.clone();
     let mut out = Vec::new();
     for s in body {
