@@ -26,13 +26,40 @@ impl Ident {
     }
 }
 
+/// Names behind handles, which say whose they are.
+#[derive(Clone, Debug, Default)]
+pub struct Handles {
+    owner: u32,
+    names: Vec<String>,
+}
+
+impl Handles {
+    /// Those of the builder with this number.
+    pub(crate) fn of(owner: u32) -> Self {
+        Self { owner, names: Vec::new() }
+    }
+
+    /// A new handle.
+    pub(crate) fn push(&mut self, name: &str) -> u64 {
+        self.names.push(name.to_owned());
+        (u64::from(self.owner) << 32) | (self.names.len() as u64 - 1)
+    }
+
+    /// The name behind a handle; nothing if it is another builder's.
+    pub fn get(&self, handle: u64) -> Option<&str> {
+        let own = handle >> 32 == u64::from(self.owner);
+        let name = || self.names.get((handle & u64::from(u32::MAX)) as usize);
+        own.then(name).flatten().map(String::as_str)
+    }
+}
+
 /// A whole program.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     /// Declarations, operators, outputs and schedules in source order.
     pub items: Vec<Item>,
     /// The names behind builder handles ([`ExprKind::Handle`]).
-    pub handles: Vec<String>,
+    pub handles: Handles,
     /// Names that unparsable items seem to declare: using them is no further error.
     pub broken: Vec<String>,
 }
@@ -201,8 +228,8 @@ pub enum ExprKind {
     Bool(bool),
     /// A dimension, parameter, constant, tensor or local by name.
     Name(String),
-    /// The same by builder handle: an index into [`Program::handles`].
-    Handle(u32),
+    /// The same by builder handle: an see [`Program::handles`].
+    Handle(u64),
     /// `T[i, j]`, `T[i, j] else x`, `T[i, j] when c else x`; the base is a name or a handle.
     Access {
         /// The tensor.

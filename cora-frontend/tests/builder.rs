@@ -188,6 +188,20 @@ fn borders_padding_and_index_tensors() {
 }
 
 #[test]
+fn handles_of_another_builder_are_refused() {
+    let mut other = ProgramBuilder::new("other");
+    let far = other.dim("far", 3);
+    let theirs = other.input("Theirs", &[far], ScalarType::F32);
+    let mut b = ProgramBuilder::new("own");
+    let i = b.dim("i", 10);
+    b.input("A", &[i], ScalarType::F32);
+    let y = b.compute("Y", &[i], |ix| theirs.at(ix));
+    b.output(y);
+    let diags = b.finish().expect_err("a handle of another builder");
+    assert_eq!(diags.iter().map(|d| d.code).collect::<Vec<_>>(), ["E0239"]);
+}
+
+#[test]
 fn mistakes_name_the_call() {
     let mut b = ProgramBuilder::new("bad");
     let i = b.dim("i", 10);

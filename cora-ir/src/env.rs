@@ -271,6 +271,9 @@ impl Env {
     }
 
     /// The extent of dimension `d` of `tensor` at the given outer indices (all indices may be given).
+    ///
+    /// # Panics
+    /// Where the tensor has no dimension `d`.
     pub fn extent_at(&mut self, tensor: TensorId, d: usize, index: &[ExprId]) -> ExprId {
         let extent = self.tensors[tensor].dims[d].extent;
         self.pool.instantiate(extent, &index[..d.min(index.len())])
@@ -288,7 +291,7 @@ impl Env {
     /// `domain` gives the extents of `Arg(0..n)`, n = `outer.len() + 1`; `body` is over `Arg(0..n)`.
     /// Paper section B.2: the sums that storage offsets and fused loops need.
     pub fn sum_upto(&mut self, name: &str, domain: &[ExprId], body: ExprId, outer: &[ExprId], x: ExprId) -> ExprId {
-        let n = domain.len() as u32 - 1;
+        let n = domain.len().saturating_sub(1) as u32;
         let depends = self.pool.any(body, &mut |e| *e == Expr::Arg(n));
         if !depends {
             let b = self.pool.instantiate(body, outer);
@@ -318,7 +321,7 @@ impl Env {
     /// The row that holds flat position `r` of rows whose sizes are `body`: the inverse of
     /// [`Env::sum_upto`] in its last argument (the paper's `f_fo`), as a call of a search function.
     pub fn search_row(&mut self, name: &str, domain: &[ExprId], body: ExprId, outer: &[ExprId], r: ExprId) -> ExprId {
-        let used = self.used_args(body, domain.len() as u32 - 1);
+        let used = self.used_args(body, domain.len().saturating_sub(1) as u32);
         let (mut domain, body, outer) = self.project(domain, body, outer, &used);
         let sum = self.uf(name, domain.clone(), UfDef::PrefixSum { body });
         let Some(extent) = domain.pop() else { return r };

@@ -414,7 +414,7 @@ impl ExprPool {
     }
     /// `ceil(a / c)` of integers for a constant `c > 0`.
     pub fn ceil_div(&mut self, a: ExprId, c: i64) -> ExprId {
-        let k = self.int(c - 1);
+        let k = self.int(c.saturating_sub(1));
         let c = self.int(c);
         let sum = self.add(a, k);
         self.floor_div(sum, c)
@@ -573,6 +573,9 @@ impl ExprPool {
     }
 
     /// The same node over other operands (as many as [`ExprPool::children`] gives), folded again.
+    ///
+    /// # Panics
+    /// Where there are fewer.
     pub fn with_children(&mut self, id: ExprId, kids: &[ExprId]) -> ExprId {
         match self.get(id).clone() {
             Expr::Int(_) | Expr::Lit(_) | Expr::Var(_) | Expr::Param(_) | Expr::Arg(_) | Expr::Operand(..) => id,

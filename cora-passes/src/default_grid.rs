@@ -1,7 +1,7 @@
 //! Schedules nests for a grid by rules about their shape: what a program gets on a GPU that has no
 //! schedule of its own.
 //!
-//! A contraction is computed in tiles that pass through shared memory (`tiles`); a reduction along neighbours by the
+//! Few results of many terms are summed in parts, as on a CPU. A contraction is computed in tiles that pass through shared memory (`tiles`); a reduction along neighbours by the
 //! lanes of a warp (`lanes`), together with what it is for in the same row (`rows`). Of anything else all spatial loops
 //! around a stage's block are fused, as far as they can be, and split into blocks of 256 threads; each thread computes one
 //! element, a reduction being its own serial loop, and what alone reads its result is computed with it (`elements`). Where
@@ -14,16 +14,26 @@ mod lanes;
 mod rows;
 mod tiles;
 
+use crate::default_schedule::contraction::Contraction;
 use crate::default_schedule::nest::Nest;
 use crate::default_schedule::own_names::keep_apart;
+use crate::default_schedule::partial_sums::partial_sums;
 use crate::default_schedule::{attempt, choose_stages, stages};
 use cora_ir::TensorId;
 use cora_ir::loops::LoopModule;
+
+/// Terms of a part that a warp, or a thread, sums of a long sum.
+const TERMS: i64 = 1024;
 
 /// Schedules every top-level nest, for GPUs of an architecture such as `sm_90a`, or for any.
 pub fn default_grid_schedule(m: &mut LoopModule, gpu: Option<&str>) {
     keep_apart(m);
     choose_stages(m, false);
+    // Tiles share what they read, which threads of parts would not.
+    let tiled = |m: &LoopModule, s: TensorId| Contraction::of(m, s).is_some_and(|c| !c.rows.is_empty());
+    for stage in stages(m).into_iter().filter(|&s| !tiled(m, s)).collect::<Vec<_>>() {
+        while attempt(m, |m| partial_sums(m, stage, TERMS).map(|_| ())) {}
+    }
     let mut done: Vec<TensorId> =
         stages(m).into_iter().rev().filter(|&stage| attempt(m, |m| rows::rows(m, stage))).collect();
     for stage in stages(m) {

@@ -18,7 +18,7 @@ mod groups;
 mod lanes;
 pub(crate) mod nest;
 pub mod own_names;
-mod partial_sums;
+pub(crate) mod partial_sums;
 mod row_tasks;
 pub(crate) mod steps;
 pub(crate) mod units;
@@ -136,7 +136,7 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
     for stage in stages(m) {
         attempt(m, |m| lanes::lanes_of_tuples(m, stage, vectors));
         attempt(m, |m| {
-            let parts = partial_sums::partial_sums(m, stage)?;
+            let parts = partial_sums::partial_sums(m, stage, partial_sums::TERMS)?;
             summed_apart.extend([stage, parts]);
             Some(())
         });

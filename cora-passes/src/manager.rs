@@ -424,6 +424,7 @@ fn find_pass(name: &str) -> Result<&'static Pass, Diagnostic> {
 }
 
 /// What an observer is told after each pass.
+#[derive(Debug)]
 pub struct Report<'a> {
     /// The pass and its arguments.
     pub invocation: &'a Invocation,

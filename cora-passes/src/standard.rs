@@ -5,7 +5,7 @@ use crate::simplify::Prover;
 use cora_ir::{Env, ExprId, VarId};
 
 /// Simplifies and proves with everything that the crate has; one a compile.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct StandardSimplifier {
     prover: Prover,
 }

@@ -69,6 +69,12 @@ pub struct Device {
     ran: bool,
 }
 
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device").field("program", &self.desc.name).finish_non_exhaustive()
+    }
+}
+
 impl Device {
     /// Compiles a program's PTX for the first device of this machine.
     ///

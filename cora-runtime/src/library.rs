@@ -19,6 +19,12 @@ pub struct LoadedKernels {
     _library: Library,
 }
 
+impl std::fmt::Debug for LoadedKernels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LoadedKernels").field("kernels", &self.kernels.keys()).finish_non_exhaustive()
+    }
+}
+
 impl KernelSource for LoadedKernels {
     fn kernel(&self, symbol: &str) -> Option<KernelFn> {
         self.kernels.get(symbol).copied()

@@ -84,12 +84,13 @@ impl Emitter<'_> {
         if offset == 0 {
             return Ok(at);
         }
-        if i32::try_from(offset).is_err() {
-            let i = self.b.i64(offset);
-            return Ok(self.element_pointer(at, i, elem));
+        // The least one stands for an index that is no constant.
+        if i32::try_from(offset).is_ok_and(|o| o != i32::MIN) {
+            let rhs = format!("llvm.getelementptr {at}[{offset}] : (!llvm.ptr) -> !llvm.ptr, {elem}");
+            return Ok(self.b.pure(Ty::scalar(Elem::Ptr), &[at], &rhs));
         }
-        let rhs = format!("llvm.getelementptr {at}[{offset}] : (!llvm.ptr) -> !llvm.ptr, {elem}");
-        Ok(self.b.pure(Ty::scalar(Elem::Ptr), &[at], &rhs))
+        let i = self.b.i64(offset);
+        Ok(self.element_pointer(at, i, elem))
     }
 
     /// Asks the caches for an element; nothing where that is registers, or on a GPU.

@@ -238,7 +238,7 @@ impl Emitter<'_> {
     fn constant_step(&self, m: &Matrix, row: i64, column: i64) -> Option<i64> {
         let step = |n: i64, e: ExprId| if n == 0 { Some(0) } else { self.pool.as_int(e)?.checked_mul(n) };
         let sum = step(row, m.row)?.checked_add(step(column, m.column)?)?;
-        i32::try_from(sum).ok().map(i64::from)
+        i32::try_from(sum).ok().filter(|&n| n != i32::MIN).map(i64::from)
     }
 
     /// `at + lane / divisor % modulus * times * step`.

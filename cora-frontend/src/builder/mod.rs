@@ -37,25 +37,27 @@ pub use schedule::{ScheduleBuilder, ToLoop, ToStage};
 pub use value::{Indices, Value, argmax, argmin, max, max_over, min, min_over, prod, select, size, sum};
 
 use crate::ast::{
-    CombinerDef, Def, DimUse, Expr, ExprKind, Ident, Input, Item, ItemKind, PartDef, Program, Range, ReduceOp, Steps,
+    CombinerDef, Def, DimUse, Expr, ExprKind, Handles, Ident, Input, Item, ItemKind, PartDef, Program, Range, ReduceOp,
+    Steps,
 };
 use cora_ir::schedule::Span;
 use std::ops::RangeInclusive;
 use std::panic::Location;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A run-time size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Param(pub(crate) u32);
+pub struct Param(pub(crate) u64);
 
 /// An extent function: its values come with each batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Extent(pub(crate) u32);
+pub struct Extent(pub(crate) u64);
 
 /// A named dimension; used as a value it is the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dim {
-    pub(crate) handle: u32,
+    pub(crate) handle: u64,
     pad: i64,
 }
 
@@ -69,11 +71,11 @@ impl Dim {
 
 /// An input or the result of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tensor(pub(crate) u32);
+pub struct Tensor(pub(crate) u64);
 
 /// A user's combiner of tuples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct TupleCombiner(pub(crate) u32);
+pub struct TupleCombiner(pub(crate) u64);
 
 impl Extent {
     /// Its value at `args`.
@@ -89,7 +91,7 @@ impl Tensor {
     }
 }
 
-/// Builds a program call by call. Mistakes are reported by [`ProgramBuilder::finish`], with the
+/// Builds a program call by call, with handles of its own: those of another builder are an error (`E0239`). Mistakes are reported by [`ProgramBuilder::finish`], with the
 /// place of the call.
 #[derive(Clone, Debug)]
 pub struct ProgramBuilder {
@@ -101,12 +103,13 @@ pub struct ProgramBuilder {
 impl ProgramBuilder {
     /// An empty program called `name`.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), program: Program::default(), diags: Vec::new() }
+        static BUILDERS: AtomicU32 = AtomicU32::new(0);
+        let handles = Handles::of(BUILDERS.fetch_add(1, Relaxed));
+        Self { name: name.into(), program: Program { handles, ..Program::default() }, diags: Vec::new() }
     }
 
-    fn handle(&mut self, name: &str) -> u32 {
-        self.program.handles.push(name.to_owned());
-        self.program.handles.len() as u32 - 1
+    fn handle(&mut self, name: &str) -> u64 {
+        self.program.handles.push(name)
     }
 
     fn push(&mut self, kind: ItemKind, at: &Location) {
@@ -116,7 +119,7 @@ impl ProgramBuilder {
 
     fn dim_uses(&self, dims: &[Dim]) -> Vec<DimUse> {
         let one = |d: &Dim| {
-            let name = self.program.handles.get(d.handle as usize).cloned().unwrap_or_default();
+            let name = self.program.handles.get(d.handle).unwrap_or_default().to_owned();
             let pad = (d.pad != 1).then(|| Expr::new(ExprKind::Int(d.pad.into()), Span::default()));
             DimUse { name: Ident::new(name), extent: None, pad }
         };
@@ -177,7 +180,7 @@ impl ProgramBuilder {
     /// Declares that all elements of the integer input `tensor` lie in `range`, so that they may be
     /// used as indices.
     pub fn range<V: Into<Value>>(&mut self, tensor: Tensor, range: std::ops::Range<V>) {
-        let name = self.program.handles.get(tensor.0 as usize).cloned().unwrap_or_default();
+        let name = self.program.handles.get(tensor.0).unwrap_or_default().to_owned();
         let range = Range { lo: range.start.into().0, hi: range.end.into().0, inclusive: false };
         for item in &mut self.program.items {
             if let ItemKind::Input(input) = &mut item.kind
@@ -291,7 +294,7 @@ impl ProgramBuilder {
 
     /// A component of a tensor of tuples.
     pub fn part(&mut self, tensor: Tensor, part: &str) -> Tensor {
-        let name = self.program.handles.get(tensor.0 as usize).cloned().unwrap_or_default();
+        let name = self.program.handles.get(tensor.0).unwrap_or_default().to_owned();
         Tensor(self.handle(&format!("{name}.{part}")))
     }
 
@@ -304,7 +307,7 @@ impl ProgramBuilder {
     /// Makes the result of an operator a result of the program.
     #[track_caller]
     pub fn output(&mut self, tensor: Tensor) {
-        let name = self.program.handles.get(tensor.0 as usize).cloned().unwrap_or_default();
+        let name = self.program.handles.get(tensor.0).unwrap_or_default().to_owned();
         self.push(ItemKind::Output(vec![Ident::new(name)]), Location::caller());
     }
 

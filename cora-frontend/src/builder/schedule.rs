@@ -1,6 +1,7 @@
 //! Schedule steps as methods.
 
 use super::{Dim, Tensor};
+use crate::ast::Handles;
 use crate::parse::schedule::split_loop;
 use cora_ir::schedule::{Binding, CopyAt, LayoutDim, LoopRef, PackDim, Step, StepKind, Tail};
 use cora_ir::{Diagnostic, IntrinsicId, Scope};
@@ -8,7 +9,7 @@ use cora_ir::{Diagnostic, IntrinsicId, Scope};
 /// Collects the steps of one schedule.
 #[derive(Debug)]
 pub struct ScheduleBuilder<'a> {
-    handles: &'a [String],
+    handles: &'a Handles,
     steps: Vec<Step>,
     diags: Vec<Diagnostic>,
 }
@@ -16,60 +17,60 @@ pub struct ScheduleBuilder<'a> {
 /// What names a stage: a tensor, or its name.
 pub trait ToStage {
     /// The stage's name; `handles` are the names behind handles.
-    fn to_stage(&self, handles: &[String]) -> String;
+    fn to_stage(&self, handles: &Handles) -> String;
 }
 
 impl ToStage for &str {
-    fn to_stage(&self, _: &[String]) -> String {
+    fn to_stage(&self, _: &Handles) -> String {
         (*self).to_owned()
     }
 }
 
 impl ToStage for String {
-    fn to_stage(&self, _: &[String]) -> String {
+    fn to_stage(&self, _: &Handles) -> String {
         self.clone()
     }
 }
 
 impl ToStage for Tensor {
-    fn to_stage(&self, handles: &[String]) -> String {
-        handles.get(self.0 as usize).cloned().unwrap_or_default()
+    fn to_stage(&self, handles: &Handles) -> String {
+        handles.get(self.0).unwrap_or_default().to_owned()
     }
 }
 
 /// What names a loop: `"stage.loop"`, or a stage with a dimension or a loop's name.
 pub trait ToLoop {
     /// The loop; nothing if the text is not of the form `stage.loop`.
-    fn to_loop(&self, handles: &[String]) -> Option<LoopRef>;
+    fn to_loop(&self, handles: &Handles) -> Option<LoopRef>;
 }
 
 impl ToLoop for &str {
-    fn to_loop(&self, _: &[String]) -> Option<LoopRef> {
+    fn to_loop(&self, _: &Handles) -> Option<LoopRef> {
         split_loop(self)
     }
 }
 
 impl ToLoop for LoopRef {
-    fn to_loop(&self, _: &[String]) -> Option<LoopRef> {
+    fn to_loop(&self, _: &Handles) -> Option<LoopRef> {
         Some(self.clone())
     }
 }
 
 impl<S: ToStage> ToLoop for (S, &str) {
-    fn to_loop(&self, handles: &[String]) -> Option<LoopRef> {
+    fn to_loop(&self, handles: &Handles) -> Option<LoopRef> {
         Some(LoopRef { stage: self.0.to_stage(handles), name: self.1.to_owned() })
     }
 }
 
 impl<S: ToStage> ToLoop for (S, Dim) {
-    fn to_loop(&self, handles: &[String]) -> Option<LoopRef> {
-        let name = handles.get(self.1.handle as usize)?.clone();
+    fn to_loop(&self, handles: &Handles) -> Option<LoopRef> {
+        let name = handles.get(self.1.handle)?.to_owned();
         Some(LoopRef { stage: self.0.to_stage(handles), name })
     }
 }
 
 impl<'a> ScheduleBuilder<'a> {
-    pub(super) fn new(handles: &'a [String]) -> Self {
+    pub(super) fn new(handles: &'a Handles) -> Self {
         Self { handles, steps: Vec::new(), diags: Vec::new() }
     }
 

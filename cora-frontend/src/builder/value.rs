@@ -14,7 +14,7 @@ impl Value {
         Self(Expr::new(kind, Span::default()))
     }
 
-    pub(crate) fn handle(h: u32) -> Self {
+    pub(crate) fn handle(h: u64) -> Self {
         Self::new(ExprKind::Handle(h))
     }
 

@@ -145,7 +145,7 @@ impl Elab<'_> {
     pub(super) fn ident(&mut self, e: &Expr) -> Option<Ident> {
         let name = match e.kind() {
             ExprKind::Name(n) => Some(n.clone()),
-            ExprKind::Handle(h) => self.program.handles.get(*h as usize).cloned(),
+            ExprKind::Handle(h) => self.program.handles.get(*h).map(str::to_owned),
             _ => None,
         };
         match name {

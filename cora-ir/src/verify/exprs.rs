@@ -2,7 +2,7 @@
 
 use super::{Allow, Checker, Loads};
 use crate::env::UfDef;
-use crate::expr::Expr;
+use crate::expr::{Expr, MAX_VALUE_DEPTH};
 use crate::ids::{ExprId, TensorId};
 use crate::types::{BinOp, Literal, ScalarType, Type, UnOp};
 
@@ -11,6 +11,9 @@ impl Checker<'_> {
     pub(super) fn expr(&mut self, e: ExprId, allow: &Allow<'_>) {
         if !self.known(e) {
             return self.error("entities", format!("there is no expression {e:?}"));
+        }
+        if self.is_too_deep(e) {
+            return self.error("depth", format!("an expression is deeper than {MAX_VALUE_DEPTH}"));
         }
         let mut nodes = Vec::new();
         self.env.pool.walk(e, &mut |id, _| nodes.push(id));

@@ -12,6 +12,7 @@ use rustc_hash::FxHashSet;
 /// Checks every invariant of an op graph; see the [module's header](self::super).
 pub fn verify_graph(g: &Graph) -> Result<(), Vec<VerifyError>> {
     let mut c = Checker::new(&g.env);
+    c.limit_depth();
     c.declarations(false, &Default::default());
     c.dims(g);
     let mut ready: FxHashSet<TensorId> = FxHashSet::default();

@@ -40,6 +40,7 @@
 //! | `op-reduce` | there is a combiner exactly when there are reduced dimensions; it is the tensor's, if that is of tuples |
 //! | `op-laws` | a user's combiner obeys the laws of a reduction on samples of the terms ([`crate::tuple::check_laws`]) |
 //! | `op-bound` | the value uses variables of the operator's own dimensions only |
+//! | `depth` | no expression is deeper than [`MAX_VALUE_DEPTH`] |
 //! | `op-type` | the value is a scalar of the tensor's type |
 //! | `outputs` | outputs are the tensors with that role, once each, and operators define them |
 //!
@@ -91,6 +92,7 @@ mod storage;
 mod tests;
 
 use crate::env::{Env, Role};
+use crate::expr::MAX_VALUE_DEPTH;
 use crate::ids::{EntityId, ExprId, TensorId, VarId};
 use crate::text::{Names, print_expr};
 use crate::types::ScalarType;
@@ -148,11 +150,29 @@ struct Checker<'a> {
     typed: FxHashSet<ExprId>,
     /// Types of the operands of the combiner that is being checked.
     operands: Vec<ScalarType>,
+    /// How deep each expression is, where there is a limit.
+    depths: Vec<u32>,
 }
 
 impl<'a> Checker<'a> {
     fn new(env: &'a Env) -> Self {
-        Self { env, place: Vec::new(), errors: Vec::new(), typed: FxHashSet::default(), operands: Vec::new() }
+        let (typed, operands) = Default::default();
+        Self { env, place: Vec::new(), errors: Vec::new(), typed, operands, depths: Vec::new() }
+    }
+
+    /// Refuses values that stages could not walk (rule `depth`).
+    fn limit_depth(&mut self) {
+        let pool = &self.env.pool;
+        self.depths.reserve(pool.len());
+        for e in (0..pool.len()).map(ExprId::from_index) {
+            // Operands come before what is made of them.
+            let below = pool.children(e).iter().filter_map(|k| self.depths.get(k.index())).max();
+            self.depths.push(below.map_or(1, |d| d.saturating_add(1)));
+        }
+    }
+
+    fn is_too_deep(&self, e: ExprId) -> bool {
+        self.depths.get(e.index()).is_some_and(|&d| d > MAX_VALUE_DEPTH)
     }
 
     fn finish(self) -> Result<(), Vec<VerifyError>> {
@@ -180,7 +200,7 @@ impl<'a> Checker<'a> {
     }
 
     fn show(&self, e: ExprId) -> String {
-        if self.known(e) { print_expr(self.env, e, &Names::default()) } else { "?".into() }
+        if self.known(e) && !self.is_too_deep(e) { print_expr(self.env, e, &Names::default()) } else { "?".into() }
     }
 
     fn tensor_name(&self, t: TensorId) -> String {
@@ -203,7 +223,7 @@ impl<'a> Checker<'a> {
     /// Every output that has elements must be among `written`.
     fn all_written(&mut self, written: &FxHashSet<TensorId>) {
         let pool = &self.env.pool;
-        let nothing = |e: ExprId| e.index() < pool.len() && pool.as_int(e) == Some(0);
+        let nothing = |e: ExprId| e.index() < pool.len() && pool.constant_bound(e).is_some_and(|n| n <= 0);
         for (id, t) in self.env.tensors.iter() {
             let empty = || t.dims.iter().any(|d| nothing(d.extent));
             if t.role == Role::Output && !written.contains(&id) && !empty() {

@@ -1,7 +1,7 @@
 //! Few results of many terms, in parts that workers sum side by side.
 //!
 //! ```text
-//! mean[d] = sum(b, t) X[b, t, d]   =>   parts[part, d] = sum of 4096 terms;  mean[d] = sum(part) parts[part, d]
+//! mean[d] = sum(b, t) X[b, t, d]   =>   parts[part, d] = sum of `TERMS` terms;  mean[d] = sum(part) parts[part, d]
 //! ```
 //!
 //! The parts are combined in order, so the result does not depend on the number of workers.
@@ -12,18 +12,19 @@ use cora_ir::loops::{BlockRole, LoopModule};
 use cora_ir::schedule::{StepKind, Tail};
 use cora_ir::{Expr, ExprId, Reduction, TensorId};
 
-/// Terms of a part; of more results than this a part would take more memory than what it sums.
-const TERMS: i64 = 4096;
+/// Terms of a part that a worker sums.
+pub(crate) const TERMS: i64 = 4096;
 
-/// Sums a stage of few results and many terms in parts; gives the stage of the parts.
-pub(super) fn partial_sums(m: &mut LoopModule, stage: TensorId) -> Option<TensorId> {
+/// Sums a stage of few results and many terms in parts of so many terms; gives the stage of the parts. Of more results than
+/// terms a part would take more memory than what it sums.
+pub(crate) fn partial_sums(m: &mut LoopModule, stage: TensorId, terms: i64) -> Option<TensorId> {
     let nest = Nest::of(m, stage).filter(|n| !n.attached)?;
     if !matches!(nest.block.role, BlockRole::Update(Reduction::Op(_))) {
         return None;
     }
     let (reduced, own): (Vec<Loop>, Vec<Loop>) = nest.loops.iter().cloned().partition(|l| l.reduced);
     let results = own.iter().try_fold(1_i64, |n, l| n.checked_mul(m.env.pool.as_int(l.extent)?))?;
-    if results > TERMS || nest.most(m, &reduced) <= 2 * TERMS {
+    if results > terms || nest.most(m, &reduced) <= 2 * terms {
         return None;
     }
     let mut all = reduced.first()?.name.clone();
@@ -33,7 +34,7 @@ pub(super) fn partial_sums(m: &mut LoopModule, stage: TensorId) -> Option<Tensor
         step(m, StepKind::Fuse { loops, name: all.clone(), pad: 1 })?;
     }
     let (outer, inner) = ("part".to_owned(), "term".to_owned());
-    step(m, StepKind::Split { target: nest.named(&all), factor: TERMS, outer, inner, tail: Tail::Exact })?;
+    step(m, StepKind::Split { target: nest.named(&all), factor: terms, outer, inner, tail: Tail::Exact })?;
     let name = m.env.fresh_tensor_name(&format!("{}.parts", nest.stage));
     step(m, StepKind::Rfactor { target: nest.named("part"), name: name.clone() })?;
     let parts = m.env.tensor_named(&name)?;

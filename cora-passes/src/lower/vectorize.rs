@@ -120,8 +120,11 @@ fn shares_reads(pool: &ExprPool, s: &Stmt, lane: VarId) -> bool {
     found
 }
 
+/// A loop of more iterations stays one.
+const MOST_COPIES: i64 = 4096;
+
 fn unroll(env: &mut Env, var: VarId, extent: ExprId, body: Vec<Stmt>, around: &mut Around<'_>, out: &mut Vec<Stmt>) {
-    let Some(count) = env.pool.constant_bound(extent) else {
+    let Some(count) = env.pool.constant_bound(extent).filter(|&n| n <= MOST_COPIES) else {
         let body = lower_inside(env, var, extent, body, around);
         out.push(Stmt::For { var, extent, kind: LoopKind::Serial, body });
         return;

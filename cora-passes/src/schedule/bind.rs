@@ -26,6 +26,7 @@ use super::region::bound_above;
 use super::serial_loop::serial_loop;
 use super::tree::{Path, combines_tuples, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
 use super::unroll::check_copies;
+use crate::lower::declared::{Indices, bounds};
 use cora_ir::loops::{Axis, Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{Binding, LoopRef};
 use cora_ir::storage::WARP;
@@ -103,16 +104,18 @@ fn check(m: &LoopModule, path: &Path, target: &LoopRef, (axis, atomic): (Axis, b
     Ok(())
 }
 
-/// Writes down how many iterations a loop has at most, where that does not show in the form of its extent.
+/// Writes down how many iterations a loop has at most, as many as threads may be, where that does not show in the form of its extent.
 fn state_bound(m: &mut LoopModule, path: &Path) {
     let extent = loop_at(&m.body, path).extent;
     if m.env.pool.constant_bound(extent).is_some() {
         return;
     }
     let loops: Vec<_> = enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)).collect();
-    let bound = bound_above(&mut m.env, extent, &loops);
-    if let Some(most) = bound.filter(|&b| m.env.pool.as_int(b).is_some_and(|n| n <= MAX_THREADS)) {
-        loop_at_mut(&mut m.body, path).extent = m.env.pool.min(extent, most);
+    let inferred = bound_above(&mut m.env, extent, &loops).and_then(|b| m.env.pool.as_int(b));
+    let bound = inferred.or_else(|| bounds(&m.env, extent, Indices { args: &[], loops: &loops }).hi);
+    if let Some(n) = bound.filter(|&n| n <= MAX_THREADS) {
+        let n = m.env.pool.int(n.max(0));
+        loop_at_mut(&mut m.body, path).extent = m.env.pool.min(extent, n);
     }
 }
 

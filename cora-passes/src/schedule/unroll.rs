@@ -12,6 +12,8 @@ use cora_ir::schedule::LoopRef;
 const MAX_COPIES: i64 = 1024;
 /// Greatest number of copies of one statement, over all unrolled loops around it.
 const MAX_PRODUCT: i64 = 4096;
+/// A longer vector is several.
+const LANES: i64 = 16;
 
 /// Replicates a loop's body for each iteration.
 ///
@@ -53,6 +55,7 @@ pub(super) fn check_copies(m: &LoopModule, path: &Path, target: &LoopRef) -> Res
 fn check_product(m: &LoopModule, path: &Path, target: &LoopRef, own: i64) -> Result<(), Diagnostic> {
     let of = |l: &For| match l.kind {
         LoopKind::Unroll => m.env.pool.constant_bound(l.extent).unwrap_or(1).max(1),
+        LoopKind::Vector => (m.env.pool.constant_bound(l.extent).unwrap_or(1).max(1) - 1) / LANES + 1,
         _ => 1,
     };
     let around: i64 = enclosing(&m.body, path).into_iter().map(of).fold(1, i64::saturating_mul);

@@ -235,7 +235,7 @@ impl Batch {
         }
         let mut names: Vec<_> = vars.iter().collect();
         names.sort_unstable();
-        out.extend(names.into_iter().map(|(&v, &x)| (env.vars[v].name.clone(), x)));
+        out.extend(names.into_iter().filter_map(|(&v, &x)| Some((env.vars.get(v)?.name.clone(), x))));
         out
     }
 }

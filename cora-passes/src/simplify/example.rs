@@ -15,7 +15,7 @@ pub fn with_example(d: Diagnostic, env: &Env, facts: &Facts, goal: ExprId) -> Di
 
 /// The values of parameters, extent functions and loops in which `goal` does not hold.
 pub fn breaking(env: &Env, facts: &Facts, goal: ExprId) -> Option<String> {
-    let size = |e: &Vec<(String, i64)>| (e.iter().map(|(_, v)| v.unsigned_abs()).sum::<u64>(), e.len());
+    let size = |e: &Vec<(String, i64)>| (e.iter().fold(0_u64, |n, (_, v)| n.saturating_add(v.unsigned_abs())), e.len());
     let least = counterexamples(env, facts, goal).min_by_key(size)?;
     let shown: Vec<String> = least.iter().map(|(n, v)| format!("{n} = {v}")).collect();
     Some(shown.join(", ")).filter(|s| !s.is_empty())

@@ -72,6 +72,12 @@ pub struct Prover {
     stats: Stats,
 }
 
+impl std::fmt::Debug for Prover {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prover").field("stats", &self.stats).finish_non_exhaustive()
+    }
+}
+
 impl Prover {
     /// A prover that has seen nothing.
     pub fn new() -> Self {

@@ -107,7 +107,7 @@ impl AlignedBytes {
     }
 
     /// Makes the length `len`. Where memory suffices it is kept, with whatever it holds; otherwise new zeroed memory
-    /// takes its place.
+    /// takes its place, a quarter more than before at least.
     ///
     /// # Errors
     /// [`Error::Alloc`]; the buffer is then empty.
@@ -115,8 +115,12 @@ impl AlignedBytes {
         let lines = len.div_ceil(LINE);
         self.len = 0;
         if lines > self.block.count {
+            // Memory that grows again and again, as with a sequence that gets longer, grows by more than is asked for.
+            let more = self.block.count + self.block.count / 4;
             self.block = Block::default();
-            self.block = Block::zeroed(lines).ok_or(Error::Alloc { at: "buffer".into(), bytes: len as u64 })?;
+            self.block = Block::zeroed(lines.max(more))
+                .or_else(|| Block::zeroed(lines))
+                .ok_or(Error::Alloc { at: "buffer".into(), bytes: len as u64 })?;
         }
         self.len = len;
         Ok(())

@@ -48,6 +48,12 @@ enum Copying {
     Elements(DomainProgram),
 }
 
+impl std::fmt::Debug for TensorLayout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TensorLayout").field("tensor", &self.desc).finish_non_exhaustive()
+    }
+}
+
 impl TensorLayout {
     /// Compiles the layout of a tensor of a validated program.
     pub fn new(desc: &TensorDesc) -> TensorLayout {

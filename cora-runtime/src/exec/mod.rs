@@ -92,6 +92,12 @@ pub struct Instance {
     run_time: Duration,
 }
 
+impl std::fmt::Debug for Instance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Instance").field("program", &self.desc.name).field("bound", &self.bound).finish_non_exhaustive()
+    }
+}
+
 impl Instance {
     /// Validates a description and finds its kernels.
     ///

@@ -98,6 +98,12 @@ pub struct Prelude {
     builders: Vec<Builder>,
 }
 
+impl std::fmt::Debug for Prelude {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prelude").field("program", &self.desc.name).finish_non_exhaustive()
+    }
+}
+
 impl Prelude {
     /// Validates a description and compiles its tables.
     ///
@@ -209,6 +215,12 @@ pub struct PreludeCache {
     tables: Tables,
     scratch: parallel::Scratches,
     build_time: Duration,
+}
+
+impl std::fmt::Debug for PreludeCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PreludeCache").field("batch", &self.batch).field("valid", &self.valid).finish_non_exhaustive()
+    }
 }
 
 impl PreludeCache {
