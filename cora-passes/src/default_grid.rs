@@ -54,6 +54,6 @@ pub fn default_grid_schedule(m: &mut LoopModule, gpu: Option<&str>) {
             continue;
         }
         // A refusal only means that the rule does not fit this nest.
-        let _ = elements::elements(m, stage);
+        let _ = attempt(m, |m| elements::vectors(m, stage)) || elements::elements(m, stage).is_some();
     }
 }

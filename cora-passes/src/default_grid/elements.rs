@@ -10,17 +10,45 @@ use crate::schedule::split::split;
 use crate::schedule::tree::{is_reduction_var, loop_at, stage_loops};
 use cora_ir::loops::{Axis, Block, BlockRole, LoopModule};
 use cora_ir::schedule::{Binding, LoopRef, StepKind, Tail};
-use cora_ir::{Role, Scope, TensorId, VarId};
+use cora_ir::{Expr, Role, Scope, TensorId, VarId};
 
 /// Threads of a block.
 const THREADS: i64 = 256;
 
+/// Neighbours that a thread computes together.
+const VECTOR: i64 = 4;
+
 /// Spreads a stage's elements over threads: the loop over those of a block.
 pub(super) fn elements(m: &mut LoopModule, stage: TensorId) -> Option<LoopRef> {
     let all = fuse_spatial(m, stage)?;
+    by_threads(m, stage, &all, THREADS)
+}
+
+/// The same, a thread computes four neighbours where a row is whole vectors of them, which every access goes along.
+pub(super) fn vectors(m: &mut LoopModule, stage: TensorId) -> Option<()> {
+    let nest = Nest::of(m, stage).filter(|n| n.block.role == BlockRole::Compute)?;
+    let column = m.env.pool.as_var(*nest.block.index.last()?)?;
+    let iter = nest.block.iters.iter().find(|i| i.var == column)?;
+    let whole = m.env.pool.as_int(iter.extent).is_some_and(|n| n % VECTOR == 0);
+    let selects =
+        m.env.pool.any(nest.block.value, &mut |n| matches!(n, Expr::Select(..) | Expr::Load { guard: Some(_), .. }));
+    let wide = m.env.tensors[stage].ty.bytes() * VECTOR as usize <= 16;
+    if !whole || !wide || selects || nest.loops.iter().any(|l| l.reduced) || !nest.contiguous(m, column) {
+        return None;
+    }
+    let all = fuse_spatial(m, stage)?;
+    let (outer, inner) = (fresh(m, stage, "vectors"), fresh(m, stage, "lane"));
+    split(m, &all, VECTOR, (&outer, &inner), Tail::Exact).ok()?;
+    let r = |name: &str| LoopRef { stage: all.stage.clone(), name: name.to_owned() };
+    step(m, StepKind::Vectorize { target: r(&inner), width: None })?;
+    by_threads(m, stage, &r(&outer), THREADS).map(|_| ())
+}
+
+/// A loop over blocks of so many threads.
+fn by_threads(m: &mut LoopModule, stage: TensorId, all: &LoopRef, threads: i64) -> Option<LoopRef> {
     let name = |suffix: &str| fresh(m, stage, &format!("{}_{suffix}", all.name));
     let (outer, inner) = (name("block"), name("thread"));
-    split(m, &all, THREADS, (&outer, &inner), Tail::Exact).ok()?;
+    split(m, all, threads, (&outer, &inner), Tail::Exact).ok()?;
     let r = |name: &str| LoopRef { stage: all.stage.clone(), name: name.to_owned() };
     let _ = bind(m, &r(&outer), Binding::Axis(Axis::BlockX), false);
     let _ = bind(m, &r(&inner), Binding::Axis(Axis::ThreadX), false);
