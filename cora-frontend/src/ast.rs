@@ -228,7 +228,7 @@ pub enum ExprKind {
     Bool(bool),
     /// A dimension, parameter, constant, tensor or local by name.
     Name(String),
-    /// The same by builder handle: an see [`Program::handles`].
+    /// The same by builder handle; see [`Program::handles`].
     Handle(u64),
     /// `T[i, j]`, `T[i, j] else x`, `T[i, j] when c else x`; the base is a name or a handle.
     Access {

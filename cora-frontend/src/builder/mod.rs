@@ -91,8 +91,8 @@ impl Tensor {
     }
 }
 
-/// Builds a program call by call, with handles of its own: those of another builder are an error (`E0239`). Mistakes are reported by [`ProgramBuilder::finish`], with the
-/// place of the call.
+/// Builds a program call by call, with handles of its own: those of another builder are an error (`E0239`). Mistakes are
+/// reported by [`ProgramBuilder::finish`], with the place of the call.
 #[derive(Clone, Debug)]
 pub struct ProgramBuilder {
     name: String,
