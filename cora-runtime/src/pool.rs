@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Result};
 use std::any::Any;
-use std::cell::{RefCell, UnsafeCell};
+use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -63,16 +63,8 @@ pub struct Pool {
 }
 
 thread_local! {
-    /// The pools that this thread is working for, and as which worker, outermost first.
-    static WORKING: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Calls `body` as a worker of a pool.
-fn as_worker(pool: usize, worker: usize, body: impl FnOnce()) -> std::thread::Result<()> {
-    WORKING.with_borrow_mut(|w| w.push((pool, worker)));
-    let result = catch_unwind(AssertUnwindSafe(body));
-    WORKING.with_borrow_mut(|w| w.pop());
-    result
+    /// The pool that this thread is working for (0: none), and as which worker.
+    static WORKING: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -141,22 +133,25 @@ impl Pool {
     /// Calls `body(worker, lo, hi)` on ranges of at most `grain` iterations that together are `0..trip`, and returns
     /// when all are done. `worker` is below [`Pool::threads`], and no two calls at one time have the same.
     ///
-    /// A call from inside a body of the same pool runs serially, also where a pool in between is at work. A pool runs one
-    /// caller's iterations at a time; others wait for their turn, so a body must not wait for another thread that calls
-    /// the same pool. A panic of `body` is passed on, after the others have finished their chunks.
+    /// A call from inside a body of the same pool runs serially. A pool runs one caller's iterations at a time, others wait
+    /// for their turn: a body must neither wait for another thread that calls the same pool, nor call it from inside another
+    /// pool's body. A panic of `body` is passed on, after the others
+    /// have finished their chunks.
     pub fn run(&self, trip: i64, grain: i64, body: &Body<'_>) {
         let grain = grain.max(1);
         if trip <= 0 {
             return;
         }
         let id = Arc::as_ptr(&self.shared) as usize;
-        let own = WORKING.with_borrow(|w| w.iter().rev().find(|w| w.0 == id).copied());
-        if let Some((_, worker)) = own {
+        let (pool, worker) = WORKING.get();
+        if pool == id {
             return run_serially(trip, grain, worker, body);
         }
         let running = lock(&self.running);
         if self.threads.is_empty() || trip <= grain {
-            let result = as_worker(id, 0, || run_serially(trip, grain, 0, body));
+            let outer = WORKING.replace((id, 0));
+            let result = catch_unwind(AssertUnwindSafe(|| run_serially(trip, grain, 0, body)));
+            WORKING.set(outer);
             drop(running);
             return result.unwrap_or_else(|payload| resume_unwind(payload));
         }
@@ -175,9 +170,9 @@ impl Pool {
             let _guard = lock(&shared.sleep);
             if chunks <= 2 { shared.wake.notify_one() } else { shared.wake.notify_all() }
         }
-        WORKING.with_borrow_mut(|w| w.push((id, 0)));
+        let outer = WORKING.replace((id, 0));
         run_chunks(shared, job, 0);
-        WORKING.with_borrow_mut(|w| w.pop());
+        WORKING.set(outer);
         shared.state.fetch_and(!OPEN, SeqCst);
         shared.wait_until_empty();
         let panic = lock(&shared.panic).take();
@@ -267,7 +262,7 @@ impl Shared {
 }
 
 fn work(shared: &Shared, worker: usize) {
-    WORKING.with_borrow_mut(|w| w.push((std::ptr::from_ref(shared) as usize, worker)));
+    WORKING.set((std::ptr::from_ref(shared) as usize, worker));
     let mut last = 0;
     while let Some(number) = shared.enter(last) {
         last = number;
@@ -388,10 +383,6 @@ mod tests {
         };
         pool.run(4, 1, &|_, _, _| pool.run(10, 1, &add));
         assert_eq!(n.load(SeqCst), 40);
-        // With another pool at work in between.
-        let other = Pool::new(1).unwrap();
-        pool.run(1, 1, &|_, _, _| other.run(2, 1, &|_, _, _| pool.run(10, 1, &add)));
-        assert_eq!(n.swap(40, SeqCst), 60);
         std::thread::scope(|s| {
             for _ in 0..3 {
                 s.spawn(|| (0..100).for_each(|_| pool.run(10, 2, &add)));
