@@ -2,7 +2,7 @@
 
 use crate::lex::Token;
 use cora_ir::schedule::{Span, Step};
-use cora_ir::{BinOp, Combiner, ScalarType, UnOp};
+use cora_ir::{BinOp, Combiner, Diagnostic, ScalarType, UnOp};
 use std::collections::HashSet;
 use std::rc::Rc;
 
@@ -43,6 +43,11 @@ impl Handles {
     pub(crate) fn push(&mut self, name: &str) -> u64 {
         self.names.push(name.to_owned());
         (u64::from(self.owner) << 32) | (self.names.len() as u64 - 1)
+    }
+
+    /// What is said of a handle that is another builder's.
+    pub(crate) fn foreign() -> Diagnostic {
+        Diagnostic::new("E0239", "a handle of another builder, or not a name")
     }
 
     /// The name behind a handle; nothing if it is another builder's.

@@ -197,8 +197,19 @@ fn handles_of_another_builder_are_refused() {
     b.input("A", &[i], ScalarType::F32);
     let y = b.compute("Y", &[i], |ix| theirs.at(ix));
     b.output(y);
-    let diags = b.finish().expect_err("a handle of another builder");
+    let diags = b.clone().finish().expect_err("a handle of another builder");
     assert_eq!(diags.iter().map(|d| d.code).collect::<Vec<_>>(), ["E0239"]);
+    // Wherever it stands.
+    b.output(theirs);
+    b.range(theirs, 0..3);
+    b.schedule("cpu", |s| {
+        s.unroll((theirs, "far"));
+        s.compute_inline(theirs);
+    });
+    b.part(theirs, "x");
+    b.input("B", &[far], ScalarType::F32);
+    let diags = b.finish().expect_err("handles of another builder");
+    assert_eq!(diags.iter().map(|d| d.code).collect::<Vec<_>>(), ["E0239"; 7]);
 }
 
 #[test]

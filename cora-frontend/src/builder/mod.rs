@@ -117,13 +117,22 @@ impl ProgramBuilder {
         self.program.items.push(Item { kind, span: Span::default(), origin });
     }
 
-    fn dim_uses(&self, dims: &[Dim]) -> Vec<DimUse> {
+    /// The name behind a handle; an error if it is another builder's.
+    fn name_of(&mut self, handle: u64) -> Option<String> {
+        let name = self.program.handles.get(handle).map(str::to_owned);
+        if name.is_none() {
+            self.diags.push(Handles::foreign());
+        }
+        name
+    }
+
+    fn dim_uses(&mut self, dims: &[Dim]) -> Vec<DimUse> {
         let one = |d: &Dim| {
-            let name = self.program.handles.get(d.handle).unwrap_or_default().to_owned();
+            let name = self.name_of(d.handle)?;
             let pad = (d.pad != 1).then(|| Expr::new(ExprKind::Int(d.pad.into()), Span::default()));
-            DimUse { name: Ident::new(name), extent: None, pad }
+            Some(DimUse { name: Ident::new(name), extent: None, pad })
         };
-        dims.iter().map(one).collect()
+        dims.iter().filter_map(one).collect()
     }
 
     /// A run-time size with its range.
@@ -180,7 +189,7 @@ impl ProgramBuilder {
     /// Declares that all elements of the integer input `tensor` lie in `range`, so that they may be
     /// used as indices.
     pub fn range<V: Into<Value>>(&mut self, tensor: Tensor, range: std::ops::Range<V>) {
-        let name = self.program.handles.get(tensor.0).unwrap_or_default().to_owned();
+        let Some(name) = self.name_of(tensor.0) else { return };
         let range = Range { lo: range.start.into().0, hi: range.end.into().0, inclusive: false };
         for item in &mut self.program.items {
             if let ItemKind::Input(input) = &mut item.kind
@@ -294,7 +303,7 @@ impl ProgramBuilder {
 
     /// A component of a tensor of tuples.
     pub fn part(&mut self, tensor: Tensor, part: &str) -> Tensor {
-        let name = self.program.handles.get(tensor.0).unwrap_or_default().to_owned();
+        let name = self.name_of(tensor.0).unwrap_or_default();
         Tensor(self.handle(&format!("{name}.{part}")))
     }
 
@@ -307,7 +316,7 @@ impl ProgramBuilder {
     /// Makes the result of an operator a result of the program.
     #[track_caller]
     pub fn output(&mut self, tensor: Tensor) {
-        let name = self.program.handles.get(tensor.0).unwrap_or_default().to_owned();
+        let Some(name) = self.name_of(tensor.0) else { return };
         self.push(ItemKind::Output(vec![Ident::new(name)]), Location::caller());
     }
 

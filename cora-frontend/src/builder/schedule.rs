@@ -85,15 +85,23 @@ impl<'a> ScheduleBuilder<'a> {
     }
 
     fn at(&mut self, l: impl ToLoop) -> LoopRef {
-        l.to_loop(self.handles).unwrap_or_else(|| {
+        let at = l.to_loop(self.handles).unwrap_or_else(|| {
             let d = Diagnostic::new("E0122", "the name of a loop has no stage");
             self.diags.push(d.hint("write the stage before it: `stage.loop`"));
             LoopRef { stage: String::new(), name: String::new() }
-        })
+        });
+        if at.stage.is_empty() != at.name.is_empty() {
+            self.diags.push(Handles::foreign());
+        }
+        at
     }
 
-    fn stage(&self, s: impl ToStage) -> String {
-        s.to_stage(self.handles)
+    fn stage(&mut self, s: impl ToStage) -> String {
+        let name = s.to_stage(self.handles);
+        if name.is_empty() {
+            self.diags.push(Handles::foreign());
+        }
+        name
     }
 
     /// One loop into two; `tail` says what happens to the last, partial tile.
@@ -295,7 +303,18 @@ impl<'a> ScheduleBuilder<'a> {
         layout: &[LayoutDim],
     ) -> &mut Self {
         let (stage, tensor) = (self.stage(stage), self.stage(tensor));
-        let (name, layout, scope, at) = (name.into(), layout.to_vec(), Scope::Global, CopyAt::Setup);
+        self.copy_outside((stage, tensor), access, name, layout, CopyAt::Setup)
+    }
+
+    fn copy_outside(
+        &mut self,
+        (stage, tensor): (String, String),
+        access: Option<usize>,
+        name: &str,
+        layout: &[LayoutDim],
+        at: CopyAt,
+    ) -> &mut Self {
+        let (name, layout, scope) = (name.into(), layout.to_vec(), Scope::Global);
         self.step(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
     }
 
@@ -310,8 +329,7 @@ impl<'a> ScheduleBuilder<'a> {
         layout: &[LayoutDim],
     ) -> &mut Self {
         let (stage, tensor) = (self.stage(stage), self.stage(tensor));
-        let (name, layout, scope, at) = (name.into(), layout.to_vec(), Scope::Global, CopyAt::Before);
-        self.step(StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
+        self.copy_outside((stage, tensor), access, name, layout, CopyAt::Before)
     }
 
     /// Where an attached stage's buffer lives.

@@ -1,7 +1,7 @@
 //! Expressions: names, accesses, operators and reductions to typed values.
 
 use super::{Elab, Entity, Mode, State};
-use crate::ast::{Expr, ExprKind, Ident, ReduceOp};
+use crate::ast::{Expr, ExprKind, Handles, Ident, ReduceOp};
 use crate::names::suggest;
 use cora_ir::expr::{MAX_VALUE_DEPTH, MAX_VALUE_SIZE};
 use cora_ir::schedule::Span;
@@ -150,7 +150,7 @@ impl Elab<'_> {
         };
         match name {
             Some(name) => Some(Ident { name, span: e.span() }),
-            None => self.error(e.span(), Diagnostic::new("E0239", "a handle of another builder, or not a name")),
+            None => self.error(e.span(), Handles::foreign()),
         }
     }
 

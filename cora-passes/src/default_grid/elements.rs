@@ -21,7 +21,7 @@ const VECTOR: i64 = 4;
 /// Spreads a stage's elements over threads: the loop over those of a block.
 pub(super) fn elements(m: &mut LoopModule, stage: TensorId) -> Option<LoopRef> {
     let all = fuse_spatial(m, stage)?;
-    by_threads(m, stage, &all, THREADS)
+    by_threads(m, stage, &all)
 }
 
 /// The same, a thread computes four neighbours where a row is whole vectors of them, which every access goes along.
@@ -41,14 +41,14 @@ pub(super) fn vectors(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     split(m, &all, VECTOR, (&outer, &inner), Tail::Exact).ok()?;
     let r = |name: &str| LoopRef { stage: all.stage.clone(), name: name.to_owned() };
     step(m, StepKind::Vectorize { target: r(&inner), width: None })?;
-    by_threads(m, stage, &r(&outer), THREADS).map(|_| ())
+    by_threads(m, stage, &r(&outer)).map(|_| ())
 }
 
-/// A loop over blocks of so many threads.
-fn by_threads(m: &mut LoopModule, stage: TensorId, all: &LoopRef, threads: i64) -> Option<LoopRef> {
+/// A loop over blocks of threads; the one over a block's.
+fn by_threads(m: &mut LoopModule, stage: TensorId, all: &LoopRef) -> Option<LoopRef> {
     let name = |suffix: &str| fresh(m, stage, &format!("{}_{suffix}", all.name));
     let (outer, inner) = (name("block"), name("thread"));
-    split(m, all, threads, (&outer, &inner), Tail::Exact).ok()?;
+    split(m, all, THREADS, (&outer, &inner), Tail::Exact).ok()?;
     let r = |name: &str| LoopRef { stage: all.stage.clone(), name: name.to_owned() };
     let _ = bind(m, &r(&outer), Binding::Axis(Axis::BlockX), false);
     let _ = bind(m, &r(&inner), Binding::Axis(Axis::ThreadX), false);

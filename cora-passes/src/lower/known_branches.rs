@@ -4,8 +4,8 @@
 //! if %q * 64 < %n { if %q * 4 < (%n + 15) // 16 { .. } }   =>   if %q * 64 < %n { .. }
 //! ```
 //!
-//! What tiles, unrolled rows and prefetches ask for is known by itself in its own place only once it is a condition there: a
-//! statement ahead of its time asks for what its turn asks for, and a tile's first row is there because the tile is.
+//! Steps put conditions in without a look at those already there: the first row of a tile is there because the tile is, and a
+//! prefetch asks for what the statement asks for that it goes with.
 //!
 //! Requires: names that stand for one value each. Ensures: the same statements in the same order.
 

@@ -104,7 +104,8 @@ fn check(m: &LoopModule, path: &Path, target: &LoopRef, (axis, atomic): (Axis, b
     Ok(())
 }
 
-/// Writes down how many iterations a loop has at most, as many as threads may be, where that does not show in the form of its extent.
+/// Writes down how many iterations a loop has at most, by what is around it or by declared ranges, where that does not show in
+/// the form of its extent and there may be as many threads.
 fn state_bound(m: &mut LoopModule, path: &Path) {
     let extent = loop_at(&m.body, path).extent;
     if m.env.pool.constant_bound(extent).is_some() {

@@ -26,7 +26,7 @@ fn left_of(env: &mut Env, c: ExprId, hold: &FxHashSet<ExprId>) -> Option<ExprId>
 }
 
 /// A copy of the statements where the conditions in `hold` hold.
-pub(super) fn without(env: &mut Env, body: &[Stmt], hold: &FxHashSet<ExprId>) -> Vec<Stmt> {
+pub(in crate::lower) fn without(env: &mut Env, body: &[Stmt], hold: &FxHashSet<ExprId>) -> Vec<Stmt> {
     let mut out = Vec::new();
     for s in body {
         match s {
@@ -78,7 +78,7 @@ pub(super) fn skipping(env: &Env, body: &[Stmt], fails: &FxHashSet<ExprId>) -> V
 }
 
 /// A copy of the statements where the conditions in `fails` fail in all lanes.
-pub(super) fn failing(env: &mut Env, body: &[Stmt], fails: &FxHashSet<ExprId>) -> Vec<Stmt> {
+pub(in crate::lower) fn failing(env: &mut Env, body: &[Stmt], fails: &FxHashSet<ExprId>) -> Vec<Stmt> {
     let stopped = |env: &Env, c: ExprId| {
         let mut own = Vec::new();
         own.extend(env.pool.conjuncts(c));
