@@ -1,13 +1,13 @@
 //! Schedules nests for a grid by rules about their shape: what a program gets on a GPU that has no
 //! schedule of its own.
 //!
-//! Few results of many terms are summed in parts, as on a CPU, if they are no tiles.
-//! A contraction is computed in tiles that pass through shared memory (`tiles`); a reduction along neighbours by the
-//! lanes of a warp (`lanes`), together with what it is for in the same row (`rows`). Of anything else all spatial loops
-//! around a stage's block are fused, as far as they can be, and split into blocks of 256 threads; each thread computes one
-//! element, a reduction being its own serial loop, and what alone reads its result is computed with it (`elements`). Where
-//! loops cannot be fused, the outermost ones become blocks and the innermost threads. Every rule is a list of scheduling
-//! steps; a refusal means that it does not fit the nest, and the next one is tried.
+//! Few results of many terms are summed in parts, as on a CPU, if they are no tiles. A contraction is computed in tiles
+//! that pass through shared memory (`tiles`); a reduction along neighbours by the lanes of a warp (`lanes`), together
+//! with what it is for in the same row (`rows`). Of anything else all spatial loops around a stage's block are fused,
+//! as far as they can be, and split into blocks of 256 threads; each thread computes one element, a reduction being its
+//! own serial loop, and what alone reads its result is computed with it (`elements`). Where loops cannot be fused, the
+//! outermost ones become blocks and the innermost threads. Every rule is a list of scheduling steps; a refusal means
+//! that it does not fit the nest, and the next one is tried.
 
 mod elements;
 mod ends;

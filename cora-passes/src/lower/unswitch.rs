@@ -106,13 +106,17 @@ fn known_before(env: &Env, var: VarId, body: &[Stmt], all: &[ExprId]) -> Option<
     }
     let known = |c: &ExprId| {
         let reads = env.pool.any(*c, &mut |n| matches!(n, Expr::Load { .. } | Expr::Search { .. }));
-        let compares = matches!(env.pool.get(*c), Expr::Bin(BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne, ..));
+        // Of floats that are no numbers neither a comparison holds nor its opposite.
+        let compares = match *env.pool.get(*c) {
+            Expr::Bin(BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne, a, _) => !env.pool.ty(a).scalar.is_float(),
+            _ => false,
+        };
         compares && env.pool.ty(*c).lanes == 1 && !reads && !own.iter().any(|&v| env.pool.uses_var(*c, v))
     };
     all.iter().map(|&c| single(env, c)).find(known)
 }
 
-/// What holds where a comparison does not.
+/// What holds where a comparison of integers does not.
 fn opposite(env: &mut Env, cond: ExprId) -> ExprId {
     match *env.pool.get(cond) {
         Expr::Bin(BinOp::Lt, a, b) => env.pool.le(b, a),
