@@ -24,7 +24,8 @@
 //! - `a * b + c` in floating point is one rounding ([`EmitOptions::fma`]); nothing else is reassociated or contracted.
 //! - A guarded load reads nothing where its guard is false; a scalar guard becomes a branch, a vector one a masked load.
 //!   The right side of `and` and `or` is computed only where the left does not decide, if it loads.
-//! - Vectors with consecutive indices are loaded and stored whole; others are gathered and scattered.
+//! - Vectors with consecutive indices are loaded and stored whole; others are gathered and scattered, but a square
+//!   of elements that changes its order is loaded and stored in whole vectors, with shuffles between.
 //! - A tile of a tensor instruction is that instruction, or the same by others where there is none.
 //! - A product of matrices calls a function through a variable that the runtime sets ([`Import`](cora_runtime::abi::Import)).
 //! - Division by zero of integers gives 0; other integer arithmetic wraps.
@@ -45,6 +46,7 @@ mod library;
 mod math;
 mod slots;
 mod tile;
+mod transpose;
 mod wgmma;
 
 #[cfg(test)]

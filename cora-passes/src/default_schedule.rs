@@ -4,14 +4,16 @@
 //! of neighbours (`lanes`) and parts of long sums of few results (`partial_sums`). Where a batch is more than stays near,
 //! its rows are split into tasks (`row_tasks`). From the last stage to the first: a stage is attached beside its readers
 //! where that repeats no work (`attach`); a contraction, or another reduction of neighbouring elements, is tiled so that it
-//! accumulates in registers (`contraction`); columns that share elements in groups are vectors (`groups`); of anything else
-//! the innermost loop becomes vector code where it writes (or, for a reduction, reads) neighbouring elements. At last rows
-//! that lie as they are counted become one loop (`flat`), and the outermost loops are spread over the workers. Every rule is
+//! accumulates in registers (`contraction`), one of few rows in dot products (`dots`); columns that share elements in groups
+//! are vectors (`groups`); copies that change the order of dimensions go in squares (`squares`); of anything else the
+//! innermost loop becomes vector code where it writes (or, for a reduction, reads) neighbouring elements. At last rows that
+//! lie as they are counted become one loop (`flat`), and the outermost loops are spread over the workers. Every rule is
 //! a list of scheduling steps; a refusal means that it does not fit the nest, and the next one is tried.
 
 mod attach;
 pub(crate) mod contraction;
 mod copies;
+mod dots;
 mod factors;
 mod flat;
 mod groups;
@@ -20,6 +22,7 @@ pub(crate) mod nest;
 pub mod own_names;
 pub(crate) mod partial_sums;
 mod row_tasks;
+mod squares;
 pub(crate) mod steps;
 pub(crate) mod units;
 
@@ -152,11 +155,13 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
         let shape = contraction::Shape::of(m, stage);
         let rows = [contraction::row_tiles, contraction::triangle, contraction::slanted];
         let _ = attempt(m, |m| units::unit_tiles(m, stage, |i| features.contain(i)))
+            || attempt(m, |m| dots::dot_tiles(m, stage, vectors))
             || (shape.rows && rows.into_iter().any(|rule| attempt(m, |m| rule(m, stage, vectors))))
             || (shape.neighbours && attempt(m, |m| contraction::column_tiles(m, stage, vectors)))
             || attempt(m, |m| groups::vectors_of_groups(m, stage, vectors))
             || is_of_rows(m, stage)
-            || innermost(m, stage, vectors).is_some();
+            || innermost(m, stage, vectors).is_some()
+            || attempt(m, |m| squares::squares(m, stage, vectors));
     }
     // Those that others were attached to are rows, or that were attached.
     let alone = |stage: TensorId| {

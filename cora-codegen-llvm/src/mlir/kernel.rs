@@ -53,11 +53,19 @@ impl Emitter<'_> {
     pub(super) fn stmts(&mut self, body: &[Stmt]) -> Result<(), EmitFault> {
         let mut follows = false;
         self.forget_factors();
-        for s in body {
+        let mut done = 0;
+        while let [s, ..] = &body[done..] {
+            done += 1;
             match s {
                 Stmt::Tile(t) => self.tile(t, follows)?,
                 s => {
-                    self.stmt(s)?;
+                    match self.square(&body[done - 1..]) {
+                        Some(square) => {
+                            self.transposed(&square)?;
+                            done += square.len() - 1;
+                        }
+                        None => self.stmt(s)?,
+                    }
                     self.forget_factors();
                 }
             }

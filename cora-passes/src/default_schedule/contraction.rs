@@ -6,7 +6,7 @@
 
 use super::copies::{around, pack, transpose};
 use super::nest::{Loop, Nest, moves_by_one};
-use super::{Form, Registers, attempt, row_tasks, step};
+use super::{Form, Registers, attempt, dots, row_tasks, step};
 use crate::schedule::tree::{loop_at, stage_loops};
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
@@ -22,6 +22,17 @@ pub(super) struct Tile {
     task: i64,
     /// Elements of a vector.
     pub lanes: i64,
+}
+
+impl Tile {
+    /// With as many rows as may be of `count` without leaving much of the last tile empty, no less than two thirds.
+    fn of_rows(self, count: i64) -> Tile {
+        let computed = |rows: i64| count.saturating_add(rows - 1) / rows * rows;
+        let full = |&rows: &i64| (computed(rows) - count) * 16 <= count;
+        let all = || (self.rows - self.rows / 3..=self.rows).rev();
+        let rows = all().find(full).or_else(|| all().min_by_key(|&rows| computed(rows))).unwrap_or(self.rows);
+        Tile { rows, task: self.task / rows * rows, ..self }
+    }
 }
 
 /// Vectors of a tile of one row.
@@ -46,6 +57,19 @@ impl Registers {
         Tile { rows, columns: vectors * self.lanes, task: 96, lanes: self.lanes }
     }
 
+    /// Tiles like the broad ones that leave the least of `columns` empty in the vectors of their last tile.
+    fn fitting(self, columns: i64) -> Tile {
+        let broad = self.broad();
+        let others: &[(i64, i64)] = match self.form() {
+            Form::Long => &[(8, 3), (5, 5)],
+            Form::Short => &[(5, 3)],
+            Form::Few => &[(4, 3)],
+        };
+        let vectors = |t: &Tile| (columns + t.columns - 1) / t.columns * (t.columns / self.lanes);
+        let of = |&(rows, v): &(i64, i64)| Tile { rows, columns: v * self.lanes, task: 96 / rows * rows, ..broad };
+        std::iter::once(broad).chain(others.iter().map(of)).min_by_key(vectors).unwrap_or(broad)
+    }
+
     /// Where there are more columns from row to row: whole tiles of rows side by side fill one of columns.
     fn slanted(self) -> Tile {
         let (rows, vectors) = match self.form() {
@@ -66,6 +90,10 @@ const FEW_TERMS: i64 = 16;
 /// sums in the result.
 const LONG: i64 = 4096;
 const BLOCK: i64 = 256;
+/// Terms whose factor of the columns is read whole before the next ones, where it is read once.
+const NEXT: i64 = 8;
+/// Tiles of rows for which no factor is copied that is read in vectors.
+const FEW_TILES: i64 = 3;
 /// Elements that each task may copy.
 const FEW_ELEMENTS: i64 = 1 << 14;
 /// Panels of columns from which on they are tasks enough.
@@ -231,11 +259,21 @@ impl Contraction {
         Some(outside.chain(inside).collect())
     }
 
-    /// The tile that suits the columns; `side_by_side`: as they are read.
+    /// The tile that suits the columns, and the rows where these are few; `side_by_side`: as they are read.
     fn tile(&self, m: &LoopModule, registers: Registers, side_by_side: bool) -> Tile {
-        let broad = registers.broad();
-        let many = m.env.pool.constant_bound(self.inner.extent).is_some_and(|n| n >= broad.columns);
-        if many && side_by_side { broad } else { registers.narrow() }
+        let tile = self.tile_of_columns(m, registers, side_by_side);
+        let count = |n: i64, l: &Loop| n.checked_mul(m.env.pool.as_int(l.extent)?);
+        self.rows.iter().try_fold(1, count).map_or(tile, |n| tile.of_rows(n))
+    }
+
+    fn tile_of_columns(&self, m: &LoopModule, registers: Registers, side_by_side: bool) -> Tile {
+        let (narrow, broad) = (registers.narrow(), registers.broad());
+        let bound = m.env.pool.constant_bound(self.inner.extent);
+        match m.env.pool.as_int(self.inner.extent) {
+            Some(n) if side_by_side && n > narrow.columns => registers.fitting(n),
+            _ if side_by_side && bound.is_some_and(|n| n >= broad.columns) => broad,
+            _ => narrow,
+        }
     }
 
     /// Whether a tile reads more of the factors than stays near, the same steps as its neighbours.
@@ -262,6 +300,17 @@ impl Contraction {
         let dots = iter.is_some_and(|i| self.nest.reads(m).iter().all(|r| moves_by_one(m, &r.1, i)));
         dots && columns.is_some_and(|n| n * 4 <= 3 * lanes)
             && m.env.pool.as_int(term.extent).is_some_and(|k| k >= 4 * lanes)
+    }
+
+    /// Whether one tile of rows reads the factor of the columns, which is another one for each batch: it is read once, and so
+    /// had better be read in the order in which it lies.
+    fn is_streamed(&self, m: &LoopModule) -> bool {
+        self.many_products(m) && self.nest.most(m, &self.rows) <= dots::ROWS
+    }
+
+    /// Whether a copy of the columns would take much beside what so few rows compute of it.
+    fn few_rows(&self, m: &LoopModule, registers: Registers) -> bool {
+        self.nest.most(m, &self.rows) <= FEW_TILES * registers.broad().rows
     }
 
     /// Whether nothing that is read is a stage that may be attached in tiles, where it would find no box to compute, or be
@@ -341,11 +390,15 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         fuse(m, nest, &batch, "batches")?;
         batch = vec!["batches".to_owned()];
     }
-    let by_panels = if copied { batch.is_empty() && !nest.attached } else { !packed && c.many_products(m) };
+    let by_panels = if copied {
+        batch.is_empty() && !nest.attached
+    } else {
+        !packed && c.many_products(m) && !c.few_rows(m, registers)
+    };
     if given
         && by_panels
         && let [row] = row.as_slice()
-        && attempt(m, |m| panels(m, &c, row, registers.broad(), None))
+        && attempt(m, |m| panels(m, &c, row, c.tile(m, registers, true), None))
     {
         return Some(());
     }
@@ -394,14 +447,15 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         order.append(&mut columns);
     }
     let task = order.len();
-    let long = c.is_long(m);
+    let streamed = !copied && !packed && columns.last().is_some_and(|l| l == "co") && c.is_streamed(m);
+    let long = c.is_long(m) || streamed;
     if long {
         let mut reduced = names(&c.reduced);
         if reduced.len() > 1 {
             fuse(m, nest, &reduced, "terms")?;
             reduced = vec!["terms".to_owned()];
         }
-        split(m, nest, &reduced[0], BLOCK, "kb", "kk")?;
+        split(m, nest, &reduced[0], if streamed { NEXT } else { BLOCK }, "kb", "kk")?;
         order.push("kb".to_owned());
     }
     order.append(&mut columns);
@@ -420,7 +474,7 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     order.extend([row.clone(), inner.clone()]);
     reorder(m, nest, order.clone())?;
     let sums = accumulate(m, nest, &at, &[&row], (&inner, tile.lanes), unrolled)?;
-    if long {
+    if long && !streamed {
         unroll_steps(m, &sums, "kk", UNROLL)?;
     }
     if alone && task > 1 {

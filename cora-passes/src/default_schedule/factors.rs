@@ -4,11 +4,13 @@
 //! Y[i, j] = sum(k) (tanh(X[i, k]) * W[k, j])   =>   F[i, k] = tanh(X[i, k]);  Y[i, j] = sum(k) (F[i, k] * W[k, j])
 //! ```
 //!
-//! In its place such a part is computed again for each iteration of the loops that it does not move with.
+//! In its place such a part is computed again for each iteration of the loops that it does not move with. What windows
+//! share that reach beyond a tensor's ends is copied with what is beside them, so that no term asks where they are.
 
 use super::attempt;
-use super::nest::Nest;
+use super::nest::{Nest, moves_by_one};
 use crate::schedule::precompute::precompute_factor;
+use crate::schedule::windows::windowed;
 use cora_ir::loops::{BlockRole, Iter, IterKind, LoopModule};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, TensorId, UnOp};
 use rustc_hash::FxHashSet;
@@ -31,9 +33,17 @@ pub(super) fn precompute_factors(m: &mut LoopModule, stage: TensorId, of_element
         BlockRole::Compute if of_elements => (MANY, FEW_TIMES),
         _ => return,
     };
+    let summed = matches!(nest.block.role, BlockRole::Update(_));
     let (mut rest, mut seen) = (vec![nest.block.value], FxHashSet::default());
     while let Some(e) = rest.pop() {
-        if !seen.insert(e) || matches!(m.env.pool.get(e), Expr::Load { .. }) {
+        if !seen.insert(e) {
+            continue;
+        }
+        if let Expr::Load { guard, .. } = *m.env.pool.get(e) {
+            if summed && guard.is_some() && shared_by_windows(m, &nest, e) {
+                let name = m.env.fresh_tensor_name(&format!("{}.window", nest.stage));
+                attempt(m, |m| precompute_factor(m, stage, e, &name).ok());
+            }
             continue;
         }
         if let Some(times) = repeats(&m.env.pool, &nest.block.iters, e).filter(|&t| t >= fewest) {
@@ -46,6 +56,17 @@ pub(super) fn precompute_factors(m: &mut LoopModule, stage: TensorId, of_element
         }
         rest.extend(m.env.pool.children(e));
     }
+}
+
+/// Whether many terms ask whether there is the same element. Columns that are not neighbours there are copied anyway.
+fn shared_by_windows(m: &mut LoopModule, nest: &Nest, e: ExprId) -> bool {
+    let column = nest.block.index.last().and_then(|&e| m.env.pool.as_var(e));
+    let Expr::Load { index, .. } = m.env.pool.get(e) else { return false };
+    if column.is_some_and(|c| !moves_by_one(m, index, c)) {
+        return false;
+    }
+    let Some(w) = windowed(&mut m.env, &nest.block, e) else { return false };
+    w.times.saturating_mul(repeats(&m.env.pool, &nest.block.iters, e).unwrap_or(1)) >= WORTH
 }
 
 /// How many iterations of spatial loops have the same value, if more than one; what is not constant is many.

@@ -60,8 +60,8 @@ pub(super) fn flat_elements(m: &mut LoopModule, n: usize, plain: &Stmt, vectors:
     step(m, StepKind::Split { target: nest.named("flat"), factor, outer, inner, tail: Tail::Exact })?;
     if depth == vars.len() {
         step(m, StepKind::Vectorize { target: nest.named("near"), width })?;
-    } else {
-        super::innermost(m, stage, vectors);
+    } else if super::innermost(m, stage, vectors).is_none() {
+        super::attempt(m, |m| super::squares::squares(m, stage, vectors));
     }
     step(m, StepKind::Parallel { target: nest.named("task") })?;
     finds_no_row(m, n).then_some(())

@@ -50,6 +50,7 @@ pub mod tile;
 pub mod tree;
 pub mod unroll;
 pub mod vectorize;
+pub(crate) mod windows;
 
 use cora_ir::ids::Arena;
 use cora_ir::loops::{LoopModule, Stmt};

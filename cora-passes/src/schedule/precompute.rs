@@ -8,13 +8,20 @@
 //!
 //! The factor is the largest part of the product that moves with no more of the stage's loops than what reads X does; of a
 //! term that is no product, the whole of it; of a tuple, that of one component. It is the opposite of `compute_inline`, for
-//! what a program wrote in place.
+//! what a program wrote in place. A factor that moves with a sum of loops, as in a convolution, has one dimension for the
+//! sum: what is read beside the ends of a tensor is stored with it then.
+//!
+//! ```text
+//! for t { for u in 0..3 { S[t] += (X[t + u - 1] else 0) * W[u] } }
+//!   =>  for w in 0..n + 2 { F[w] = X[w - 1] else 0 };  for t { for u in 0..3 { S[t] += F[t + u] * W[u] } }
+//! ```
 //!
 //! Requires: a stage that is not scheduled or attached, and a factor that has a value wherever its own loops run. Ensures:
 //! the same values but for the rounding of what is stored; the new stage is elementwise, and stands before the stage.
 
 use super::defined::in_domain;
 use super::tree::find_stage;
+use super::windows::windowed;
 use crate::simplify::{Facts, Prover};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, ScalarType, Scope, Tensor, TensorDim, TensorId, VarId};
@@ -36,14 +43,18 @@ pub fn precompute(m: &mut LoopModule, stage: &str, tensor: &str, name: &str) -> 
             "name a tensor that a factor of its terms reads",
         );
     };
-    let Some(factor) = factor_reading(&m.env.pool, &block, read) else {
+    let Some(factor) = factor_reading(&mut m.env, &block, read) else {
         let what = format!("several factors of `{stage}` read `{tensor}`");
         return refused(
             what,
             "name a tensor that only the one which is meant reads, or name the factor in the program",
         );
     };
-    if matches!(m.env.pool.get(factor), Expr::Load { .. }) {
+    let read = match m.env.pool.get(factor) {
+        Expr::Load { guard, .. } => Some(guard.is_some()),
+        _ => None,
+    };
+    if read.is_some_and(|guarded| !guarded || windowed(&mut m.env, &block, factor).is_none()) {
         let what = format!("the factor of `{stage}` that reads `{tensor}` computes nothing");
         return refused(what, "`cache_read` copies what is read");
     }
@@ -82,14 +93,22 @@ pub(crate) fn precompute_factor(
     if local {
         return Err(by_itself("it reads what is computed beside the stage"));
     }
-    let used = own_iters(&m.env.pool, &block, factor);
-    let facts = Facts::in_loops(used.iter().map(|i| (i.var, i.extent)));
-    if !has_value(&mut m.env, &mut Prover::new(), &facts, factor) {
+    let over_windows =
+        windowed(&mut m.env, &block, factor).map(|w| (w.value, own_iters(&m.env.pool, &w.iters, w.value), w.sums));
+    let plain = (factor, own_iters(&m.env.pool, &block.iters, factor), Vec::new());
+    let mut prover = Prover::new();
+    let computable = |(value, used, _): &(ExprId, Vec<Iter>, _)| {
+        let facts = Facts::in_loops(used.iter().map(|i| (i.var, i.extent)));
+        has_value(&mut m.env, &mut prover, &facts, *value)
+    };
+    let Some((value, used, sums)) = over_windows.into_iter().chain([plain]).find(computable) else {
         return Err(by_itself("where other loops of the stage do not run it may have no value"));
-    }
+    };
     let new = declare(&mut m.env, &used, ty, name);
-    let nest = nest(&mut m.env, &used, factor, new);
-    let at: Vec<ExprId> = used.iter().map(|i| m.env.pool.var(i.var)).collect();
+    let nest = nest(&mut m.env, &used, value, new);
+    let sums: FxHashMap<VarId, ExprId> = sums.into_iter().collect();
+    let at: Vec<ExprId> =
+        used.iter().map(|i| sums.get(&i.var).copied().unwrap_or_else(|| m.env.pool.var(i.var))).collect();
     let read = m.env.element(new, &at);
     m.body[top].blocks_mut(&mut |b| {
         if b.stage == stage && b.role != BlockRole::Init {
@@ -136,8 +155,9 @@ fn reads(pool: &ExprPool, e: ExprId, tensor: TensorId) -> bool {
     pool.any(e, &mut |n| matches!(n, Expr::Load { tensor: t, .. } if *t == tensor))
 }
 
-/// The largest part of a block's product that reads a tensor and moves with no more iterators than the smallest does.
-fn factor_reading(pool: &ExprPool, b: &Block, tensor: TensorId) -> Option<ExprId> {
+/// The largest part of a block's product that reads a tensor and moves with no more than the smallest does.
+fn factor_reading(env: &mut Env, b: &Block, tensor: TensorId) -> Option<ExprId> {
+    let pool = &env.pool;
     // Of a tuple, the component that does.
     let terms: Vec<ExprId> = pool.components(b.value).iter().copied().filter(|&e| reads(pool, e, tensor)).collect();
     let &[term] = terms.as_slice() else { return None };
@@ -149,16 +169,26 @@ fn factor_reading(pool: &ExprPool, b: &Block, tensor: TensorId) -> Option<ExprId
             _ => break,
         }
     }
-    let moves = |e: ExprId| -> Vec<VarId> { b.iters.iter().map(|i| i.var).filter(|&v| pool.uses_var(e, v)).collect() };
-    let least = moves(*path.last()?);
-    let found = path.into_iter().find(|&e| moves(e) == least)?;
-    (found != term || !matches!(pool.get(found), Expr::Bin(BinOp::Mul, ..))).then_some(found)
+    let least = moves(env, b, *path.last()?);
+    let found = path.into_iter().find(|&e| moves(env, b, e) == least)?;
+    (found != term || !matches!(env.pool.get(found), Expr::Bin(BinOp::Mul, ..))).then_some(found)
+}
+
+/// The iterators that an expression moves with, and the sums of iterators.
+fn moves(env: &mut Env, b: &Block, e: ExprId) -> Vec<ExprId> {
+    let (iters, value, sums) = match windowed(env, b, e) {
+        Some(w) => (w.iters, w.value, w.sums),
+        None => (b.iters.clone(), e, Vec::new()),
+    };
+    let used = iters.iter().map(|i| i.var).filter(|&v| env.pool.uses_var(value, v)).collect::<Vec<_>>();
+    let of = |v: VarId| sums.iter().find(|s| s.0 == v).map(|s| s.1);
+    used.into_iter().map(|v| of(v).unwrap_or_else(|| env.pool.var(v))).collect()
 }
 
 /// The iterators that a factor moves with, and those that their extents need.
-fn own_iters(pool: &ExprPool, b: &Block, factor: ExprId) -> Vec<Iter> {
+fn own_iters(pool: &ExprPool, iters: &[Iter], factor: ExprId) -> Vec<Iter> {
     let mut used: Vec<Iter> = Vec::new();
-    for i in b.iters.iter().rev() {
+    for i in iters.iter().rev() {
         if pool.uses_var(factor, i.var) || used.iter().any(|u| pool.uses_var(u.extent, i.var)) {
             used.push(i.clone());
         }

@@ -301,3 +301,64 @@ fn the_second_operand_of_and_waits_for_the_first() {
     let after = k.run(true, &[Buf::f32(&[0.0; 4])], &[Buf::i32(&[5])], &[], (0, 2));
     assert_eq!(after[0].as_f32(), [1.0, 0.0, 1.0, 1.0]);
 }
+
+/// A square of elements from rows `stride` apart, by vectors of its columns: read apart, or written apart.
+fn square(ty: ScalarType, lanes: u32, stride: i64, reads_apart: bool) -> (Kit, usize) {
+    let mut k = Kit::default();
+    let (a, o) = (k.buffer("A", ty), k.buffer("O", ty));
+    let (v, i) = k.var("i");
+    let mut body = Vec::new();
+    for n in 0..i64::from(lanes) {
+        let (column, row) = (k.int(n), k.int(n * i64::from(lanes)));
+        let pool = &mut k.m.env.pool;
+        let (far, near) = (pool.add(i, column), pool.add(i, row));
+        let (far, near) = (pool.ramp(far, stride, lanes), pool.ramp(near, 1, lanes));
+        let (from, to) = if reads_apart { (far, near) } else { (near, far) };
+        let value = k.load(a, from);
+        body.push(store(o, to, value));
+    }
+    let extent = k.int(2);
+    k.kernel("k", vec![parallel(v, extent, body)]);
+    (k, (stride.unsigned_abs() * u64::from(lanes)) as usize)
+}
+
+#[test]
+fn squares_change_order_by_shuffles() {
+    for ty in ScalarType::ELEMENTS {
+        for (lanes, reads_apart) in [(4, true), (8, true), (16, true), (4, false), (16, false)] {
+            let stride = 19;
+            let (k, size) = square(ty, lanes, stride, reads_apart);
+            let text = k.mlir();
+            assert!(text.contains("shufflevector") && !text.contains("gather") && !text.contains("scatter"), "{text}");
+            let number = |i: usize| if ty == ScalarType::Bool { f64::from(i % 3 == 1) } else { (i % 100) as f64 };
+            let input: Vec<f64> = (0..size + 2).map(number).collect();
+            let out = vec![0.0; size + 2];
+            // The second iteration, so that the first element is not at 0.
+            let got = k.run(true, &[Buf::of(ty, &input), Buf::of(ty, &out)], &[], &[], (1, 2))[1].numbers(ty);
+            let mut want = out;
+            for (n, lane) in (0..lanes as usize).flat_map(|n| (0..lanes as usize).map(move |l| (n, l))) {
+                let (far, near) = (1 + n + lane * stride as usize, 1 + n * lanes as usize + lane);
+                let (from, to) = if reads_apart { (far, near) } else { (near, far) };
+                want[to] = input[from];
+            }
+            assert_eq!(got, want, "{ty} x{lanes}, {reads_apart}");
+        }
+    }
+}
+
+#[test]
+fn what_overlaps_or_does_not_follow_is_no_square() {
+    let mut k = Kit::default();
+    let (a, o) = (k.buffer("A", F32), k.buffer("O", F32));
+    let mut body = Vec::new();
+    for n in [0, 1, 2, 4] {
+        let (column, row) = (k.int(n), k.int(n * 4));
+        let (far, near) = (k.m.env.pool.ramp(column, 9, 4), k.m.env.pool.ramp(row, 1, 4));
+        let value = k.load(a, far);
+        body.push(store(o, near, value));
+    }
+    k.kernel("k", body);
+    assert!(!k.mlir().contains("shufflevector"));
+    // Written apart, but in each other: the last one counts.
+    assert!(!square(F32, 4, 3, false).0.mlir().contains("shufflevector"));
+}
