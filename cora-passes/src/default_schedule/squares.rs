@@ -13,6 +13,9 @@ use cora_ir::loops::{BlockRole, LoopModule};
 use cora_ir::schedule::Tail;
 use cora_ir::{Expr, TensorId};
 
+/// Lanes of a square, at least.
+const FEWEST: i64 = 4;
+
 /// Squares of the loops along which a copy reads and along which it writes.
 pub(super) fn squares(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
     let lanes = Registers::of(m, stage, vectors).lanes;
@@ -24,11 +27,12 @@ pub(super) fn squares(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> 
     // The loop that moves a last position, and moves it by one.
     let last = |e| nest.loops.iter().find(|l| nest.iterator(m, l.var).is_some_and(|v| m.env.pool.as_var(e) == Some(v)));
     let (read, written) = (last(*index.last()?)?.clone(), last(*nest.block.index.last()?)?.clone());
+    let count = m.env.pool.as_int(read.extent)?;
     let long = |l: &Loop| m.env.pool.constant_bound(l.extent).is_none_or(|n| n >= lanes);
-    // Rows of a variable length are variably far apart, and each of their lanes would ask whether it is there.
-    let constant = m.env.pool.as_int(read.extent).is_some();
+    // Rows of a variable length are variably far apart, and each lane of a part of a square would ask whether it is there.
+    let lanes = (FEWEST.ilog2()..=lanes.ilog2()).rev().map(|n| 1 << n).find(|n| count % n == 0)?;
     let apart = !m.env.pool.uses_var(written.extent, read.var);
-    if read.var == written.var || !constant || !long(&read) || !long(&written) || !apart {
+    if read.var == written.var || !long(&written) || !apart {
         return None;
     }
     let mut s = Steps { m, stage: nest.stage.clone() };
