@@ -55,7 +55,7 @@ impl Emitter<'_> {
         }
         let (to, from) = (affine(self, first.to.1)?, affine(self, first.from.1)?);
         let reads_apart = match (to.stride, from.stride) {
-            (1, s) if s.abs() > 1 => true,
+            (1, s) if s.unsigned_abs() > 1 => true,
             // Vectors that overlap would have to be written in order.
             (s, 1) if s.unsigned_abs() >= u64::from(lanes) => false,
             _ => return None,
@@ -103,6 +103,7 @@ impl Emitter<'_> {
         next.checked_add_scaled(&base, -1).and_then(|d| d.as_constant()) == Some(distance)
     }
 
+    /// Copies the square.
     pub(super) fn transposed(&mut self, square: &Square) -> Result<(), EmitFault> {
         let Some(first) = square.copies.first() else { return Ok(()) };
         let ((to, _), (from, _), lanes) = (first.to, first.from, first.lanes);

@@ -28,9 +28,9 @@ pub(super) fn dot_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     let rows = c.nest.most(m, &c.rows);
     let side_by_side = c.a.is_some() && c.nest.reads(m).iter().all(|r| moves_by_one(m, &r.1, iter));
     let long = m.env.pool.as_int(term.extent).is_none_or(|n| n >= registers.lanes);
-    // Loops around the dots must not be of their extent.
-    let loops = || c.nest.loops.iter().filter(|l| l.var != term.var);
-    if rows > ROWS || !side_by_side || !long || loops().any(|l| m.env.pool.uses_var(term.extent, l.var)) {
+    // The dot products of a tile must be equally long.
+    let mut tiled = c.rows.iter().chain(&c.columns).chain([&c.inner]);
+    if rows > ROWS || !side_by_side || !long || tiled.any(|l| m.env.pool.uses_var(term.extent, l.var)) {
         return None;
     }
     let sums = match registers.form() {
