@@ -65,7 +65,7 @@ impl Registers {
             Form::Short => &[(5, 3)],
             Form::Few => &[(4, 3)],
         };
-        let vectors = |t: &Tile| (columns + t.columns - 1) / t.columns * (t.columns / self.lanes);
+        let vectors = |t: &Tile| columns.saturating_add(t.columns - 1) / t.columns * (t.columns / self.lanes);
         let of = |&(rows, v): &(i64, i64)| Tile { rows, columns: v * self.lanes, task: 96 / rows * rows, ..broad };
         std::iter::once(broad).chain(others.iter().map(of)).min_by_key(vectors).unwrap_or(broad)
     }
