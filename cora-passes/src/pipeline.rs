@@ -87,7 +87,14 @@ pub fn compile(
         }
     }
     let steps = schedule.map_or(&[][..], |s| &s.steps);
-    let place = |ds: Vec<Diagnostic>| ds.into_iter().map(|d| at_step(d, steps)).collect::<Vec<_>>();
+    let of_form = |d: Diagnostic| {
+        if form.csf {
+            d.note("this is the form with position arrays for each level, as sparse storage has them")
+        } else {
+            d
+        }
+    };
+    let place = |ds: Vec<Diagnostic>| ds.into_iter().map(|d| of_form(at_step(d, steps))).collect::<Vec<_>>();
     match run_pipeline(program, &back, &mut cx, observe).map_err(place)? {
         Program::Storage(m) => Ok(m),
         _ => unreachable!("the back end ends in the storage dialect"),

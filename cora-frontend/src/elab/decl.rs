@@ -262,7 +262,10 @@ impl<'a> Elab<'a> {
                     "E0228",
                     format!("argument {dn} of `{}` depends on {mn}, which is not an earlier argument", name.name),
                 );
-                return self.error(args[j].name.span, d.hint(format!("write `{}({mn}, {dn})`", name.name)));
+                let mut all = Vec::new();
+                dims.iter().for_each(|&d| self.push_with_needs(d, &[], &mut all));
+                let all: Vec<_> = all.into_iter().map(|d| self.dim_name(d)).collect();
+                return self.error(args[j].name.span, d.hint(format!("write `{}({})`", name.name, all.join(", "))));
             }
             domain.push(self.over_args(extent, &dims));
         }

@@ -339,7 +339,7 @@ impl Elab<'_> {
         out
     }
 
-    fn push_with_needs(&self, d: DimId, reduce: &[DimId], out: &mut Vec<DimId>) {
+    pub(super) fn push_with_needs(&self, d: DimId, reduce: &[DimId], out: &mut Vec<DimId>) {
         if reduce.contains(&d) || out.contains(&d) {
             return;
         }

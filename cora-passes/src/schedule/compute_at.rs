@@ -192,7 +192,7 @@ fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: 
             "E0452",
             format!("stage `{}` reads `{name}` outside loop `{}.{}`", name_of(reader), at.stage, at.name),
         )
-        .hint("attach that stage in the same loop first, or inline it")),
+        .hint("attach that stage in the same loop first (one step for several names readers before what they read), or inline it")),
     }
 }
 
