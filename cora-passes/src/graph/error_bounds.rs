@@ -514,7 +514,28 @@ impl Bounds<'_> {
             return None;
         }
         match op {
-            BinOp::Min | BinOp::Max => self.either(x, y, BinOp::Max),
+            BinOp::Min | BinOp::Max => {
+                let (inexact, error, exact) = match (x, y) {
+                    (Some(x), None) => (a, x, b),
+                    (None, Some(y)) => (b, y, a),
+                    _ => return self.either(x, y, BinOp::Max),
+                };
+                // Nothing is passed on where the exact one is chosen whatever the other may be.
+                let (inexact, exact, zero) = (self.f64(inexact), self.f64(exact), self.number(0.0));
+                let reach = self.times(error, 2.0);
+                let pool = &mut self.env.pool;
+                let beyond = match op {
+                    BinOp::Max => {
+                        let most = pool.add(inexact, reach);
+                        pool.le(most, exact)
+                    }
+                    _ => {
+                        let least = pool.sub(inexact, reach);
+                        pool.le(exact, least)
+                    }
+                };
+                Some(pool.select(beyond, zero, error))
+            }
             BinOp::Add | BinOp::Sub => {
                 let carried = self.either(x, y, BinOp::Add);
                 self.rounded(carried, e, 1.0)
