@@ -256,14 +256,19 @@ fn is_of_rows(m: &LoopModule, stage: TensorId) -> bool {
     nest.reads(m).iter().any(|r| of_row(r.0) && own(&r.1))
 }
 
-/// Vector code for the innermost loop, if all its accesses are to neighbours or do not move.
+/// Vector code for the innermost loop, if all its accesses are to neighbours or do not move, in each vector at least.
 fn innermost(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
     let nest = Nest::of(m, stage)?;
     let last = nest.loops.last()?;
-    if !nest.contiguous(m, nest.iterator(m, last.var)?) {
-        return None;
+    let (iter, lanes) = (nest.iterator(m, last.var)?, Registers::of(m, stage, vectors).lanes);
+    if !nest.contiguous(m, iter) {
+        let count = m.env.pool.as_int(last.extent).filter(|n| n % lanes == 0)?;
+        let written = !last.reduced && nest::moves_by_one(m, &nest.block.index, iter);
+        if !written || !nest.reads(m).iter().all(|r| nest::moves_in_blocks(m, &r.1, iter, (count, lanes))) {
+            return None;
+        }
     }
-    let width = Some(Registers::of(m, stage, vectors).lanes);
+    let width = Some(lanes);
     step(m, StepKind::Vectorize { target: nest.at(last), width })
 }
 

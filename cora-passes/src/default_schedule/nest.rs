@@ -2,9 +2,11 @@
 
 use crate::lower::declared::{Indices, bounds};
 use crate::schedule::tree::{Path, is_reduction_var, loop_at, stage_loops};
+use cora_ir::affine::poly;
 use cora_ir::loops::{Block, BlockRole, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{BinOp, Expr, ExprId, ExprPool, TensorId, VarId};
+use rustc_hash::FxHashMap;
 
 /// One loop of the stage.
 #[derive(Clone)]
@@ -120,4 +122,28 @@ fn is_var_plus(pool: &ExprPool, e: ExprId, var: VarId) -> bool {
         Expr::Bin(BinOp::Sub, x, y) => !pool.uses_var(y, var) && is_var_plus(pool, x, var),
         _ => false,
     }
+}
+
+/// Iterations that are looked at one by one, at most.
+const LOOKED_AT: i64 = 512;
+
+/// Whether an access goes from neighbour to neighbour, or stays where it is, in each block of `lanes` of the `count` values of
+/// `var`, as `d % 32` does and `(d + 32) % 64`.
+pub(super) fn moves_in_blocks(m: &mut LoopModule, index: &[ExprId], var: VarId, (count, lanes): (i64, i64)) -> bool {
+    let pool = &mut m.env.pool;
+    let last = index.len().wrapping_sub(1);
+    let mut position = |e: ExprId, n: i64| {
+        let n = pool.int(n);
+        let at = pool.substitute(e, &FxHashMap::from_iter([(var, n)]));
+        poly(pool, at)
+    };
+    let mut moves = |d: usize, e: ExprId, step: i64| {
+        (0..count).all(|n| {
+            let first = n / lanes * lanes;
+            let (here, there) = (position(e, first), position(e, n));
+            let apart = there.checked_add_scaled(&here, -1).and_then(|d| d.as_constant());
+            apart == Some((n - first) * step) && (step == 0 || d == last)
+        })
+    };
+    count <= LOOKED_AT && index.iter().enumerate().all(|(d, &e)| moves(d, e, 0) || moves(d, e, 1))
 }
