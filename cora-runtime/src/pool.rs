@@ -135,8 +135,7 @@ impl Pool {
     ///
     /// A call from inside a body of the same pool runs serially. A pool runs one caller's iterations at a time, others wait
     /// for their turn: a body must neither wait for another thread that calls the same pool, nor call it from inside another
-    /// pool's body. A panic of `body` is passed on, after the others
-    /// have finished their chunks.
+    /// pool's body. A panic of `body` is passed on, after the others have finished their chunks.
     pub fn run(&self, trip: i64, grain: i64, body: &Body<'_>) {
         let grain = grain.max(1);
         if trip <= 0 {

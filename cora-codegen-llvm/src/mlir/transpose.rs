@@ -33,7 +33,7 @@ struct Copy {
 /// As many copies as a vector has lanes: of neighbours on one side.
 pub(super) struct Square {
     copies: Vec<Copy>,
-    /// The first element of each vector on the other side, as far apart as `distance`.
+    /// The elements of the first copy on the other side: where the vectors there begin.
     apart: Affine,
     reads_apart: bool,
 }
@@ -97,7 +97,7 @@ impl Emitter<'_> {
         fits.then_some(Copy { to: (*tensor, *index), from: (from, at), lanes })
     }
 
-    /// Whether `next` is `distance` behind `base`.
+    /// Whether `next` is `base + distance`.
     fn follows(&mut self, base: ExprId, next: ExprId, distance: i64) -> bool {
         let (base, next) = (poly(self.pool, base), poly(self.pool, next));
         next.checked_add_scaled(&base, -1).and_then(|d| d.as_constant()) == Some(distance)

@@ -30,8 +30,8 @@ use rustc_hash::FxHashMap;
 /// Has the new stage `name` compute the factor of `stage`'s terms that reads `tensor`.
 ///
 /// # Errors
-/// `E0401` unknown stage, `E0404` no factor that reads the tensor, several that do, or one that is nothing but a read,
-/// `E0408` a stage that is scheduled or attached, or a factor that has no value by itself, `E0460` the name is taken.
+/// `E0401` unknown stage, `E0404` no factor that reads the tensor, several that do, or one that is nothing but a read of what
+/// is there, `E0408` a stage that is scheduled or attached, or a factor that has no value by itself, `E0460` the name is taken.
 pub fn precompute(m: &mut LoopModule, stage: &str, tensor: &str, name: &str) -> Result<(), Diagnostic> {
     let id = find_stage(m, stage)?;
     let (_, block) = naive(m, id).ok_or_else(|| scheduled(stage))?;
