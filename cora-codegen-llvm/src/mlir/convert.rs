@@ -137,10 +137,26 @@ pub(crate) fn cast(b: &mut Builder, from: ScalarType, to: ScalarType, v: Val) ->
     }
 }
 
+/// `v` truncated, the nearest integer of the type where there is none, 0 for NaN. LLVM's instruction for it takes vectors
+/// apart.
 fn saturate(b: &mut Builder, v: Val, to: Elem) -> Val {
     let from = b.ty(v);
     let ty = from.with_elem(to);
-    b.pure(ty, &[v], &format!("llvm.call_intrinsic \"llvm.fptosi.sat\"({v}) : ({from}) -> {ty}"))
+    if ty.lanes == 1 || !b.libm() {
+        return b.pure(ty, &[v], &format!("llvm.call_intrinsic \"llvm.fptosi.sat\"({v}) : ({from}) -> {ty}"));
+    }
+    let end = 2.0_f64.powi(to.bits() as i32 - 1);
+    let (above, least, zero) = (b.float(from, end), b.float(from, -end), b.float(from, 0.0));
+    let fits = b.cmpf("olt", v, above);
+    let x = b.select(fits, v, zero);
+    let below = b.cmpf("olt", x, least);
+    let x = b.select(below, least, x);
+    let wide = if to.bits() < 32 { Elem::I32 } else { to };
+    let whole = b.convert("arith.fptosi", x, wide);
+    let whole = b.convert("arith.trunci", whole, to);
+    let greatest = b.int(ty, i64::MAX >> (64 - to.bits()));
+    let over = b.cmpf("oge", v, above);
+    b.select(over, greatest, whole)
 }
 
 /// An `i64` that `f64` has: `v`, or of its neighbours among the multiples of 2048 the odd one, so that rounding it further

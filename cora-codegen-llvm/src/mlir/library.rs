@@ -55,9 +55,7 @@ impl Library {
     /// `op a` for a function that has an expansion in [`math`].
     pub(crate) fn math(&mut self, b: &mut Builder, op: UnOp, a: Val) -> Val {
         let ty = b.ty(a);
-        self.call(b, op.name(), ty, &[a], &mut |f, args| {
-            if ty.elem == Elem::F64 { math::per_lane(f, math::libm_op(op), args) } else { math::unary(f, op, args[0]) }
-        })
+        self.call(b, op.name(), ty, &[a], &mut |f, args| math::unary(f, op, args[0]))
     }
 
     /// `x` to the power `y`.

@@ -31,13 +31,7 @@ pub(super) fn sin_cos(b: &mut Builder, x: Val, cos: bool) -> Val {
         square,
         &[1.0 / 479_001_600.0, -1.0 / 3_628_800.0, 1.0 / 40_320.0, -1.0 / 720.0, 1.0 / 24.0, -0.5, 1.0],
     );
-    let quadrant = if cos { with_int(b, "arith.addi", quadrant, 1) } else { quadrant };
-    let swap = odd(b, quadrant);
-    let value = b.select(swap, cosine, sine);
-    let half = with_int(b, "arith.shrsi", quadrant, 1);
-    let minus = odd(b, half);
-    let negated = b.un("arith.negf", value);
-    let value = b.select(minus, negated, value);
+    let value = of_quadrant(b, quadrant, sine, cosine, cos);
     let near = b.convert("arith.truncf", value, Elem::F32);
 
     let size = b.un("math.absf", x);
@@ -48,6 +42,22 @@ pub(super) fn sin_cos(b: &mut Builder, x: Val, cos: bool) -> Val {
     }
     // "ugt" would send NaN to libm as well; it comes out of the arithmetic as NaN anyway.
     let far = is(b, "ogt", size, REACH);
+    far_by_libm(b, x, far, near, cos)
+}
+
+/// The sine or cosine of `n pi/2 + r` from those of `r`.
+pub(super) fn of_quadrant(b: &mut Builder, n: Val, sine: Val, cosine: Val, cos: bool) -> Val {
+    let quadrant = if cos { with_int(b, "arith.addi", n, 1) } else { n };
+    let swap = odd(b, quadrant);
+    let value = b.select(swap, cosine, sine);
+    let half = with_int(b, "arith.shrsi", quadrant, 1);
+    let minus = odd(b, half);
+    let negated = b.un("arith.negf", value);
+    b.select(minus, negated, value)
+}
+
+/// `near`, and libm's values where `far` holds.
+pub(super) fn far_by_libm(b: &mut Builder, x: Val, far: Val, near: Val, cos: bool) -> Val {
     let any = any_lane(b, far);
     let op = if cos { "math.cos" } else { "math.sin" };
     b.if_else(

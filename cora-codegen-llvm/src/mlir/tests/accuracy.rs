@@ -1,4 +1,5 @@
-//! Math functions against `f64`: greatest errors, edges, and equality of scalar and vector code.
+//! Math functions of `f32` against `f64` and of `f64` against libm: greatest errors, edges, and equality of scalar and vector
+//! code.
 
 use cora_ir::types::f32_ulps as ulps;
 use cora_ir::{BinOp, ScalarType, UnOp};
@@ -12,9 +13,9 @@ unsafe extern "C" {
 }
 
 /// `O[i] = f(A[i])`, or `f(A[i], B[i])` for pow, `lanes` at a time.
-fn program(op: Option<UnOp>, lanes: u32) -> Kit {
+fn program(ty: ScalarType, op: Option<UnOp>, lanes: u32) -> Kit {
     let mut k = Kit::default();
-    let [a, b, o] = ["A", "B", "O"].map(|n| k.buffer(n, ScalarType::F32));
+    let [a, b, o] = ["A", "B", "O"].map(|n| k.buffer(n, ty));
     let (v, i) = k.var("i");
     let index = k.lanes(i, lanes);
     let (x, y) = (k.load(a, index), k.load(b, index));
@@ -30,7 +31,7 @@ fn program(op: Option<UnOp>, lanes: u32) -> Kit {
 fn apply(op: Option<UnOp>, target: &TargetSpec, lanes: u32, x: &[f32], y: &[f32]) -> Vec<f32> {
     let mut bufs = [Buf::f32(x), Buf::f32(y), Buf::f32(&vec![0.0; x.len()])];
     let steps = x.len() as i64 / i64::from(lanes);
-    Loaded::new(&program(op, lanes).m, target).call(&mut bufs, &[], &[], (0, steps));
+    Loaded::new(&program(ScalarType::F32, op, lanes).m, target).call(&mut bufs, &[], &[], (0, steps));
     bufs[2].as_f32()
 }
 
@@ -88,6 +89,80 @@ fn check(op: UnOp, wanted: fn(f64) -> f64, (lo, hi): (f64, f64), limit: f64) {
             let same = a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
             assert!(same, "{op:?}({:e}): scalar {a:e}, vector {b:e} on {target}", x[i]);
         }
+    }
+}
+
+/// Points in `lo..hi`, as many of all sizes, and edges.
+fn wide_points(lo: f64, hi: f64) -> Vec<f64> {
+    let n = 1 << 19;
+    let mut all: Vec<f64> = random(n).into_iter().map(|r| lo + r * (hi - lo)).collect();
+    all.extend(random(n).into_iter().enumerate().map(|(i, r)| {
+        let x = f64::from_bits((r * hi.to_bits() as f64) as u64);
+        if lo < 0.0 && i % 2 == 0 { -x } else { x }
+    }));
+    all.extend(EDGES.iter().map(|&x| f64::from(x)));
+    all.extend([
+        f64::MAX,
+        f64::MIN,
+        f64::MIN_POSITIVE,
+        5e-324,
+        -5e-324,
+        709.782_712_893_384,
+        709.9,
+        -745.13,
+        -745.2,
+        -708.4,
+    ]);
+    // Near zeros of the sine and the cosine.
+    all.extend(
+        (1..2000).map(|n| f64::from(n) * std::f64::consts::FRAC_PI_2).flat_map(|x| [x, x.next_up(), -x.next_down()]),
+    );
+    all.resize(all.len().next_multiple_of(8), 1.0);
+    all
+}
+
+/// How far `got` is from `want`, in units in the last place of `want`.
+fn wide_ulps(got: f64, want: f64) -> f64 {
+    if got == want || (got.is_nan() && want.is_nan()) {
+        return 0.0;
+    }
+    let size = want.abs().max(f64::MIN_POSITIVE);
+    (got - want).abs() / (size.next_up() - size)
+}
+
+/// `f64`: as far from libm as the two bounds together allow.
+fn check_wide(op: UnOp, wanted: fn(f64) -> f64, (lo, hi): (f64, f64), limit: f64) {
+    let x = wide_points(lo, hi);
+    for target in targets() {
+        let [vector, scalar] = [8, 1].map(|lanes| {
+            let mut bufs = [Buf::f64(&x), Buf::f64(&[]), Buf::f64(&vec![0.0; x.len()])];
+            let steps = x.len() as i64 / i64::from(lanes);
+            Loaded::new(&program(ScalarType::F64, Some(op), lanes).m, &target).call(&mut bufs, &[], &[], (0, steps));
+            bufs[2].as_f64()
+        });
+        for (i, &x) in x.iter().enumerate() {
+            let (got, want) = (vector[i], wanted(x));
+            let error = wide_ulps(got, want);
+            assert!(error <= limit, "{op:?}({x:e}) = {got:e}, not {want:e}: {error} ulp off on {target}");
+            let same = scalar[i].to_bits() == got.to_bits() || got.is_nan() && scalar[i].is_nan();
+            assert!(same, "{op:?}({x:e}): scalar {:e}, vector {got:e} on {target}", scalar[i]);
+        }
+    }
+}
+
+#[test]
+fn functions_of_f64() {
+    check_wide(UnOp::Exp, f64::exp, (-750.0, 715.0), 1.0);
+    check_wide(UnOp::Exp, f64::exp, (-1.0, 1.0), 1.0);
+    check_wide(UnOp::Log, f64::ln, (0.0, f64::MAX), 1.0);
+    check_wide(UnOp::Log, f64::ln, (0.5, 2.0), 1.0);
+    check_wide(UnOp::Tanh, f64::tanh, (-20.0, 20.0), 3.0);
+    check_wide(UnOp::Tanh, f64::tanh, (-1.0, 1.0), 3.0);
+    check_wide(UnOp::Erf, |x| erf(x), (-6.5, 6.5), 2.0);
+    check_wide(UnOp::Erf, |x| erf(x), (-1.0, 1.0), 2.0);
+    for range in [(-10.0, 10.0), (-1.04e6, 1.04e6), (-1e12, 1e12)] {
+        check_wide(UnOp::Sin, f64::sin, range, 1.0);
+        check_wide(UnOp::Cos, f64::cos, range, 1.0);
     }
 }
 

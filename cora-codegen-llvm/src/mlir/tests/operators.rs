@@ -237,6 +237,16 @@ fn conversions_saturate_truncate_and_round_once() {
                 1e-7,
                 6e-8,
                 3e-8,
+                2_147_483_520.0,
+                2_147_483_647.5,
+                2_147_483_648.0,
+                -2_147_483_648.9,
+                -2_147_483_904.0,
+                9.223_371e18,
+                9.3e18,
+                -9.3e18,
+                f64::INFINITY,
+                f64::NEG_INFINITY,
             ]);
             // Between two narrow floats, a hair from the middle: two roundings would go wrong.
             a.extend([1.0 + 1.0 / 256.0 + 1e-12, 1.0 + 1.0 / 2048.0 - 1e-12, 1.0 + 1.0 / 256.0 - 1e-12]);
