@@ -2,8 +2,8 @@
 
 use crate::lower::{
     Simplifier, await_tiles, capacity, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, functions,
-    hoist, known_branches, legalize, merge_branches, place_barriers, shape_blocks, threads_outward, to_loops,
-    to_storage, unswitch, vectorize, virtual_threads,
+    hoist, known_branches, legalize, merge_branches, place_barriers, shape_blocks, split_accumulators, threads_outward,
+    to_loops, to_storage, unswitch, vectorize, virtual_threads,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};
@@ -226,6 +226,12 @@ pub const PASSES: &[Pass] = &[
         run: |p, _, _| on_storage(p, merge_branches::merge_branches),
     },
     Pass {
+        name: "split-accumulators",
+        summary: "extremes of cheap terms keep several partial results",
+        input: Stage::Storage,
+        run: |p, _, _| on_storage(p, split_accumulators::split_accumulators),
+    },
+    Pass {
         name: "legalize",
         summary: "register buffers with variable indices move to memory; kernels are checked",
         input: Stage::Storage,
@@ -367,6 +373,7 @@ pub const BACK_END: &[&str] = &[
     "cut-tails",
     "known-branches",
     "merge-branches",
+    "split-accumulators",
     "legalize",
     "place-barriers",
     "copy-ahead",

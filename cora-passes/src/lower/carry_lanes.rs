@@ -16,19 +16,19 @@
 
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Buffer, Stmt, StorageModule};
-use cora_ir::{Combiner, Env, Expr, ExprId, Scope, Tensor, TensorDim, TensorId, VarId};
+use cora_ir::{Combiner, Env, Expr, ExprId, ScalarType, Scope, Tensor, TensorDim, TensorId, VarId};
 
 /// Rewrites such loops in every kernel.
 pub fn carry_lanes(m: &mut StorageModule) {
     let mut kernels = std::mem::take(&mut m.kernels);
     for k in &mut kernels {
         let body = std::mem::take(&mut k.body);
-        k.body = stmts(m, body);
+        k.body = stmts(m, k.is_grid(), body);
     }
     m.kernels = kernels;
 }
 
-fn stmts(m: &mut StorageModule, body: Vec<Stmt>) -> Vec<Stmt> {
+fn stmts(m: &mut StorageModule, grid: bool, body: Vec<Stmt>) -> Vec<Stmt> {
     let mut out = Vec::new();
     for s in body {
         match s {
@@ -36,14 +36,14 @@ fn stmts(m: &mut StorageModule, body: Vec<Stmt>) -> Vec<Stmt> {
                 let found = if kind == LoopKind::Serial { sums(&m.env, var, &body) } else { None };
                 if let Some(found) = found {
                     let loop_of = |body| Stmt::For { var, extent, kind, body };
-                    let stmts = carried(m, &found, loop_of);
+                    let stmts = carried(m, grid, &found, loop_of);
                     out.extend(where_it_runs(m, extent, stmts));
                 } else {
-                    out.push(Stmt::For { var, extent, kind, body: stmts(m, body) });
+                    out.push(Stmt::For { var, extent, kind, body: stmts(m, grid, body) });
                 }
             }
             Stmt::If { cond, then, other } => {
-                out.push(Stmt::If { cond, then: stmts(m, then), other: stmts(m, other) });
+                out.push(Stmt::If { cond, then: stmts(m, grid, then), other: stmts(m, grid, other) });
             }
             s => out.push(s),
         }
@@ -95,22 +95,25 @@ fn where_it_runs(m: &mut StorageModule, extent: ExprId, stmts: Vec<Stmt>) -> Vec
 }
 
 /// The loop with the sums' lanes carried in registers, what comes before it and what comes after.
-fn carried(m: &mut StorageModule, sums: &[Sum], around: impl FnOnce(Vec<Stmt>) -> Stmt) -> Vec<Stmt> {
+fn carried(m: &mut StorageModule, grid: bool, sums: &[Sum], around: impl FnOnce(Vec<Stmt>) -> Stmt) -> Vec<Stmt> {
     let (mut before, mut updates, mut after) = (Vec::new(), Vec::new(), Vec::new());
     for s in sums {
         let ty = m.env.pool.ty(s.lanes);
-        let tensor = register(m, s.tensor, ty.lanes);
+        let lanes = if grid { ty.scalar } else { carried_type(s.combiner, ty.scalar) };
+        let tensor = register(m, s.tensor, lanes, ty.lanes);
         let pool = &mut m.env.pool;
         let zero = pool.int(0);
         let index = pool.ramp(zero, 1, ty.lanes);
         let held = m.env.load(tensor, [index]);
-        let identity = m.env.identity(s.combiner, ty.scalar);
+        let identity = m.env.identity(s.combiner, lanes);
         let identity = m.env.pool.splat(identity, ty.lanes);
         before.push(Stmt::Store { tensor, index, value: identity, mask: None, rest: vec![] });
-        let value = m.env.pool.bin(s.combiner.op(), held, s.lanes);
+        let terms = m.env.pool.cast(lanes, s.lanes);
+        let value = m.env.pool.bin(s.combiner.op(), held, terms);
         updates.push(Stmt::Store { tensor, index, value, mask: None, rest: vec![] });
         let old = m.env.load(s.tensor, [s.index]);
         let all = m.env.pool.reduce(s.combiner, held);
+        let all = m.env.pool.cast(ty.scalar, all);
         let value = m.env.pool.bin(s.combiner.op(), old, all);
         after.push(Stmt::Store { tensor: s.tensor, index: s.index, value, mask: None, rest: vec![] });
     }
@@ -119,13 +122,20 @@ fn carried(m: &mut StorageModule, sums: &[Sum], around: impl FnOnce(Vec<Stmt>) -
     before
 }
 
+/// What lanes of `ty` are carried in. Processors compare 16-bit numbers as `f32`, which holds all of them.
+fn carried_type(combiner: Combiner, ty: ScalarType) -> ScalarType {
+    match (combiner, ty) {
+        (Combiner::Max | Combiner::Min, ScalarType::F16 | ScalarType::BF16) => ScalarType::F32,
+        _ => ty,
+    }
+}
+
 /// A register buffer of one vector for partial results of `of`.
-fn register(m: &mut StorageModule, of: TensorId, lanes: u32) -> TensorId {
+fn register(m: &mut StorageModule, of: TensorId, ty: ScalarType, lanes: u32) -> TensorId {
     let base = format!("{}.lanes", m.env.tensors[of].name);
     let name = m.env.fresh_tensor_name(&base);
     let size = m.env.pool.int(i64::from(lanes));
     let dims = vec![TensorDim::new("lane", size)];
-    let ty = m.env.tensors[of].ty;
     let tensor = m.env.tensors.push(Tensor { scope: Scope::Reg, ..Tensor::temp(name, ty, dims) });
     m.buffers.push(Buffer { tensor, elems: size, offset: None });
     tensor

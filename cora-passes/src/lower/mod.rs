@@ -25,6 +25,7 @@ pub mod prefetch;
 pub mod shape_blocks;
 mod shifted;
 pub mod sign;
+pub mod split_accumulators;
 mod spread;
 pub mod stored;
 mod sum_of_products;
