@@ -33,7 +33,7 @@ pub fn default_grid_schedule(m: &mut LoopModule, gpu: Option<&str>) {
     // Tiles share what they read, which threads of parts would not.
     let tiled = |m: &LoopModule, s: TensorId| Contraction::of(m, s).is_some_and(|c| !c.rows.is_empty());
     for stage in stages(m).into_iter().filter(|&s| !tiled(m, s)).collect::<Vec<_>>() {
-        while attempt(m, |m| partial_sums(m, stage, TERMS).map(|_| ())) {}
+        while attempt(m, |m| partial_sums(m, stage, TERMS, None).map(|_| ())) {}
     }
     let mut done: Vec<TensorId> =
         stages(m).into_iter().rev().filter(|&stage| attempt(m, |m| rows::rows(m, stage))).collect();

@@ -139,7 +139,7 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
     for stage in stages(m) {
         attempt(m, |m| lanes::lanes_of_tuples(m, stage, vectors));
         attempt(m, |m| {
-            let parts = partial_sums::partial_sums(m, stage, partial_sums::TERMS)?;
+            let parts = partial_sums::partial_sums(m, stage, partial_sums::TERMS, Some(vectors))?;
             summed_apart.extend([stage, parts]);
             Some(())
         });

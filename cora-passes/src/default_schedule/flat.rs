@@ -7,7 +7,7 @@
 //!
 //! Rows may be short: in tasks of one row or a part of one each task would look for its row.
 
-use super::nest::Nest;
+use super::nest::{Loop, Nest};
 use super::{Registers, TASK_ROWS, lowered_alone, step};
 use cora_ir::affine::normalize;
 use cora_ir::intrinsic::Vectors;
@@ -94,6 +94,23 @@ pub(super) fn flat_rows(m: &mut LoopModule, n: usize) -> Option<()> {
     step(m, StepKind::Split { target: at("flat"), factor: TASK_ROWS, outer, inner, tail: Tail::Exact })?;
     step(m, StepKind::Parallel { target: at("task") })?;
     finds_no_row(m, n).then_some(())
+}
+
+/// Whether what a block reads of loops lies in memory as these count, element after element.
+pub(super) fn lies_side_by_side(m: &mut LoopModule, block: &Block, loops: &[Loop]) -> bool {
+    let vars: Vec<VarId> = loops.iter().map(|l| l.var).collect();
+    let map: FxHashMap<VarId, ExprId> = block.iters.iter().map(|i| (i.var, i.binding)).collect();
+    let mut reads = Vec::new();
+    m.env.pool.walk(block.value, &mut |_, x| {
+        if let Expr::Load { index, .. } = x {
+            reads.push(index.to_vec());
+        }
+    });
+    let mut moves = |e: ExprId| {
+        let e = m.env.pool.substitute(e, &map);
+        vars.iter().any(|&v| m.env.pool.uses_var(e, v))
+    };
+    reads.iter().all(|index| index.len() == vars.len() || !index.iter().any(|&e| moves(e))) && lies_as(m, block, &vars)
 }
 
 /// The loops of a perfect nest.

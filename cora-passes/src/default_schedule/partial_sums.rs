@@ -4,10 +4,12 @@
 //! mean[d] = sum(b, t) X[b, t, d]   =>   parts[part, d] = sum of `TERMS` terms;  mean[d] = sum(part) parts[part, d]
 //! ```
 //!
-//! The parts are combined in order, so the result does not depend on the number of workers.
+//! Where terms lie side by side as they are counted, the lanes of a vector sum them; where only those of a row do, rows are the
+//! parts. The parts are combined in order, so the result does not depend on the number of workers.
 
 use super::nest::{Loop, Nest};
-use super::step;
+use super::{FEW, Registers, attempt, flat, step};
+use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{BlockRole, LoopModule};
 use cora_ir::schedule::{StepKind, Tail};
 use cora_ir::{Expr, ExprId, Reduction, TensorId};
@@ -15,9 +17,14 @@ use cora_ir::{Expr, ExprId, Reduction, TensorId};
 /// Terms of a part that a worker sums.
 pub(crate) const TERMS: i64 = 4096;
 
-/// Sums a stage of few results and many terms in parts of so many terms; gives the stage of the parts. Of more results than
-/// terms a part would take more memory than what it sums.
-pub(crate) fn partial_sums(m: &mut LoopModule, stage: TensorId, terms: i64) -> Option<TensorId> {
+/// Sums a stage of few results and many terms in parts of so many terms, in vectors if there are any; gives the stage of the
+/// parts. Of more results than terms a part would take more memory than what it sums.
+pub(crate) fn partial_sums(
+    m: &mut LoopModule,
+    stage: TensorId,
+    terms: i64,
+    vectors: Option<Vectors>,
+) -> Option<TensorId> {
     let nest = Nest::of(m, stage).filter(|n| !n.attached)?;
     if !matches!(nest.block.role, BlockRole::Update(Reduction::Op(_))) {
         return None;
@@ -26,6 +33,17 @@ pub(crate) fn partial_sums(m: &mut LoopModule, stage: TensorId, terms: i64) -> O
     let results = own.iter().try_fold(1_i64, |n, l| n.checked_mul(m.env.pool.as_int(l.extent)?))?;
     if results > terms || nest.most(m, &reduced) <= 2 * terms {
         return None;
+    }
+    let side_by_side = results == 1 && flat::lies_side_by_side(m, &nest.block, &reduced);
+    if vectors.is_some() && !side_by_side && results == 1 {
+        let mut parts = None;
+        attempt(m, |m| {
+            parts = rows(m, &nest, &reduced);
+            parts.map(|_| ())
+        });
+        if parts.is_some() {
+            return parts;
+        }
     }
     let mut all = reduced.first()?.name.clone();
     if reduced.len() > 1 {
@@ -44,7 +62,31 @@ pub(crate) fn partial_sums(m: &mut LoopModule, stage: TensorId, terms: i64) -> O
     let (first, others): (Vec<String>, Vec<String>) =
         nest.loops.iter().map(|l| l.name.clone()).partition(|l| l == "part");
     super::contraction::reorder(m, &nest, [first, others].concat())?;
+    if let Some(vectors) = vectors.filter(|_| side_by_side) {
+        let width = Some(Registers::of(m, stage, vectors).lanes);
+        let target = nest.named("term");
+        attempt(m, |m| step(m, StepKind::Vectorize { target, width }));
+    }
     Some(parts)
+}
+
+/// Sums each row by itself, where the terms of a row lie side by side and rows are many.
+fn rows(m: &mut LoopModule, nest: &Nest, reduced: &[Loop]) -> Option<TensorId> {
+    let (last, outer) = reduced.split_last()?;
+    let iter = nest.iterator(m, last.var)?;
+    let many = outer.iter().any(|l| m.env.pool.constant_bound(l.extent).is_none_or(|n| n >= FEW));
+    if !many || !nest.contiguous(m, iter) {
+        return None;
+    }
+    let mut row = outer.first()?.name.clone();
+    if outer.len() > 1 {
+        let loops = outer.iter().map(|l| nest.at(l)).collect();
+        row = "row".to_owned();
+        step(m, StepKind::Fuse { loops, name: row.clone(), pad: 1 })?;
+    }
+    let name = m.env.fresh_tensor_name(&format!("{}.parts", nest.stage));
+    step(m, StepKind::Rfactor { target: nest.named(&row), name: name.clone() })?;
+    m.env.tensor_named(&name)
 }
 
 /// Puts the last dimension of a tensor first, if no size depends on a position.
