@@ -33,7 +33,17 @@ impl Tile {
         let rows = all().find(full).or_else(|| all().min_by_key(|&rows| computed(rows))).unwrap_or(self.rows);
         Tile { rows, task: self.task / rows * rows, ..self }
     }
+
+    /// With more rows in a task where each is little work: a task looks for its first row.
+    fn of_work(self, row: Option<i64>) -> Tile {
+        let times = row.map_or(1, |n| TASK_WORK / self.task.saturating_mul(n.max(1)));
+        Tile { task: self.task * times.clamp(1, MOST_WORK), ..self }
+    }
 }
+
+/// Multiply-adds of a task, at least, and how many times as many rows a task may have for it.
+const TASK_WORK: i64 = 1 << 18;
+const MOST_WORK: i64 = 16;
 
 /// Vectors of a tile of one row.
 const WIDE: i64 = 4;
@@ -276,6 +286,19 @@ impl Contraction {
         }
     }
 
+    /// Multiply-adds of a row, if that is no matter of the batch.
+    fn row_work(&self, m: &LoopModule) -> Option<i64> {
+        let count = |n: i64, l: &Loop| n.checked_mul(m.env.pool.as_int(l.extent)?);
+        self.columns.iter().chain([&self.inner]).chain(&self.reduced).try_fold(1, count)
+    }
+
+    /// How many panels of columns there are, if that is no matter of the batch.
+    fn panels(&self, m: &LoopModule, tile: Tile) -> Option<i64> {
+        let count = |n: i64, l: &Loop| n.checked_mul(m.env.pool.as_int(l.extent)?);
+        let panels = m.env.pool.as_int(self.inner.extent)?.checked_add(tile.columns - 1)? / tile.columns;
+        self.columns.iter().try_fold(panels, count)
+    }
+
     /// Whether a tile reads more of the factors than stays near, the same steps as its neighbours.
     fn is_long(&self, m: &LoopModule) -> bool {
         let pool = &m.env.pool;
@@ -390,8 +413,11 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         fuse(m, nest, &batch, "batches")?;
         batch = vec!["batches".to_owned()];
     }
+    let alone_copied = copied && batch.is_empty() && !nest.attached;
+    let few_panels = alone_copied && c.panels(m, c.tile(m, registers, true)).is_some_and(|n| n < PANELS);
+    let few_panels = few_panels && m.env.pool.as_int(c.inner.extent).is_some_and(|n| n >= registers.lanes);
     let by_panels = if copied {
-        batch.is_empty() && !nest.attached
+        alone_copied && !few_panels
     } else {
         !packed && c.many_products(m) && !c.few_rows(m, registers)
     };
@@ -402,7 +428,7 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     {
         return Some(());
     }
-    let tile = c.tile(m, registers, !copied);
+    let tile = c.tile(m, registers, !copied || few_panels).of_work(c.row_work(m));
     let bound = |m: &LoopModule, l: &str| {
         let path = stage_loops(m, stage).into_iter().find(|p| m.env.vars[loop_at(&m.body, p).var].name == l)?;
         m.env.pool.constant_bound(loop_at(&m.body, &path).extent)
@@ -413,15 +439,17 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     }
     if copied {
         let at = match batch.last() {
-            Some(l) => nest.named(l),
-            None => around(m, stage)?,
+            Some(l) => Some(nest.named(l)),
+            None => around(m, stage),
         };
-        let outside = row_tasks::is_task(&at) && attempt(m, |m| pack(m, &c, tile, CopyAt::Before));
-        let by_panels = outside
-            || bound(m, &c.inner.name).is_none_or(|b| b > tile.columns)
+        let outside = at.as_ref().is_none_or(row_tasks::is_task) && attempt(m, |m| pack(m, &c, tile, CopyAt::Before));
+        if !outside {
+            let at = at?;
+            let by_panels = bound(m, &c.inner.name).is_none_or(|b| b > tile.columns)
                 && attempt(m, |m| pack(m, &c, tile, CopyAt::Loop(at.clone())));
-        if !by_panels {
-            transpose(m, &c, at)?;
+            if !by_panels {
+                transpose(m, &c, at)?;
+            }
         }
         // The loops inside are a nest by themselves, beside the copy's.
         batch.clear();
