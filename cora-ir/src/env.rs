@@ -311,7 +311,7 @@ impl Env {
             return self.pool.add(st, cx);
         }
         let used = self.used_args(body, n);
-        // Drop outer arguments on which neither the body nor a kept argument's extent depends.
+        // Drop outer arguments on which the body does not depend.
         let (domain, body, outer) = self.project(domain, body, outer, &used);
         let f = self.uf(name, domain, UfDef::PrefixSum { body });
         let args: Vec<ExprId> = outer.into_iter().chain([x]).collect();
@@ -352,13 +352,18 @@ impl Env {
         used: &[bool],
     ) -> (Vec<ExprId>, ExprId, Vec<ExprId>) {
         let n = domain.len();
+        let mut domain = domain.to_vec();
         let mut keep = used.to_vec();
         keep.push(true);
         for j in (0..n).rev() {
-            if keep[j] {
-                let inner = self.used_args(domain[j], j as u32);
-                for (k, u) in inner.into_iter().enumerate() {
-                    keep[k] |= u;
+            if !keep[j] {
+                continue;
+            }
+            let inner = self.used_args(domain[j], j as u32);
+            if inner.iter().zip(&keep).any(|(u, k)| *u && !k) {
+                match self.greatest(&domain, domain[j], &keep) {
+                    Some(most) => domain[j] = most,
+                    None => inner.into_iter().enumerate().for_each(|(k, u)| keep[k] |= u),
                 }
             }
         }
@@ -374,6 +379,39 @@ impl Env {
         let body = self.pool.instantiate(body, &renumber);
         let outer = (0..n - 1).filter(|&j| keep[j]).map(|j| outer[j]).collect();
         (kept_domain, body, outer)
+    }
+
+    /// The greatest value of an extent over all the arguments in `domain` that are not kept, if a rule gives it. So many
+    /// entries serve whatever those are.
+    fn greatest(&mut self, domain: &[ExprId], extent: ExprId, keep: &[bool]) -> Option<ExprId> {
+        let dropped = |e: &Expr| matches!(e, Expr::Arg(a) if !keep[*a as usize]);
+        if !self.pool.any(extent, &mut |e| dropped(e)) {
+            return Some(extent);
+        }
+        if let Expr::Call(f, args) = self.pool.get(extent).clone() {
+            let all = args.iter().all(|&a| dropped(self.pool.get(a)));
+            if !all || !matches!(self.ufs[f].def, UfDef::Extent { .. } | UfDef::Map { .. }) {
+                return None;
+            }
+            let domain = self.ufs[f].domain.clone();
+            let formals: Vec<ExprId> = (0..domain.len() as u32).map(|a| self.pool.arg(a)).collect();
+            let body = self.pool.call(f, formals);
+            let name = format!("{}.max", self.ufs[f].name);
+            let max = self.uf(&name, domain, UfDef::Max { body });
+            return Some(self.pool.call(max, []));
+        }
+        // At the last position of the argument where it grows with that.
+        let at =
+            (0..domain.len() as u32).find(|&a| self.pool.any(extent, &mut |e| *e == Expr::Arg(a) && dropped(e)))?;
+        let (slope, constant) = crate::affine::affine_in_arg(&mut self.pool, extent, at)?;
+        self.pool.as_int(slope).filter(|&s| s > 0)?;
+        let most = self.greatest(domain, domain[at as usize], keep)?;
+        let one = self.pool.int(1);
+        let last = self.pool.sub(most, one);
+        let product = self.pool.mul(slope, last);
+        let sum = self.pool.add(product, constant);
+        let sum = crate::affine::normalize(&mut self.pool, sum);
+        self.greatest(domain, sum, keep)
     }
 
     /// The combiner's identity for elements of type `ty`.

@@ -92,7 +92,7 @@ mod storage;
 mod tests;
 
 use crate::env::{Env, Role};
-use crate::expr::MAX_VALUE_DEPTH;
+use crate::expr::{Expr, MAX_VALUE_DEPTH};
 use crate::ids::{EntityId, ExprId, TensorId, VarId};
 use crate::text::{Names, print_expr};
 use crate::types::ScalarType;
@@ -220,10 +220,15 @@ impl<'a> Checker<'a> {
         there
     }
 
-    /// Every output that has elements must be among `written`.
+    /// Every output that has elements must be among `written`. One of a size that follows from other dimensions alone may
+    /// have none, which a pass has seen.
     fn all_written(&mut self, written: &FxHashSet<TensorId>) {
         let pool = &self.env.pool;
-        let nothing = |e: ExprId| e.index() < pool.len() && pool.constant_bound(e).is_some_and(|n| n <= 0);
+        let has = |e: ExprId, f: fn(&Expr) -> bool| pool.any(e, &mut |n| f(n));
+        let given = |e: ExprId| has(e, |n| matches!(n, Expr::Call(..) | Expr::Load { .. } | Expr::Param(_)));
+        let follows = |e: ExprId| has(e, |n| matches!(n, Expr::Arg(_))) && !given(e);
+        let nothing =
+            |e: ExprId| e.index() < pool.len() && (pool.constant_bound(e).is_some_and(|n| n <= 0) || follows(e));
         for (id, t) in self.env.tensors.iter() {
             let empty = || t.dims.iter().any(|d| nothing(d.extent));
             if t.role == Role::Output && !written.contains(&id) && !empty() {

@@ -5,7 +5,7 @@
 //! and columns reads each element of A and B once and uses it for all columns or rows of the tile.
 
 use super::copies::{around, pack, transpose};
-use super::nest::{Loop, Nest, moves_by_one};
+use super::nest::{Loop, Nest, is_along, moves_by_one};
 use super::{Form, Registers, attempt, dots, row_tasks, step};
 use crate::schedule::tree::{loop_at, stage_loops};
 use cora_ir::intrinsic::Vectors;
@@ -320,7 +320,7 @@ impl Contraction {
         let columns = self.columns.iter().chain([&self.inner]).try_fold(1, count);
         let [term] = self.reduced.as_slice() else { return false };
         let iter = self.nest.iterator(m, term.var);
-        let dots = iter.is_some_and(|i| self.nest.reads(m).iter().all(|r| moves_by_one(m, &r.1, i)));
+        let dots = iter.is_some_and(|i| self.nest.reads(m).iter().all(|r| is_along(m, r, i)));
         dots && columns.is_some_and(|n| n * 4 <= 3 * lanes)
             && m.env.pool.as_int(term.extent).is_some_and(|k| k >= 4 * lanes)
     }
@@ -416,11 +416,8 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     let alone_copied = copied && batch.is_empty() && !nest.attached;
     let few_panels = alone_copied && c.panels(m, c.tile(m, registers, true)).is_some_and(|n| n < PANELS);
     let few_panels = few_panels && m.env.pool.as_int(c.inner.extent).is_some_and(|n| n >= registers.lanes);
-    let by_panels = if copied {
-        alone_copied && !few_panels
-    } else {
-        !packed && c.many_products(m) && !c.few_rows(m, registers)
-    };
+    let by_panels =
+        if copied { alone_copied && !few_panels } else { !packed && c.many_products(m) && !c.few_rows(m, registers) };
     if given
         && by_panels
         && let [row] = row.as_slice()
@@ -629,7 +626,9 @@ pub(super) fn neighbours(m: &LoopModule, nest: &Nest) -> Option<Loop> {
     let binding = nest.block.iters.iter().find(|i| i.var == column)?.binding;
     let inner = nest.loops.iter().find(|l| pool.as_var(binding) == Some(l.var))?;
     let moved = nest.reads(m).iter().any(|r| r.1.iter().any(|&e| pool.uses_var(e, column)));
-    (moved && nest.contiguous(m, column) && !inner.reduced).then(|| inner.clone())
+    // One alone has no neighbour.
+    let several = pool.as_int(inner.extent) != Some(1);
+    (moved && several && nest.contiguous(m, column) && !inner.reduced).then(|| inner.clone())
 }
 
 /// A reduction of neighbours in tiles of one row, or, of a few terms, in a row's own buffer.

@@ -99,8 +99,18 @@ impl Nest {
 
     /// Whether the last dimension of every access that moves with iterator `var` is `var` itself.
     pub(crate) fn contiguous(&self, m: &LoopModule, var: VarId) -> bool {
-        self.reads(m).iter().all(|r| moves_by_one(m, &r.1, var)) && moves_by_one(m, &self.block.index, var)
+        let written = (self.block.tensor, self.block.index.clone());
+        self.reads(m).iter().chain([&written]).all(|r| is_along(m, r, var))
     }
+}
+
+/// Whether an access of a tensor either does not move with `var`, or goes from neighbour to neighbour: innermost dimensions of
+/// one position are none in memory.
+pub(super) fn is_along(m: &LoopModule, (tensor, index): &(TensorId, Vec<ExprId>), var: VarId) -> bool {
+    let dims = &m.env.tensors[*tensor].dims;
+    let one = |d: usize| dims.get(d).is_some_and(|d| m.env.pool.as_int(d.storage) == Some(1));
+    let unit = (0..index.len()).rev().take_while(|&d| one(d)).count();
+    moves_by_one(m, &index[..index.len() - unit], var)
 }
 
 /// Whether an access either does not move with `var`, or goes from neighbour to neighbour.

@@ -4,7 +4,7 @@
 //! tile is not empty, that an index stays inside a box. Incomplete, cheap, and never wrong.
 
 use cora_ir::affine::{Monomial, Poly, build, normalize, poly};
-use cora_ir::{BinOp, Env, Expr, ExprId, UfDef};
+use cora_ir::{BinOp, Env, Expr, ExprId, UfDef, UfId};
 
 /// How many bounds may be put in one after another.
 const STEPS: usize = 16;
@@ -81,6 +81,7 @@ fn prove(env: &mut Env, ranges: &[Range], e: ExprId, steps: usize) -> bool {
         return if all { holds.all(|h| h) } else { holds.any(|h| h) };
     }
     match below_search(env, ranges, &p)
+        .or_else(|| below_greatest(env, &p))
         .or_else(|| below_rows(env, &p))
         .or_else(|| below_index(env, ranges, &p))
         .or_else(|| below_quotient(env, &p))
@@ -125,6 +126,34 @@ fn min_max_cases(env: &mut Env, p: &Poly) -> Option<(bool, [ExprId; 2])> {
     let (px, py) = (poly(&mut env.pool, x), poly(&mut env.pool, y));
     let sides = [with_term(env, p, &m, &px)?, with_term(env, p, &m, &py)?];
     Some((positive == (op == BinOp::Min), sides))
+}
+
+/// `.. + c * max - c * f(a)` with the greatest value of `f`: that is no less. A lower bound of the whole.
+fn below_greatest(env: &mut Env, p: &Poly) -> Option<ExprId> {
+    let calls = |m: &Monomial| match m.as_slice() {
+        &[a] => match env.pool.get(a) {
+            Expr::Call(f, args) => Some((*f, args.to_vec())),
+            _ => None,
+        },
+        _ => None,
+    };
+    let all: Vec<(Monomial, i64, UfId, Vec<ExprId>)> =
+        p.terms.iter().filter_map(|(m, &c)| calls(m).map(|(f, args)| (m.clone(), c, f, args))).collect();
+    for (most, c, f, _) in all.iter().filter(|t| t.1 > 0) {
+        let UfDef::Max { body } = env.ufs[*f].def else { continue };
+        for (less, d, g, args) in all.iter().filter(|t| t.1 < 0) {
+            let formals: Vec<ExprId> = (0..args.len() as u32).map(|a| env.pool.arg(a)).collect();
+            if env.pool.call(*g, formals) != body {
+                continue;
+            }
+            let times = (*c).min(d.checked_neg()?);
+            let mut rest = p.clone();
+            rest.add_term(most.clone(), -times);
+            rest.add_term(less.clone(), times);
+            return Some(build(&mut env.pool, &rest));
+        }
+    }
+    None
 }
 
 /// `.. + c * P(a, S) - c * x` with `S` the row that holds position x: `x - P(a, S)` is less than the

@@ -12,13 +12,16 @@
 //! order.
 
 use super::cut_tails::{copy, failing, is_innermost, without};
+use cora_ir::affine::normalize;
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
-use cora_ir::{BinOp, Env, Expr, ExprId, UnOp, VarId};
+use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType, UnOp, VarId};
 use rustc_hash::FxHashSet;
 
 /// Conditions of one loop that become branches: each doubles what it holds.
 const MOST_CONDITIONS: usize = 2;
+/// Conditions one of which follows from the other, as those of the rows of a tile do: there are as many loops as conditions.
+const MOST_IN_A_ROW: usize = 8;
 /// Loops with more statements are copied at a price.
 const MOST_STATEMENTS: usize = 16;
 
@@ -35,7 +38,7 @@ fn in_body(env: &mut Env, stmts: Vec<Stmt>) -> Vec<Stmt> {
     for s in stmts {
         match s {
             Stmt::For { var, extent, kind: LoopKind::Serial, body } if is_innermost(&body) => {
-                out.extend(loops(env, (var, extent), body, MOST_CONDITIONS));
+                out.extend(loops(env, (var, extent), body, (MOST_CONDITIONS, MOST_IN_A_ROW)));
             }
             mut s => {
                 for inner in s.bodies_mut() {
@@ -48,29 +51,77 @@ fn in_body(env: &mut Env, stmts: Vec<Stmt>) -> Vec<Stmt> {
     out
 }
 
-/// A loop without the first such condition, once where it holds and once where it does not.
-fn loops(env: &mut Env, (var, extent): (VarId, ExprId), body: Vec<Stmt>, left: usize) -> Vec<Stmt> {
+/// A loop without such a condition, once where it holds and once where it does not.
+fn loops(
+    env: &mut Env,
+    (var, extent): (VarId, ExprId),
+    body: Vec<Stmt>,
+    (left, in_a_row): (usize, usize),
+) -> Vec<Stmt> {
     let mut statements = 0;
     body.iter().for_each(|s| s.walk(&mut |_| statements += 1));
     let all = conditions(env, &body);
-    let found = if left == 0 || statements > MOST_STATEMENTS { None } else { known_before(env, var, &body, &all) };
-    let Some(cond) = found else { return vec![Stmt::For { var, extent, kind: LoopKind::Serial, body }] };
+    let known =
+        if left == 0 || statements > MOST_STATEMENTS { Vec::new() } else { known_before(env, var, &body, &all) };
+    let Some(cond) = decisive(env, &known) else {
+        return vec![Stmt::For { var, extent, kind: LoopKind::Serial, body }];
+    };
     let opposite = opposite(env, cond);
-    let those = |c: ExprId| all.iter().copied().filter(|&a| single(env, a) == c).collect::<FxHashSet<_>>();
-    let (own, other) = (those(cond), those(opposite));
+    // What follows where it holds, and what would have it follow.
+    let follows: Vec<ExprId> = known.iter().copied().filter(|&c| c == cond || implies(env, cond, c)).collect();
+    let stronger: Vec<ExprId> = known.iter().copied().filter(|&c| c == cond || implies(env, c, cond)).collect();
+    let those = |cs: &[ExprId]| all.iter().copied().filter(|&a| cs.contains(&single(env, a))).collect::<FxHashSet<_>>();
+    let (own, other, failed) = (those(&follows), those(&[opposite]), those(&stronger));
     let then = without(env, &body, &own);
     let then = failing(env, &then, &other);
     let otherwise = without(env, &body, &other);
-    let otherwise = failing(env, &otherwise, &own);
+    let otherwise = failing(env, &otherwise, &failed);
     // Each loop has names of its own.
     let again = env.new_var(env.vars[var].name.clone());
     let map = [(var, env.pool.var(again))].into_iter().collect();
     let otherwise = copy(env, &otherwise, &map);
-    let [then, other] = [(var, then), (again, otherwise)].map(|(v, part)| match part.as_slice() {
-        [] => Vec::new(),
-        _ => loops(env, (v, extent), part, left - 1),
-    });
+    let row = follows.len() > 1 && in_a_row > 0;
+    let rest = if row { (left, in_a_row - 1) } else { (left - 1, in_a_row) };
+    let [then, other] =
+        [(var, then, (left - 1, in_a_row)), (again, otherwise, rest)].map(|(v, part, left)| match part.as_slice() {
+            [] => Vec::new(),
+            _ => loops(env, (v, extent), part, left),
+        });
     vec![Stmt::If { cond, then, other }]
+}
+
+/// The one that most others follow from.
+fn decisive(env: &mut Env, known: &[ExprId]) -> Option<ExprId> {
+    let mut best: Option<(usize, ExprId)> = None;
+    for &c in known {
+        let count = known.iter().filter(|&&other| implies(env, c, other)).count();
+        if best.is_none_or(|(n, _)| count > n) {
+            best = Some((count, c));
+        }
+    }
+    best.map(|b| b.1)
+}
+
+/// Whether `b` holds where `a` does, both `x < y` or `x <= y` of integers that differ by constants.
+fn implies(env: &mut Env, a: ExprId, b: ExprId) -> bool {
+    // How much room there is, at least 0 where the condition holds.
+    let mut room = |c: ExprId| {
+        let (x, y, least) = match *env.pool.get(c) {
+            Expr::Bin(BinOp::Lt, x, y) => (x, y, 1),
+            Expr::Bin(BinOp::Le, x, y) => (x, y, 0),
+            _ => return None,
+        };
+        if env.pool.ty(x).scalar != ScalarType::Index {
+            return None;
+        }
+        let least = env.pool.int(least);
+        let room = env.pool.sub(y, x);
+        Some(env.pool.sub(room, least))
+    };
+    let (Some(a), Some(b)) = (room(a), room(b)) else { return false };
+    let more = env.pool.sub(b, a);
+    let more = normalize(&mut env.pool, more);
+    env.pool.as_int(more).is_some_and(|n| n >= 0)
 }
 
 /// The conditions of branches, masks, choices and guarded reads.
@@ -94,8 +145,8 @@ fn conditions(env: &Env, body: &[Stmt]) -> Vec<ExprId> {
     all.into_iter().flat_map(|c| env.pool.conjuncts(c)).collect()
 }
 
-/// The first condition, of one lane, that is known before the loop.
-fn known_before(env: &Env, var: VarId, body: &[Stmt], all: &[ExprId]) -> Option<ExprId> {
+/// The conditions, of one lane, that are known before the loop.
+fn known_before(env: &Env, var: VarId, body: &[Stmt], all: &[ExprId]) -> Vec<ExprId> {
     let mut own: FxHashSet<VarId> = [var].into_iter().collect();
     for s in body {
         s.walk(&mut |s| {
@@ -113,7 +164,13 @@ fn known_before(env: &Env, var: VarId, body: &[Stmt], all: &[ExprId]) -> Option<
         };
         compares && env.pool.ty(*c).lanes == 1 && !reads && !own.iter().any(|&v| env.pool.uses_var(*c, v))
     };
-    all.iter().map(|&c| single(env, c)).find(known)
+    let mut found: Vec<ExprId> = Vec::new();
+    for c in all.iter().map(|&c| single(env, c)).filter(known) {
+        if !found.contains(&c) {
+            found.push(c);
+        }
+    }
+    found
 }
 
 /// What holds where a comparison of integers does not.

@@ -20,7 +20,7 @@ use super::defined::is_defined;
 use super::padded_reads::guard_padded_reads;
 use super::positions::build_positions;
 use super::readers::{Access, Reader, collect_readers, mark_conditional, shared_mask};
-use super::region::{bound_above, range_over, without_greater};
+use super::region::{bound_above, plainly_below, range_over, without_greater, without_lesser};
 use super::tree::{
     Path, body_at_mut, find_loop, find_stage, is_condition, is_reduction_var, loop_at, place_init, reads_below,
     steered_by,
@@ -231,7 +231,18 @@ impl Range {
     /// The least range around both.
     fn hull(env: &mut Env, a: Option<Self>, b: Self) -> Self {
         let Some(a) = a else { return b };
-        Self { lo: env.pool.min(a.lo, b.lo), hi: env.pool.max(a.hi, b.hi), clip: a.clip || b.clip }
+        let pool = &mut env.pool;
+        let lo = match (plainly_below(pool, a.lo, b.lo), plainly_below(pool, b.lo, a.lo)) {
+            (true, _) => a.lo,
+            (_, true) => b.lo,
+            _ => pool.min(a.lo, b.lo),
+        };
+        let hi = match (plainly_below(pool, b.hi, a.hi), plainly_below(pool, a.hi, b.hi)) {
+            (true, _) => a.hi,
+            (_, true) => b.hi,
+            _ => pool.max(a.hi, b.hi),
+        };
+        Self { lo, hi, clip: a.clip || b.clip }
     }
 }
 
@@ -373,6 +384,7 @@ pub(super) fn clipped(env: &mut Env, around: &Facts, Range { lo, hi, clip }: Ran
     // overestimated.
     let hi = if hi == last || never_above(env, around, hi, last) { hi } else { env.pool.min(hi, last) };
     let lo = if clip || may_be_negative(env, around, lo) { as_size(env, &[], lo) } else { lo };
+    let lo = without_lesser(&mut env.pool, lo);
     let one = env.pool.int(1);
     let size = env.pool.sub(hi, lo);
     let size = env.pool.add(size, one);

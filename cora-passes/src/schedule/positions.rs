@@ -17,7 +17,7 @@ use super::region::{bound_above, range_over};
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::{least_operands, normalize};
 use cora_ir::loops::{IterKind, LoopModule, Stmt};
-use cora_ir::{BinOp, Env, Expr, ExprId, TensorDim, TensorId, UfDef, UfId, VarId};
+use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, TensorDim, TensorId, UfDef, UfId, VarId};
 use rustc_hash::FxHashMap;
 
 /// How the loop over two dimensions finds row and column of a position.
@@ -58,10 +58,12 @@ impl Way {
             }
             _ => return None,
         };
+        // A neighbour in the row is a neighbour among positions: what is read is in its row.
         let own = self.element(env, position).1;
         let off = env.pool.sub(column, own);
         let off = normalize(&mut env.pool, off);
-        (env.pool.as_int(off) == Some(0)).then_some(position)
+        let moves = env.pool.vars_of(position).into_iter().any(|v| env.pool.uses_var(off, v));
+        (!moves).then(|| env.pool.add(position, off))
     }
 
     /// Row and column of a position.
@@ -125,7 +127,7 @@ fn fused<'a>(env: &mut Env, readers: &'a [Reader]) -> Option<(Vec<Fused>, Vec<Re
         let whole = |a: &Access| a.index.iter().copied().map(Some).collect();
         reads.extend(reader.accesses.iter().map(|access| Read { reader, access, index: whole(access) }));
     }
-    let by_loops = |d: &usize| reads.iter().all(|r| env.pool.as_var(r.access.raw[*d]).is_some());
+    let by_loops = |d: &usize| reads.iter().all(|r| near_var(&env.pool, r.access.raw[*d]));
     let dims: Vec<usize> = (0..reads.first()?.index.len()).filter(by_loops).collect();
     let mut steps = Vec::new();
     while let Some(step) = next_fused(env, readers, &reads, &dims) {
@@ -133,6 +135,17 @@ fn fused<'a>(env: &mut Env, readers: &'a [Reader]) -> Option<(Vec<Fused>, Vec<Re
         steps.push(step);
     }
     (!steps.is_empty()).then_some((steps, reads))
+}
+
+/// Whether an index is an iterator, or how far it is from one does not move with it.
+fn near_var(pool: &ExprPool, e: ExprId) -> bool {
+    match *pool.get(e) {
+        Expr::Var(_) => true,
+        Expr::Bin(BinOp::Add | BinOp::Sub, a, b) => {
+            near_var(pool, a) && pool.vars_of(a).into_iter().all(|v| !pool.uses_var(b, v))
+        }
+        _ => false,
+    }
 }
 
 fn next_fused(env: &mut Env, readers: &[Reader], reads: &[Read], dims: &[usize]) -> Option<Fused> {
@@ -346,8 +359,10 @@ fn along_positions(env: &mut Env, read: &[(&Reader, ExprId)], facts: &Facts, siz
         }
     }
     let (zero, last) = (env.pool.int(0), last_of(env, size));
-    let lo = first.filter(|&lo| never_above(env, facts, zero, lo))?;
-    Some(Along { lo, ends, clip: false, last, single: false })
+    let lo = first?;
+    // There is nothing before the first position that is read.
+    let clip = !never_above(env, facts, zero, lo);
+    Some(Along { lo, ends, clip, last, single: false })
 }
 
 /// Whether `a <= b`, where both may be minima: whatever bounds `b` has something in `a` that is no greater.

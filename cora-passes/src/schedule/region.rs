@@ -39,8 +39,110 @@ pub fn range_over(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)], from: usi
         hi = range_of_var(env, hi, v, (zero, last), &around[..n])?.1;
         lo = normalize(&mut env.pool, lo);
         hi = normalize(&mut env.pool, hi);
+        hi = rejoined(&mut env.pool, hi);
     }
     Some((lo, hi))
+}
+
+/// `min(a, b) + max(p, q)` as `a + p` where `a - b` is `q - p`: the end of a range by where it begins and how long it is.
+fn rejoined(pool: &mut ExprPool, e: ExprId) -> ExprId {
+    let mut all = least_operands(pool, e);
+    let before = all.len();
+    'again: loop {
+        for i in 1..all.len() {
+            for j in 0..i {
+                if let Some(one) = rejoined_pair(pool, all[i], all[j]) {
+                    all.remove(i);
+                    all.remove(j);
+                    if !all.contains(&one) {
+                        all.push(one);
+                    }
+                    continue 'again;
+                }
+            }
+        }
+        break;
+    }
+    if all.len() == before {
+        return e;
+    }
+    let first = all.remove(0);
+    all.into_iter().fold(first, |least, e| pool.min(least, e))
+}
+
+/// The lesser of two that have a maximum as a term, if it is that of the maximum's operands which they differ by.
+fn rejoined_pair(pool: &mut ExprPool, x: ExprId, y: ExprId) -> Option<ExprId> {
+    let apart = pool.sub(x, y);
+    let apart = normalize(pool, apart);
+    let maxima: Vec<(ExprId, ExprId, ExprId)> = poly(pool, x)
+        .terms
+        .iter()
+        .filter_map(|(mono, &k)| match (mono.as_slice(), k) {
+            (&[a], 1) => match *pool.get(a) {
+                Expr::Bin(BinOp::Max, p, q) => Some((a, p, q)),
+                _ => None,
+            },
+            _ => None,
+        })
+        .collect();
+    for (atom, p, q) in maxima {
+        for (p, q) in [(p, q), (q, p)] {
+            let between = pool.sub(q, p);
+            if normalize(pool, between) == apart {
+                let rest = pool.sub(x, atom);
+                let sum = pool.add(rest, p);
+                return Some(normalize(pool, sum));
+            }
+        }
+    }
+    None
+}
+
+/// What `e` is the greatest of, itself where it is no maximum.
+fn greatest_operands(pool: &mut ExprPool, e: ExprId) -> Vec<ExprId> {
+    let (mut operands, mut left) = (Vec::new(), vec![e]);
+    while let Some(e) = left.pop() {
+        let e = shift_max(pool, e);
+        match *pool.get(e) {
+            Expr::Bin(BinOp::Max, a, b) => left.extend([b, a]),
+            _ if operands.contains(&e) => {}
+            _ => operands.push(e),
+        }
+    }
+    operands
+}
+
+/// Whether `y` exceeds `x` by a constant, or is equal.
+fn exceeds(pool: &mut ExprPool, y: ExprId, x: ExprId) -> bool {
+    let apart = pool.sub(y, x);
+    let apart = normalize(pool, apart);
+    pool.as_int(apart).is_some_and(|n| n >= 0)
+}
+
+/// A maximum without operands that others exceed by a constant.
+pub(super) fn without_lesser(pool: &mut ExprPool, e: ExprId) -> ExprId {
+    let mut kept: Vec<ExprId> = Vec::new();
+    for e in greatest_operands(pool, e) {
+        if !kept.iter().any(|&k| exceeds(pool, k, e)) {
+            kept.retain(|&k| !exceeds(pool, e, k));
+            kept.push(e);
+        }
+    }
+    let first = kept.remove(0);
+    kept.into_iter().fold(first, |greatest, e| pool.max(greatest, e))
+}
+
+/// Whether `x <= y` is plain: by a constant, or operand by operand of minima or maxima.
+pub(super) fn plainly_below(pool: &mut ExprPool, x: ExprId, y: ExprId) -> bool {
+    if exceeds(pool, y, x) {
+        return true;
+    }
+    let (low, high) = (least_operands(pool, x), least_operands(pool, y));
+    if high.iter().all(|&h| low.iter().any(|&l| exceeds(pool, h, l))) {
+        return true;
+    }
+    let (low, high) = (greatest_operands(pool, x), greatest_operands(pool, y));
+    low.iter().all(|&l| high.iter().any(|&h| exceeds(pool, h, l)))
 }
 
 fn occurrences(env: &Env, e: ExprId, v: VarId) -> usize {
@@ -54,13 +156,8 @@ fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range, around: &[(ExprId,
     if !env.pool.uses_var(e, v) {
         return Some((e, e));
     }
-    // A variable that occurs twice is correlated with itself: bounds would be loose, so give up, unless it does so in
-    // different operands of one minimum.
     if occurrences(env, e, v) > 1 {
-        let shifted = shift_min(&mut env.pool, e);
-        let Expr::Bin(BinOp::Min, a, b) = *env.pool.get(shifted) else { return None };
-        let (ra, rb) = (range_of_var(env, a, v, r, around)?, range_of_var(env, b, v, r, around)?);
-        return Some((lesser(env, ra.0, rb.0, around), lesser(env, ra.1, rb.1, around)));
+        return range_of_several(env, e, v, r, around);
     }
     match env.pool.get(e).clone() {
         Expr::Var(_) => Some(r),
@@ -117,6 +214,55 @@ fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range, around: &[(ExprId,
         }
         _ => None,
     }
+}
+
+/// Of an expression in which a variable occurs more than once, and so is correlated with itself.
+fn range_of_several(env: &mut Env, e: ExprId, v: VarId, r: Range, around: &[(ExprId, ExprId)]) -> Option<Range> {
+    // In different operands of one minimum or maximum.
+    let shifted = shift_min(&mut env.pool, e);
+    if let Expr::Bin(BinOp::Min, a, b) = *env.pool.get(shifted) {
+        let (ra, rb) = (range_of_var(env, a, v, r, around)?, range_of_var(env, b, v, r, around)?);
+        return Some((lesser(env, ra.0, rb.0, around), lesser(env, ra.1, rb.1, around)));
+    }
+    let shifted = shift_max(&mut env.pool, e);
+    if let Expr::Bin(BinOp::Max, a, b) = *env.pool.get(shifted)
+        && shifted != e
+    {
+        let (ra, rb) = (range_of_var(env, a, v, r, around)?, range_of_var(env, b, v, r, around)?);
+        return Some((env.pool.max(ra.0, rb.0), env.pool.max(ra.1, rb.1)));
+    }
+    // What a remainder leaves is a multiple: `i - i % 4`.
+    let quotients = env.pool.rewrite(e, &mut |pool, x| match *pool.get(x) {
+        Expr::Bin(BinOp::Mod, a, c) if pool.as_int(c).is_some_and(|c| c > 0) => {
+            let q = pool.floor_div(a, c);
+            let whole = pool.mul(q, c);
+            Some(pool.sub(a, whole))
+        }
+        _ => None,
+    });
+    let quotients = normalize(&mut env.pool, quotients);
+    if occurrences(env, quotients, v) == 1 {
+        return range_of_var(env, quotients, v, r, around);
+    }
+    // Term by term, which is loose: for a range whose length has a constant bound only.
+    let terms: Vec<(Vec<ExprId>, i64)> =
+        poly(&mut env.pool, quotients).terms.iter().map(|(mono, &k)| (mono.clone(), k)).collect();
+    if terms.len() < 2 {
+        return None;
+    }
+    let (mut lo, mut hi) = (env.pool.int(0), env.pool.int(0));
+    for (mono, k) in terms {
+        let k = env.pool.int(k);
+        let term = mono.iter().fold(k, |product, &x| env.pool.mul(product, x));
+        let (l, h) = range_of_var(env, term, v, r, around)?;
+        lo = env.pool.add(lo, l);
+        hi = env.pool.add(hi, h);
+    }
+    let length = env.pool.sub(hi, lo);
+    let loops: Vec<(VarId, ExprId)> =
+        around.iter().filter_map(|&(v, extent)| Some((env.pool.as_var(v)?, extent))).collect();
+    let most = bound_above(env, length, &loops)?;
+    env.pool.as_int(most).map(|_| (lo, hi))
 }
 
 /// `min(x, y)`, or the one of them that is proved to be no greater.
