@@ -453,7 +453,8 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     }
     let mut row = row.remove(0);
     let mut order = batch.clone();
-    if bound(m, &row).is_none_or(|b| b > tile.task) {
+    // A task of rows may be one already.
+    if !row_tasks::has_task(m, stage) && bound(m, &row).is_none_or(|b| b > tile.task) {
         split(m, nest, &row, tile.task, "task", "near")?;
         order.push("task".to_owned());
         row = "near".to_owned();

@@ -14,6 +14,7 @@ use super::attach::readers;
 use super::contraction::Contraction;
 use super::nest::Nest;
 use super::{Form, Registers, attempt, stages, step};
+use crate::schedule::tree::{loop_at, stage_loops};
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{For, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, StepKind, Tail};
@@ -31,6 +32,11 @@ type Positions = FxHashMap<usize, usize>;
 /// Whether a loop is over tiles of rows.
 pub(super) fn is_task(l: &LoopRef) -> bool {
     l.name == TASK
+}
+
+/// Whether a stage has such a loop of its own.
+pub(super) fn has_task(m: &LoopModule, stage: TensorId) -> bool {
+    stage_loops(m, stage).iter().any(|p| m.env.vars[loop_at(&m.body, p).var].name == TASK)
 }
 
 /// Gives every result whose contractions are too large such tasks.
@@ -148,7 +154,9 @@ fn rows_and_batches(m: &LoopModule, stage: TensorId, at: &Positions) -> Option<(
         let own = c.nest.dim_of(m, l)?;
         at.iter().find(|p| *p.1 == own).map(|p| *p.0)
     };
-    Some((dim(c.rows.last()?.var)?, c.batches.iter().map(|l| dim(l.var)).collect::<Option<_>>()?))
+    // Of several, such as the heads that share what they read, the longest.
+    let row = c.rows.iter().max_by_key(|l| c.nest.most(m, [*l]))?;
+    Some((dim(row.var)?, c.batches.iter().map(|l| dim(l.var)).collect::<Option<_>>()?))
 }
 
 /// How many elements an intermediate contraction has in a row, at most; of one that only contractions read, or that has more
