@@ -75,6 +75,9 @@ fn tasks_of(m: &mut LoopModule, root: TensorId, vectors: Vectors) -> Option<Vec<
     let (row, batches) = all.iter().find_map(|(s, at)| rows_and_batches(m, *s, at))?;
     let outer = [&batches[..], &[row]].concat();
     let members = computed_from(m, root, &own, &outer);
+    if members.len() == 1 {
+        return None;
+    }
     let most = members.iter().filter_map(|(s, at)| columns(m, *s, at, &outer)).max()?;
     let of = |p: usize| nest.loops.iter().find(|l| nest.dim_of(m, l.var) == Some(p)).cloned();
     let (rows, around) = (of(row)?, batches.iter().map(|&b| of(b)).collect::<Option<Vec<_>>>()?);
