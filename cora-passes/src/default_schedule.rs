@@ -154,7 +154,8 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
         }
         let shape = contraction::Shape::of(m, stage);
         let rows = [contraction::row_tiles, contraction::triangle, contraction::slanted];
-        let _ = attempt(m, |m| units::unit_tiles(m, stage, |i| features.contain(i)))
+        let _ = attempt(m, |m| units::unit_parts(m, stage, &|i| features.contain(i), vectors))
+            || attempt(m, |m| units::unit_tiles(m, stage, |i| features.contain(i)))
             || attempt(m, |m| dots::dot_tiles(m, stage, vectors))
             || (shape.rows && rows.into_iter().any(|rule| attempt(m, |m| rule(m, stage, vectors))))
             || (shape.neighbours && attempt(m, |m| contraction::column_tiles(m, stage, vectors)))

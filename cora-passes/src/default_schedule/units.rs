@@ -5,14 +5,14 @@
 //! takes several rows those of a task are copied, so that the last tile is whole too. A task is up to 128 rows and eight
 //! panels of columns.
 
-use super::contraction::{Contraction, names};
+use super::contraction::{Contraction, column_tiles, names, row_tiles};
 use super::nest::Nest;
 use super::steps::Steps;
-use super::{lowered_alone, step};
+use super::{attempt, lowered_alone, step};
 use crate::schedule::tree::{find_loop, loop_at, stage_loops};
-use cora_ir::intrinsic::Read;
+use cora_ir::intrinsic::{Read, Vectors};
 use cora_ir::loops::LoopModule;
-use cora_ir::schedule::{CopyAt, LayoutDim, LoopRef, StepKind, Tail};
+use cora_ir::schedule::{CopyAt, Formula, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{BinOp, Expr, ExprId, IntrinsicId, Role, ScalarType, Scope, TensorId, VarId};
 
 /// Rows of a task, at most.
@@ -21,8 +21,8 @@ const TASK: i64 = 128;
 const PANELS: i64 = 8;
 /// Tiles of an instruction for several rows that are in registers at a time, along the rows and along the columns.
 const TILES: [i64; 2] = [2, 2];
-/// The same of an instruction for one row.
-const LINES: [i64; 2] = [6, 4];
+/// The same of an instruction for one row: as many columns as divide, the better ones first.
+const LINES: [[i64; 2]; 5] = [[6, 4], [5, 5], [8, 3], [12, 2], [16, 1]];
 
 /// The instruction among those that `has` allows, that computes what `stage` sums.
 pub(crate) fn unit(m: &LoopModule, stage: TensorId, has: impl Fn(IntrinsicId) -> bool) -> Option<IntrinsicId> {
@@ -64,7 +64,6 @@ pub(super) fn unit_tiles(m: &mut LoopModule, stage: TensorId, has: impl Fn(Intri
     let unit = unit(m, stage, of_thread(true)).or_else(|| unit(m, stage, of_thread(false)))?;
     let [rows, columns, steps] = unit.get().tile;
     let several = rows > 1;
-    let [high, wide] = if several { TILES } else { LINES };
     let c = Contraction::of(m, stage)?;
     let (k, outer) = c.reduced.split_last()?;
     let whole = |m: &LoopModule, e: ExprId, of: i64| m.env.pool.as_int(e).filter(|n| n % of == 0);
@@ -75,7 +74,13 @@ pub(super) fn unit_tiles(m: &mut LoopModule, stage: TensorId, has: impl Fn(Intri
     }
     pack(m, &c, k.var, unit)?;
     let mut row = names(&c.rows);
-    let wide = columns * (1..=wide).rev().find(|w| count % (w * columns) == 0)?;
+    let divides = |[_, w]: &[i64; 2]| count % (w * columns) == 0;
+    let [high, wide] = if several {
+        (1..=TILES[1]).rev().map(|w| [TILES[0], w]).find(divides)?
+    } else {
+        LINES.into_iter().find(divides)?
+    };
+    let wide = columns * wide;
     let mut s = Steps { m, stage: c.nest.stage.clone() };
     if row.len() > 1 {
         s.fuse(&row, "row")?;
@@ -120,6 +125,34 @@ pub(super) fn unit_tiles(m: &mut LoopModule, stage: TensorId, has: impl Fn(Intri
         let _ = Steps { m: s.m, stage }.vectorize(&last, Some(steps));
     }
     holds(m, &tile).then_some(())
+}
+
+/// The same in two parts, where the columns fill no whole tiles: as many as do, and the others.
+pub(super) fn unit_parts(
+    m: &mut LoopModule,
+    stage: TensorId,
+    has: &dyn Fn(IntrinsicId) -> bool,
+    vectors: Vectors,
+) -> Option<()> {
+    let unit = unit(m, stage, |i| i.get().lanes == 1 && has(i))?;
+    let [rows, columns, _] = unit.get().tile;
+    let c = Contraction::of(m, stage)?;
+    let count = m.env.pool.as_int(c.inner.extent)?;
+    let best = LINES[0][1] * columns;
+    let main = if count >= best { count / best * best } else { count / columns * columns };
+    let even = LINES.iter().any(|[_, w]| *w > 2 && count % (w * columns) == 0);
+    if rows > 1 || c.nest.attached || even || main == 0 || main == count {
+        return None;
+    }
+    step(m, StepKind::OpSplit { points: vec![(c.nest.at(&c.inner), Formula::Int(main))] })?;
+    let part = |m: &LoopModule, name: &str| m.env.tensor_named(&format!("{}.{name}", c.nest.stage));
+    let (main, tail) = (part(m, "main")?, part(m, "tail")?);
+    unit_tiles(m, main, has)?;
+    let rest = attempt(m, |m| unit_parts(m, tail, has, vectors))
+        || attempt(m, |m| unit_tiles(m, tail, has))
+        || attempt(m, |m| row_tiles(m, tail, vectors))
+        || attempt(m, |m| column_tiles(m, tail, vectors));
+    rest.then_some(())
 }
 
 /// Copies the factor once in blocks of the instruction, those of the reduction side by side.
