@@ -72,13 +72,15 @@ pub struct EmitOptions {
     pub scalef: bool,
     /// Whether there is `vdpbf16ps`; without it the same is computed by other instructions, except that denormals stay.
     pub dot_bf16: bool,
+    /// Whether there is `vpdpbusd`; without it the same is computed by other instructions.
+    pub dot_i8: bool,
     /// Whether there is `tdpbf16ps` on tile registers; without it as without `vdpbf16ps`, row by row.
     pub amx_bf16: bool,
 }
 
 impl Default for EmitOptions {
     fn default() -> Self {
-        Self { fma: true, scalef: false, dot_bf16: false, amx_bf16: false }
+        Self { fma: true, scalef: false, dot_bf16: false, dot_i8: false, amx_bf16: false }
     }
 }
 
@@ -92,6 +94,7 @@ impl EmitOptions {
             fma: !target.triple().starts_with("x86_64") || target.has_feature("fma"),
             scalef: target.has_feature("avx512f"),
             dot_bf16: target.has_feature("avx512bf16"),
+            dot_i8: target.has_feature("avx512vnni"),
             amx_bf16: AMX_BF16.iter().all(|f| target.has_feature(f)),
         }
     }

@@ -185,6 +185,8 @@ pub enum Emission {
     Wgmma(&'static str),
     /// AVX-512 BF16 `vdpbf16ps`, or products of what pairs are converted to.
     DotBf16,
+    /// AVX-512 VNNI `vpdpbusd` with the left factor made unsigned, or products of what bytes are extended to.
+    DotI8,
     /// AMX `tdpbf16ps` on tile registers, or the same by rows as [`Emission::DotBf16`].
     AmxBf16,
 }
@@ -324,7 +326,7 @@ const COLUMNS_256: [&[Digit]; 2] =
     [&[lane(1, 4, 2), register(1, 2, 1), register(4, 32, 8)], &[lane(1, 64, 1), register(8, 4, 64)]];
 
 /// Every intrinsic.
-pub const INTRINSICS: [Intrinsic; 11] = [
+pub const INTRINSICS: [Intrinsic; 12] = [
     mma_16("mma.m16n8k16.f32.f16", ScalarType::F16, "f16"),
     mma_16("mma.m16n8k16.f32.bf16", ScalarType::BF16, "bf16"),
     wgmma_16("wgmma.m64n64k16.f32.f16", F16, 64, COLUMNS_64),
@@ -393,6 +395,40 @@ pub const INTRINSICS: [Intrinsic; 11] = [
         beside: false,
         needs: Needs::Cpu("avx512bf16"),
         emission: Emission::DotBf16,
+    },
+    // The same of four bytes of A with four bytes for each of 16 columns.
+    Intrinsic {
+        name: "dot.n16k4.i32.i8",
+        tile: [1, 16, 4],
+        c: Fragment {
+            ty: ScalarType::I32,
+            registers: 16,
+            row: &[],
+            column: &[register(1, 16, 1)],
+            scopes: OF_THREAD,
+            blocks: None,
+        },
+        a: Fragment {
+            ty: ScalarType::I8,
+            registers: 4,
+            row: &[],
+            column: &[register(1, 4, 1)],
+            scopes: BY_THREAD,
+            blocks: None,
+        },
+        b: Fragment {
+            ty: ScalarType::I8,
+            registers: 64,
+            row: &[register(1, 4, 1)],
+            column: &[register(4, 16, 1)],
+            scopes: BY_THREAD,
+            blocks: None,
+        },
+        read: Read::Converted(ScalarType::I32),
+        lanes: 1,
+        beside: false,
+        needs: Needs::Cpu("avx512vnni"),
+        emission: Emission::DotI8,
     },
     // A tile register has 16 rows of 64 bytes; those of B are pairs of reduced positions of 16 columns.
     Intrinsic {

@@ -15,6 +15,7 @@ pub(crate) struct Library {
     fma: bool,
     scalef: bool,
     dot_bf16: bool,
+    dot_i8: bool,
     amx_bf16: bool,
     /// Whether code is for a GPU: no libm, no calls.
     grid: bool,
@@ -23,13 +24,14 @@ pub(crate) struct Library {
 
 impl Library {
     pub(crate) fn new(options: &EmitOptions) -> Self {
-        let EmitOptions { fma, scalef, dot_bf16, amx_bf16 } = *options;
-        Self { fma, scalef, dot_bf16, amx_bf16, grid: false, functions: BTreeMap::new() }
+        let EmitOptions { fma, scalef, dot_bf16, dot_i8, amx_bf16 } = *options;
+        Self { fma, scalef, dot_bf16, dot_i8, amx_bf16, grid: false, functions: BTreeMap::new() }
     }
 
     /// For a GPU.
     pub(crate) fn grid() -> Self {
-        Self { fma: true, scalef: false, dot_bf16: false, amx_bf16: false, grid: true, functions: BTreeMap::new() }
+        let (scalef, functions) = (false, BTreeMap::new());
+        Self { fma: true, scalef, dot_bf16: false, dot_i8: false, amx_bf16: false, grid: true, functions }
     }
 
     /// Whether `a * b + c` is one rounding.
@@ -40,6 +42,11 @@ impl Library {
     /// Whether there is `vdpbf16ps`.
     pub(crate) fn dot_bf16(&self) -> bool {
         self.dot_bf16
+    }
+
+    /// Whether there is `vpdpbusd`.
+    pub(crate) fn dot_i8(&self) -> bool {
+        self.dot_i8
     }
 
     /// Whether there is `tdpbf16ps`.

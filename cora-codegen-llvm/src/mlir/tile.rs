@@ -7,6 +7,8 @@
 //! `vdpbf16ps`: a pair of the left factor in all lanes, 16 pairs of the right one; without the instruction the same products,
 //! each added by itself. The instruction flushes denormals to zero.
 //!
+//! `vpdpbusd`: four bytes of the left factor in all lanes, four for each of 16 columns; without the instruction the same products.
+//!
 //! `tdpbf16ps`: see `amx.rs`.
 
 use cora_ir::intrinsic::{Digit, Emission, Fragment, Of};
@@ -36,6 +38,7 @@ impl Emitter<'_> {
             Emission::MmaSync(key) => self.mma(t, key)?,
             Emission::Wgmma(key) => self.wgmma(t, key, follows)?,
             Emission::DotBf16 => self.dot(t)?,
+            Emission::DotI8 => self.dot_of_bytes(t)?,
             Emission::AmxBf16 if self.library.amx_bf16() => self.amx(t)?,
             Emission::AmxBf16 => self.rows_of_dots(t)?,
         }
@@ -307,6 +310,99 @@ impl Emitter<'_> {
             self.b.bitcast(bits, Elem::F32)
         });
         self.b.fma(x, y, c)
+    }
+
+    /// The products of four bytes of the left factor with four for each column.
+    ///
+    /// `vpdpbusd` takes bytes without a sign on the left: those of A plus 128, and what that adds is taken off again, the same
+    /// for all rows.
+    fn dot_of_bytes(&mut self, t: &Tile) -> Result<(), EmitFault> {
+        let columns = t.intrinsic.get().tile[1] as u32;
+        let a = self.left_bytes(&t.a)?;
+        let b = self.right_bytes(&t.b, columns)?;
+        let at = self.in_lanes(t.c.offset, t.c.column, columns);
+        let c = self.load_all(t.c.tensor, at, columns)?;
+        let wide = self.b.ty(c);
+        let v = if self.library.dot_i8() {
+            let signs = self.b.int(WORD, i64::from(0x8080_8080_u32 as i32));
+            let a = self.b.bin("arith.xori", a, signs);
+            let (a, signs) = (self.b.broadcast(a, columns), self.b.broadcast(signs, columns));
+            let none = self.b.int(wide, 0);
+            let sum = self.dot_of_words(c, a, b);
+            let surplus = self.dot_of_words(none, signs, b);
+            self.b.bin("arith.subi", sum, surplus)
+        } else {
+            let a = self.b.broadcast(a, columns);
+            let mut sum = c;
+            for byte in 0..4 {
+                let [x, y] = [a, b].map(|v| {
+                    let (up, down) = (self.b.int(wide, 24 - 8 * byte), self.b.int(wide, 24));
+                    let high = self.b.bin("arith.shli", v, up);
+                    self.b.bin("arith.shrsi", high, down)
+                });
+                let product = self.b.bin("arith.muli", x, y);
+                sum = self.b.bin("arith.addi", sum, product);
+            }
+            sum
+        };
+        self.write(t.c.tensor, at, v, None)
+    }
+
+    fn dot_of_words(&mut self, c: Val, a: Val, b: Val) -> Val {
+        let wide = self.b.ty(c);
+        let bytes = format!("vector<{}xi8>", 4 * wide.lanes);
+        let [x, y] = [a, b].map(|v| self.aggregate(&format!("llvm.bitcast {v} : {wide} to {bytes}")));
+        self.b.op(
+            wide,
+            &format!(
+                "llvm.call_intrinsic \"llvm.x86.avx512.vpdpbusd.512\"({c}, {x}, {y}) : ({wide}, {bytes}, {bytes}) -> {wide}"
+            ),
+        )
+    }
+
+    /// The four elements of the left factor in one word.
+    fn left_bytes(&mut self, m: &Matrix) -> Result<Val, EmitFault> {
+        if self.pool.as_int(m.column) == Some(1) {
+            let first = self.address(m.tensor, m.offset)?;
+            return Ok(self.b.op(WORD, &format!("llvm.load {first} {{alignment = 1 : i64}} : !llvm.ptr -> i32")));
+        }
+        let mut index = m.offset;
+        let mut bytes = Vec::new();
+        for _ in 0..4 {
+            let at = self.address(m.tensor, index)?;
+            bytes.push(self.load_at(at, WORD.with_elem(Elem::I8)));
+            index = self.pool.add(index, m.column);
+        }
+        Ok(self.word_of(&bytes))
+    }
+
+    /// Four elements of the right factor in a word for each column.
+    fn right_bytes(&mut self, m: &Matrix, columns: u32) -> Result<Val, EmitFault> {
+        let words = WORD.with_lanes(columns);
+        if self.pool.as_int(m.row) == Some(1) && self.pool.as_int(m.column) == Some(4) {
+            let at = self.address(m.tensor, m.offset)?;
+            return Ok(self.b.op(words, &format!("llvm.load {at} {{alignment = 1 : i64}} : !llvm.ptr -> {words}")));
+        }
+        let mut index = m.offset;
+        let mut bytes = Vec::new();
+        for _ in 0..4 {
+            let at = self.in_lanes(index, m.column, columns);
+            bytes.push(self.load_all(m.tensor, at, columns)?);
+            index = self.pool.add(index, m.row);
+        }
+        Ok(self.word_of(&bytes))
+    }
+
+    /// Bytes in words, the first one lowest.
+    fn word_of(&mut self, bytes: &[Val]) -> Val {
+        let mut word = None;
+        for (n, &v) in bytes.iter().enumerate() {
+            let v = self.b.convert("arith.extui", v, Elem::I32);
+            let by = self.b.int(self.b.ty(v), 8 * n as i64);
+            let v = self.b.bin("arith.shli", v, by);
+            word = Some(word.map_or(v, |w| self.b.bin("arith.ori", w, v)));
+        }
+        word.unwrap_or_else(|| self.b.int(WORD, 0))
     }
 
     /// The index of elements `step` apart, a lane each.
