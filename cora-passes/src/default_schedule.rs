@@ -77,6 +77,8 @@ impl Registers {
 
 /// Outermost loops of fewer iterations than this are fused with the next one.
 const FEW: i64 = 32;
+/// Loops nested in an iteration that is a task by itself.
+const MUCH: usize = 4;
 /// Iterations of a task, where each is a row, and where each is a vector.
 const TASK_ROWS: i64 = 32;
 const TASK_VECTORS: i64 = 256;
@@ -263,9 +265,15 @@ fn innermost(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()
     let last = nest.loops.last()?;
     let (iter, lanes) = (nest.iterator(m, last.var)?, Registers::of(m, stage, vectors).lanes);
     if !nest.contiguous(m, iter) {
-        let count = m.env.pool.as_int(last.extent).filter(|n| n % lanes == 0)?;
-        let written = !last.reduced && nest::moves_by_one(m, &nest.block.index, iter);
-        if !written || !nest.reads(m).iter().all(|r| nest::moves_in_blocks(m, &r.1, iter, (count, lanes))) {
+        let count = m.env.pool.as_int(last.extent).filter(|n| n % lanes == 0);
+        let written = nest::is_along(m, &(nest.block.tensor, nest.block.index.clone()), iter);
+        let near = |m: &mut LoopModule, r: &(TensorId, Vec<ExprId>)| {
+            let in_blocks = |m: &mut LoopModule| {
+                count.is_some_and(|n| nest::moves_in_blocks(m, &r.1, iter, (n, lanes), !last.reduced))
+            };
+            nest::strides(m, r, iter) || !last.reduced && in_blocks(m)
+        };
+        if !written || !nest.reads(m).iter().all(|r| near(m, r)) {
             return None;
         }
     }
@@ -294,6 +302,7 @@ fn spread(m: &mut LoopModule, n: usize) {
         }
     }
     let Stmt::For(outer) = &m.body[n] else { return };
+    let outer = outer.clone();
     if let [Stmt::For(inner)] = outer.body.as_slice()
         && inner.body.iter().any(|s| matches!(s, Stmt::For(_)))
     {
@@ -311,11 +320,31 @@ fn spread(m: &mut LoopModule, n: usize) {
             step(m, StepKind::Fuse { loops, name: "spread".to_owned(), pad: 1 })?;
             step(m, StepKind::Parallel { target: named("spread") })
         };
-        if few && attempt(m, both) {
+        // Each iteration of the third may be much.
+        let three = |m: &mut LoopModule| {
+            let [Stmt::For(third)] = inner.body.as_slice() else { return None };
+            if tile == Some(1) || depth(&third.body) < MUCH {
+                return None;
+            }
+            let loops = vec![target.clone(), reference(m, inner), reference(m, third)];
+            step(m, StepKind::Fuse { loops, name: "spread".to_owned(), pad: 1 })?;
+            step(m, StepKind::Parallel { target: named("spread") })
+        };
+        let few_alone = m.env.pool.as_int(outer.extent).is_some_and(|e| e < FEW);
+        if few_alone && attempt(m, three) || few && attempt(m, both) {
             return;
         }
     }
     let _ = step(m, StepKind::Parallel { target });
+}
+
+/// How many loops are nested in one another.
+fn depth(body: &[Stmt]) -> usize {
+    let of = |s: &Stmt| match s {
+        Stmt::For(l) => 1 + depth(&l.body),
+        Stmt::Block(_) => 0,
+    };
+    body.iter().map(of).max().unwrap_or(0)
 }
 
 /// How many iterations of a second loop a task takes, if it may have more than that.

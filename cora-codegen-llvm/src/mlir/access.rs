@@ -1,13 +1,17 @@
 //! Loads and stores: addresses, whole vectors, masks, gathers and scatters.
 
+use cora_ir::affine::normalize;
 use cora_ir::{BinOp, Expr, ExprId, ScalarType, TensorId, Type};
 
 use super::EmitFault;
 use super::builder::{Elem, Ty, Val};
 use super::convert::{from_memory, memory_elem, register_type, same_in_memory, to_memory};
 use super::expr::{Emitter, Formal, TensorOrParam};
-use super::lanes::affine;
+use super::lanes::{affine, distances};
 use super::slots::Slot;
+
+/// Vectors that are read for one whose elements are near each other, at most.
+const MOST_VECTORS: i64 = 4;
 
 /// Which elements an index names.
 #[derive(Clone, Copy, Debug)]
@@ -218,12 +222,68 @@ impl Emitter<'_> {
                 Ok(out)
             }
             Place::Each(index) => {
+                if let Some(v) = self.near_each_other(tensor, index, ty)? {
+                    return Ok(v);
+                }
                 let at = self.addresses(tensor, index, lanes)?;
                 let pass = if elem.is_float() { self.b.float(ty, 0.0) } else { self.b.int(ty, 0) };
                 let mask = self.b.int(ty.with_elem(Elem::I1), 1);
                 Ok(self.gather(at, mask, pass))
             }
         }
+    }
+
+    /// Elements near each other, as `d / 2` or `3 * d` are: whole vectors around them and shuffles, not a read for each lane.
+    /// What lies between two elements of a tensor can be read. Nothing where they are too far apart, or on a GPU.
+    fn near_each_other(&mut self, tensor: TensorId, index: ExprId, ty: Ty) -> Result<Option<Val>, EmitFault> {
+        if self.threads.is_some() || !ty.lanes.is_power_of_two() || ty.lanes < 4 {
+            return Ok(None);
+        }
+        let Some((first, apart)) = distances(self, index) else { return Ok(None) };
+        let (Some(&least), Some(&most)) = (apart.iter().min(), apart.iter().max()) else { return Ok(None) };
+        let lanes = i64::from(ty.lanes);
+        let Some(span) = most.checked_sub(least).and_then(|n| n.checked_add(1)).filter(|&n| n <= MOST_VECTORS * lanes)
+        else {
+            return Ok(None);
+        };
+        let width = span.min(lanes);
+        if width < lanes && !(width as u64).is_power_of_two() {
+            return Ok(None);
+        }
+        // The last one ends where the elements do.
+        let starts: Vec<i64> = (0..(span + width - 1) / width).map(|n| (n * width).min(span - width)).collect();
+        let part = ty.with_lanes(width as u32);
+        let mut out: Option<Val> = None;
+        for (n, &start) in starts.iter().enumerate() {
+            let by = self.pool.int(least + start);
+            let at = self.pool.add(first, by);
+            let at = normalize(&mut self.pool, at);
+            let at = self.address(tensor, at)?;
+            let align = ty.elem.bits() / 8;
+            let v = self.b.op(part, &format!("llvm.load {at} {{alignment = {align} : i64}} : !llvm.ptr -> {part}"));
+            // Lanes that this part has, the others as they are.
+            let end = starts.get(n + 1).copied().unwrap_or(span);
+            let own = |k: i64| (start..end.max(start)).contains(&k) || n + 1 == starts.len() && k >= start;
+            let (other, held) = match out {
+                Some(o) => (o, lanes),
+                None => (v, width),
+            };
+            let from = self.b.ty(other);
+            let mask: Vec<String> = apart
+                .iter()
+                .enumerate()
+                .map(|(lane, &d)| {
+                    let k = d - least;
+                    let of_part = k - start;
+                    let lane = if out.is_some() { lane as i64 } else { 0 };
+                    if own(k) { of_part + if out.is_some() { held } else { 0 } } else { lane }
+                })
+                .map(|n| n.to_string())
+                .collect();
+            let rhs = format!("vector.shuffle {other}, {v} [{}] : {from}, {part}", mask.join(", "));
+            out = Some(self.b.op(ty, &rhs));
+        }
+        Ok(out)
     }
 
     fn fixed(&mut self, tensor: TensorId, first: i64, stride: i64, lane: u32) -> Result<Val, EmitFault> {

@@ -1,5 +1,6 @@
 //! Vectors of indices: which are `base + lane * stride`, and masks that follow from that.
 
+use cora_ir::affine::normalize;
 use cora_ir::{BinOp, Expr, ExprId, UnOp};
 
 use super::EmitFault;
@@ -39,6 +40,43 @@ pub(super) fn affine(s: &mut Emitter<'_>, e: ExprId) -> Option<Affine> {
                 _ => return None,
             };
             Some(Affine { base: s.pool.mul(x.base, y.base), stride })
+        }
+        _ => None,
+    }
+}
+
+/// How far the element of each lane is from that of the first, where these are numbers, and the index of the first.
+pub(super) fn distances(s: &mut Emitter<'_>, e: ExprId) -> Option<(ExprId, Vec<i64>)> {
+    let lanes = s.pool.ty(e).lanes;
+    let first = of_lane(s, e, 0)?;
+    let mut all = Vec::new();
+    for lane in 0..lanes {
+        let here = of_lane(s, e, lane)?;
+        let apart = s.pool.sub(here, first);
+        let apart = normalize(&mut s.pool, apart);
+        all.push(s.pool.as_int(apart)?);
+    }
+    Some((first, all))
+}
+
+/// An index vector in one of its lanes, if it reads nothing.
+fn of_lane(s: &mut Emitter<'_>, e: ExprId, lane: u32) -> Option<ExprId> {
+    if s.pool.ty(e).lanes == 1 {
+        return Some(e);
+    }
+    match s.pool.get(e).clone() {
+        Expr::Ramp { base, stride, .. } if s.pool.ty(base).lanes == 1 => {
+            let by = s.pool.int(stride.checked_mul(i64::from(lane))?);
+            Some(s.pool.add(base, by))
+        }
+        Expr::Splat(base, _) => Some(base),
+        Expr::Un(UnOp::Neg, x) => {
+            let x = of_lane(s, x, lane)?;
+            Some(s.pool.un(UnOp::Neg, x))
+        }
+        Expr::Bin(op @ (BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::FloorDiv | BinOp::Mod), x, y) => {
+            let (x, y) = (of_lane(s, x, lane)?, of_lane(s, y, lane)?);
+            Some(s.pool.bin(op, x, y))
         }
         _ => None,
     }

@@ -2,7 +2,7 @@
 
 use crate::lower::declared::{Indices, bounds};
 use crate::schedule::tree::{Path, is_reduction_var, loop_at, stage_loops};
-use cora_ir::affine::poly;
+use cora_ir::affine::{Poly, poly};
 use cora_ir::loops::{Block, BlockRole, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{BinOp, Expr, ExprId, ExprPool, TensorId, VarId};
@@ -138,8 +138,17 @@ fn is_var_plus(pool: &ExprPool, e: ExprId, var: VarId) -> bool {
 const LOOKED_AT: i64 = 512;
 
 /// Whether an access goes from neighbour to neighbour, or stays where it is, in each block of `lanes` of the `count` values of
-/// `var`, as `d % 32` does and `(d + 32) % 64`.
-pub(super) fn moves_in_blocks(m: &mut LoopModule, index: &[ExprId], var: VarId, (count, lanes): (i64, i64)) -> bool {
+/// `var`, as `d % 32` does and `(d + 32) % 64`; one that reads may also go to and fro within a few vectors, as `d / 2` does.
+pub(super) fn moves_in_blocks(
+    m: &mut LoopModule,
+    index: &[ExprId],
+    var: VarId,
+    (count, lanes): (i64, i64),
+    reads: bool,
+) -> bool {
+    if count > LOOKED_AT {
+        return false;
+    }
     let pool = &mut m.env.pool;
     let last = index.len().wrapping_sub(1);
     let mut position = |e: ExprId, n: i64| {
@@ -147,13 +156,49 @@ pub(super) fn moves_in_blocks(m: &mut LoopModule, index: &[ExprId], var: VarId, 
         let at = pool.substitute(e, &FxHashMap::from_iter([(var, n)]));
         poly(pool, at)
     };
-    let mut moves = |d: usize, e: ExprId, step: i64| {
-        (0..count).all(|n| {
+    // How far each position is from that of the first of its block.
+    let mut apart = |e: ExprId| -> Option<Vec<(i64, i64)>> {
+        let of = |n: i64| {
             let first = n / lanes * lanes;
             let (here, there) = (position(e, first), position(e, n));
             let apart = there.checked_add_scaled(&here, -1).and_then(|d| d.as_constant());
-            apart == Some((n - first) * step) && (step == 0 || d == last)
-        })
+            apart.map(|d| (n - first, d))
+        };
+        (0..count).map(of).collect()
     };
-    count <= LOOKED_AT && index.iter().enumerate().all(|(d, &e)| moves(d, e, 0) || moves(d, e, 1))
+    index.iter().enumerate().all(|(d, &e)| {
+        let Some(all) = apart(e) else { return false };
+        let still = all.iter().all(|&(_, d)| d == 0);
+        let runs = all.iter().all(|&(n, d)| d == n);
+        let near = || all.iter().all(|&(_, d)| d.abs() < NEAR_VECTORS * lanes);
+        still || d == last && (runs || reads && near())
+    })
 }
+
+/// Whether an access goes on by a few elements at a time, in either direction.
+pub(super) fn strides(m: &mut LoopModule, (tensor, index): &(TensorId, Vec<ExprId>), var: VarId) -> bool {
+    if is_along(m, &(*tensor, index.clone()), var) {
+        return true;
+    }
+    let Some((&last, others)) = index.split_last() else { return false };
+    let pool = &mut m.env.pool;
+    if others.iter().any(|&e| pool.uses_var(e, var)) {
+        return false;
+    }
+    let (zero, one) = (pool.int(0), pool.int(1));
+    let at = |pool: &mut ExprPool, n| {
+        let here = pool.substitute(last, &FxHashMap::from_iter([(var, n)]));
+        poly(pool, here)
+    };
+    let (first, next) = (at(pool, zero), at(pool, one));
+    let step = next.checked_add_scaled(&first, -1).and_then(|d| d.as_constant());
+    let Some(step) = step.filter(|s| s.abs() <= NEAR_VECTORS) else { return false };
+    // The same step everywhere.
+    let whole = pool.var(var);
+    let steps = poly(pool, whole);
+    let moved = poly(pool, last).checked_add_scaled(&first, -1);
+    moved.is_some() && moved == Poly::default().checked_add_scaled(&steps, step)
+}
+
+/// Vectors that one is shuffled of.
+const NEAR_VECTORS: i64 = 4;
