@@ -4,8 +4,8 @@
 //! of neighbours (`lanes`) and parts of long sums of few results (`partial_sums`). Where a batch is more than stays near,
 //! its rows are split into tasks (`row_tasks`). From the last stage to the first: a stage is attached beside its readers
 //! where that repeats no work (`attach`); a contraction, or another reduction of neighbouring elements, is tiled so that it
-//! accumulates in registers (`contraction`), one of few rows in dot products (`dots`); columns that share elements in groups
-//! are vectors (`groups`); copies that change the order of dimensions go in squares (`squares`); of anything else the
+//! accumulates in registers (`contraction`), one of few rows in dot products (`dots`); results of few terms are lanes
+//! (`few_terms`), columns that share elements in groups vectors (`groups`); copies that change the order of dimensions go in squares (`squares`); of anything else the
 //! innermost loop becomes vector code where it writes (or, for a reduction, reads) neighbouring elements. At last rows that
 //! lie as they are counted become one loop (`flat`), and the outermost loops are spread over the workers. Every rule is
 //! a list of scheduling steps; a refusal means that it does not fit the nest, and the next one is tried.
@@ -15,6 +15,7 @@ pub(crate) mod contraction;
 mod copies;
 mod dots;
 mod factors;
+mod few_terms;
 mod flat;
 mod groups;
 mod lanes;
@@ -161,6 +162,7 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
             || attempt(m, |m| dots::dot_tiles(m, stage, vectors))
             || (shape.rows && rows.into_iter().any(|rule| attempt(m, |m| rule(m, stage, vectors))))
             || (shape.neighbours && attempt(m, |m| contraction::column_tiles(m, stage, vectors)))
+            || attempt(m, |m| few_terms::few_terms(m, stage, vectors))
             || attempt(m, |m| groups::vectors_of_groups(m, stage, vectors))
             || is_of_rows(m, stage)
             || innermost(m, stage, vectors).is_some()

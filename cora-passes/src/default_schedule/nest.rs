@@ -180,7 +180,18 @@ pub(super) fn strides(m: &mut LoopModule, (tensor, index): &(TensorId, Vec<ExprI
     if is_along(m, &(*tensor, index.clone()), var) {
         return true;
     }
-    let Some((&last, others)) = index.split_last() else { return false };
+    // Innermost dimensions of constant size are one with that outside them.
+    let (mut last, mut scale, mut inner) = (m.env.pool.int(0), m.env.pool.int(1), 0);
+    for (&e, dim) in index.iter().zip(&m.env.tensors[*tensor].dims).rev() {
+        let at = m.env.pool.mul(e, scale);
+        last = m.env.pool.add(last, at);
+        inner += 1;
+        if m.env.pool.as_int(dim.storage).is_none() || !m.env.tensors[*tensor].layout.is_empty() {
+            break;
+        }
+        scale = m.env.pool.mul(scale, dim.storage);
+    }
+    let others = &index[..index.len() - inner];
     let pool = &mut m.env.pool;
     if others.iter().any(|&e| pool.uses_var(e, var)) {
         return false;

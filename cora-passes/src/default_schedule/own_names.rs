@@ -4,11 +4,11 @@ use cora_ir::loops::LoopModule;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What the rules call loops; beside these, parts of a loop or dimension `x` are `x_o` and `x_i`.
-pub const NAMES: [&str; 65] = [
+pub const NAMES: [&str; 67] = [
     "batches", "block", "cb", "cc", "ci", "cl", "co", "cp", "cr", "cv", "flat", "ip", "jp", "kb", "ki", "kk", "ko",
     "kq", "ku", "kv", "lane", "main", "mi", "mj", "mk", "near", "part", "pitch", "place", "ri", "ro", "row", "rr",
-    "rs", "spread", "steps", "tail", "task", "term", "terms", "thread", "tile", "tx", "ty", "tz", "warp", "wi", "wj",
-    "wo", "wy", "wz", "xl", "xs", "xt", "xv", "xw", "yl", "ys", "yt", "yw", "zl", "zs", "zt", "zv", "zw",
+    "rs", "spread", "steps", "tail", "task", "term", "terms", "thread", "ti", "tile", "to", "tx", "ty", "tz", "warp",
+    "wi", "wj", "wo", "wy", "wz", "xl", "xs", "xt", "xv", "xw", "yl", "ys", "yt", "yw", "zl", "zs", "zt", "zv", "zw",
 ];
 
 /// Whether a rule may call a loop so.
