@@ -5,10 +5,11 @@
 //! its rows are split into tasks (`row_tasks`). From the last stage to the first: a stage is attached beside its readers
 //! where that repeats no work (`attach`); a contraction, or another reduction of neighbouring elements, is tiled so that it
 //! accumulates in registers (`contraction`), one of few rows in dot products (`dots`); results of few terms are lanes
-//! (`few_terms`), columns that share elements in groups vectors (`groups`); copies that change the order of dimensions go in squares (`squares`); of anything else the
-//! innermost loop becomes vector code where it writes (or, for a reduction, reads) neighbouring elements. At last rows that
-//! lie as they are counted become one loop (`flat`), and the outermost loops are spread over the workers. Every rule is
-//! a list of scheduling steps; a refusal means that it does not fit the nest, and the next one is tried.
+//! (`few_terms`), columns that share elements in groups vectors (`groups`); copies that change the order of dimensions go
+//! in squares (`squares`); of anything else the innermost loop becomes vector code where it writes (or, for a reduction,
+//! reads) neighbouring elements, and where what it reads is near each other. At last rows that lie as they are counted
+//! become one loop (`flat`), and the outermost loops are spread over the workers. Every rule is a list of scheduling steps;
+//! a refusal means that it does not fit the nest, and the next one is tried.
 
 mod attach;
 pub(crate) mod contraction;

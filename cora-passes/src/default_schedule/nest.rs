@@ -170,7 +170,7 @@ pub(super) fn moves_in_blocks(
         let Some(all) = apart(e) else { return false };
         let still = all.iter().all(|&(_, d)| d == 0);
         let runs = all.iter().all(|&(n, d)| d == n);
-        let near = || all.iter().all(|&(_, d)| d.abs() < NEAR_VECTORS * lanes);
+        let near = || all.iter().all(|&(_, d)| d.unsigned_abs() < (NEAR_VECTORS * lanes).unsigned_abs());
         still || d == last && (runs || reads && near())
     })
 }
@@ -203,7 +203,7 @@ pub(super) fn strides(m: &mut LoopModule, (tensor, index): &(TensorId, Vec<ExprI
     };
     let (first, next) = (at(pool, zero), at(pool, one));
     let step = next.checked_add_scaled(&first, -1).and_then(|d| d.as_constant());
-    let Some(step) = step.filter(|s| s.abs() <= NEAR_VECTORS) else { return false };
+    let Some(step) = step.filter(|s| s.unsigned_abs() <= NEAR_VECTORS.unsigned_abs()) else { return false };
     // The same step everywhere.
     let whole = pool.var(var);
     let steps = poly(pool, whole);
