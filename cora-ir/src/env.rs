@@ -410,7 +410,13 @@ impl Env {
         let last = self.pool.sub(most, one);
         let product = self.pool.mul(slope, last);
         let sum = self.pool.add(product, constant);
-        let sum = crate::affine::normalize(&mut self.pool, sum);
+        let mut sum = crate::affine::normalize(&mut self.pool, sum);
+        // Where there may be no position at all the last one is -1.
+        let int = |pool: &ExprPool, e| pool.as_int(e);
+        if int(&self.pool, constant).zip(int(&self.pool, slope)).is_none_or(|(c, s)| c < s) {
+            let none = self.pool.int(0);
+            sum = self.pool.max(sum, none);
+        }
         self.greatest(domain, sum, keep)
     }
 

@@ -98,7 +98,6 @@ pub(super) fn tanh(b: &mut Builder, x: Val) -> Val {
     let minus_two = b.float(b.ty(x), -2.0);
     let quotient = b.bin("arith.divf", minus_two, below);
     let large = with(b, "arith.addf", quotient, 1.0);
-    let large = b.bin("math.copysign", large, x);
     let square = b.bin("arith.mulf", x, x);
     let p = horner(
         b,
@@ -108,7 +107,9 @@ pub(super) fn tanh(b: &mut Builder, x: Val) -> Val {
     let cube = b.bin("arith.mulf", square, x);
     let small = b.fma(p, cube, x);
     let near = is(b, "olt", size, 0.625);
-    b.select(near, small, large)
+    let value = b.select(near, small, large);
+    // Of zero, too.
+    b.bin("math.copysign", value, x)
 }
 
 /// Near 0 an odd polynomial, elsewhere `1 - e^p(x)` (polynomials of N. Juffa's `erff`).

@@ -33,6 +33,7 @@ pub(super) fn sin_cos(b: &mut Builder, x: Val, cos: bool) -> Val {
     );
     let value = of_quadrant(b, quadrant, sine, cosine, cos);
     let near = b.convert("arith.truncf", value, Elem::F32);
+    let near = if cos { near } else { of_zero(b, x, near) };
 
     let size = b.un("math.absf", x);
     if !b.libm() {
@@ -43,6 +44,12 @@ pub(super) fn sin_cos(b: &mut Builder, x: Val, cos: bool) -> Val {
     // "ugt" would send NaN to libm as well; it comes out of the arithmetic as NaN anyway.
     let far = is(b, "ogt", size, REACH);
     far_by_libm(b, x, far, near, cos)
+}
+
+/// The sine, which of zero is that zero.
+pub(super) fn of_zero(b: &mut Builder, x: Val, sine: Val) -> Val {
+    let zero = is(b, "oeq", x, 0.0);
+    b.select(zero, x, sine)
 }
 
 /// The sine or cosine of `n pi/2 + r` from those of `r`.

@@ -1,7 +1,7 @@
 //! `exp`, `log`, `tanh`, `erf`, `sin` and `cos` in `f64`.
 
 use super::super::builder::{Builder, Elem, Val};
-use super::trig::{far_by_libm, of_quadrant};
+use super::trig::{far_by_libm, of_quadrant, of_zero};
 use super::{horner, is, nearest, replace, scaled, with, with_int};
 
 /// `ln 2` in two parts; the first has so few bits that its product with an exponent is exact (as in FDLIBM).
@@ -107,7 +107,6 @@ pub(super) fn tanh(b: &mut Builder, x: Val) -> Val {
     let minus_two = b.float(b.ty(x), -2.0);
     let quotient = b.bin("arith.divf", minus_two, below);
     let large = with(b, "arith.addf", quotient, 1.0);
-    let large = b.bin("math.copysign", large, x);
     let square = b.bin("arith.mulf", x, x);
     let p = horner(
         b,
@@ -129,7 +128,9 @@ pub(super) fn tanh(b: &mut Builder, x: Val) -> Val {
     let cube = b.bin("arith.mulf", square, x);
     let small = b.fma(p, cube, x);
     let near = is(b, "olt", size, 0.625);
-    b.select(near, small, large)
+    let value = b.select(near, small, large);
+    // Of zero, too.
+    b.bin("math.copysign", value, x)
 }
 
 /// Where the polynomial in `x^2` ends.
@@ -266,6 +267,7 @@ pub(super) fn sin_cos(b: &mut Builder, x: Val, cos: bool) -> Val {
     let cosine = b.bin("arith.addf", near_one, inner);
 
     let near = of_quadrant(b, quadrant, sine, cosine, cos);
+    let near = if cos { near } else { of_zero(b, x, near) };
     let size = b.un("math.absf", x);
     let far = is(b, "ogt", size, REACH);
     if !b.libm() {
