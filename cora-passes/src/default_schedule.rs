@@ -26,6 +26,7 @@ pub(crate) mod partial_sums;
 mod row_tasks;
 mod squares;
 pub(crate) mod steps;
+mod tiles;
 pub(crate) mod units;
 
 use crate::lower::AffineSimplifier;

@@ -6,7 +6,8 @@
 
 use super::copies::{around, pack, transpose};
 use super::nest::{Loop, Nest, is_along, moves_by_one};
-use super::{Form, Registers, attempt, dots, row_tasks, step};
+use super::tiles::Tile;
+use super::{Registers, attempt, dots, row_tasks, step};
 use crate::schedule::tree::{loop_at, stage_loops};
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
@@ -14,83 +15,8 @@ use cora_ir::schedule::{CopyAt, Formula, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, Role, Scope, TensorId, UnOp, VarId};
 use rustc_hash::FxHashSet;
 
-/// A register tile, and the rows of a task: tiles that use a panel of columns while it is near.
-#[derive(Clone, Copy)]
-pub(super) struct Tile {
-    rows: i64,
-    pub columns: i64,
-    task: i64,
-    /// Elements of a vector.
-    pub lanes: i64,
-}
-
-impl Tile {
-    /// With as many rows as may be of `count` without leaving much of the last tile empty, no less than two thirds.
-    fn of_rows(self, count: i64) -> Tile {
-        let computed = |rows: i64| count.saturating_add(rows - 1) / rows * rows;
-        let full = |&rows: &i64| (computed(rows) - count) * 16 <= count;
-        let all = || (self.rows - self.rows / 3..=self.rows).rev();
-        let rows = all().find(full).or_else(|| all().min_by_key(|&rows| computed(rows))).unwrap_or(self.rows);
-        Tile { rows, task: self.task / rows * rows, ..self }
-    }
-
-    /// With more rows in a task where each is little work: a task looks for its first row.
-    fn of_work(self, row: Option<i64>) -> Tile {
-        let times = row.map_or(1, |n| TASK_WORK / self.task.saturating_mul(n.max(1)));
-        Tile { task: self.task * times.clamp(1, MOST_WORK), ..self }
-    }
-}
-
-/// Multiply-adds of a task, at least, and how many times as many rows a task may have for it.
-const TASK_WORK: i64 = 1 << 18;
-const MOST_WORK: i64 = 16;
-
 /// Vectors of a tile of one row.
 const WIDE: i64 = 4;
-impl Registers {
-    /// For columns that need not fill many vectors: 28 accumulators where there are registers for them.
-    fn narrow(self) -> Tile {
-        match self.form() {
-            Form::Long => Tile { rows: 14, columns: 2 * self.lanes, task: 56, lanes: self.lanes },
-            _ => self.broad(),
-        }
-    }
-
-    /// Where there are many columns: fewer rows to broadcast from. Besides accumulators, 24, 16 or 12 of them, registers
-    /// hold the columns of a step and elements of rows, of four steps at once where vectors are as short as that.
-    fn broad(self) -> Tile {
-        let (rows, vectors) = match self.form() {
-            Form::Long => (6, 4),
-            Form::Short => (8, 2),
-            Form::Few => (6, 2),
-        };
-        Tile { rows, columns: vectors * self.lanes, task: 96, lanes: self.lanes }
-    }
-
-    /// Tiles like the broad ones that leave the least of `columns` empty in the vectors of their last tile.
-    fn fitting(self, columns: i64) -> Tile {
-        let broad = self.broad();
-        let others: &[(i64, i64)] = match self.form() {
-            Form::Long => &[(8, 3), (5, 5)],
-            Form::Short => &[(5, 3)],
-            Form::Few => &[(4, 3)],
-        };
-        let vectors = |t: &Tile| columns.saturating_add(t.columns - 1) / t.columns * (t.columns / self.lanes);
-        let of = |&(rows, v): &(i64, i64)| Tile { rows, columns: v * self.lanes, task: 96 / rows * rows, ..broad };
-        std::iter::once(broad).chain(others.iter().map(of)).min_by_key(vectors).unwrap_or(broad)
-    }
-
-    /// Where there are more columns from row to row: whole tiles of rows side by side fill one of columns.
-    fn slanted(self) -> Tile {
-        let (rows, vectors) = match self.form() {
-            Form::Long => (8, 3),
-            Form::Short => (8, 2),
-            Form::Few => (4, 3),
-        };
-        Tile { rows, columns: vectors * self.lanes, task: 96, lanes: self.lanes }
-    }
-}
-
 /// Reduced iterations that are unrolled.
 const UNROLL: i64 = 4;
 

@@ -1,8 +1,9 @@
 //! Copies of the factor of a contraction's columns, as a tile reads it.
 
-use super::contraction::{Contraction, Tile, names, reorder};
+use super::contraction::{Contraction, names, reorder};
 use super::nest::{Loop, Nest};
 use super::step;
+use super::tiles::Tile;
 use crate::schedule::tree::{enclosing, stage_loops};
 use cora_ir::loops::{Iter, LoopModule};
 use cora_ir::schedule::{CopyAt, DimRef, LayoutDim, LoopRef, StepKind};
