@@ -352,21 +352,28 @@ impl Env {
         used: &[bool],
     ) -> (Vec<ExprId>, ExprId, Vec<ExprId>) {
         let n = domain.len();
-        let mut domain = domain.to_vec();
-        let mut keep = used.to_vec();
-        keep.push(true);
-        for j in (0..n).rev() {
-            if !keep[j] {
-                continue;
-            }
-            let inner = self.used_args(domain[j], j as u32);
-            if inner.iter().zip(&keep).any(|(u, k)| *u && !k) {
-                match self.greatest(&domain, domain[j], &keep) {
-                    Some(most) => domain[j] = most,
-                    None => inner.into_iter().enumerate().for_each(|(k, u)| keep[k] |= u),
+        let mut wanted = used.to_vec();
+        wanted.push(true);
+        let (keep, domain) = loop {
+            let (keep, bounded) = self.kept(domain, &wanted);
+            // What is kept may be more than was known when an extent was bounded, and two that grow with the same row are not
+            // greatest together.
+            let steered: Vec<Vec<bool>> = bounded.iter().map(|&(j, _)| self.steer(domain, j)).collect();
+            let meets = |a: &[bool], b: &[bool]| a.iter().zip(b).any(|(x, y)| *x && *y);
+            let loose = (0..bounded.len())
+                .find(|&n| meets(&steered[n], &keep) || steered[..n].iter().any(|other| meets(other, &steered[n])));
+            match loose.map(|n| &bounded[n]) {
+                Some(&(j, _)) => {
+                    let inner = self.used_args(domain[j], j as u32);
+                    inner.into_iter().enumerate().for_each(|(k, u)| wanted[k] |= u);
+                }
+                None => {
+                    let mut domain = domain.to_vec();
+                    bounded.into_iter().for_each(|(j, most)| domain[j] = most);
+                    break (keep, domain);
                 }
             }
-        }
+        };
         let mut renumber = Vec::new();
         let mut next = 0;
         for &k in &keep {
@@ -381,6 +388,43 @@ impl Env {
         (kept_domain, body, outer)
     }
 
+    /// The wanted arguments and those that their extents depend on, but for extents that are bounded instead: by a number that
+    /// is the same whatever is kept, so that some row is as long as that.
+    fn kept(&mut self, domain: &[ExprId], wanted: &[bool]) -> (Vec<bool>, Vec<(usize, ExprId)>) {
+        let (mut keep, mut bounded) = (wanted.to_vec(), Vec::new());
+        for j in (0..domain.len()).rev().filter(|&j| j < wanted.len()) {
+            let inner = self.used_args(domain[j], j as u32);
+            if !keep[j] || inner.iter().zip(&keep).all(|(u, k)| !u || *k) {
+                continue;
+            }
+            let apart = !self.steer(domain, j).iter().zip(&keep).any(|(s, k)| *s && *k);
+            match if apart { self.greatest(domain, domain[j], &keep) } else { None } {
+                Some(most) => bounded.push((j, most)),
+                None => inner.into_iter().enumerate().for_each(|(k, u)| keep[k] |= u),
+            }
+        }
+        (keep, bounded)
+    }
+
+    /// Which argument an expression is.
+    fn number(&self, e: ExprId) -> Option<usize> {
+        match self.pool.get(e) {
+            Expr::Arg(a) => Some(*a as usize),
+            _ => None,
+        }
+    }
+
+    /// The arguments that the extent of argument `j` depends on, by way of their own extents too.
+    fn steer(&self, domain: &[ExprId], j: usize) -> Vec<bool> {
+        let mut all = self.used_args(domain[j], j as u32);
+        for k in (0..j).rev() {
+            if all[k] {
+                self.used_args(domain[k], k as u32).into_iter().enumerate().for_each(|(p, u)| all[p] |= u);
+            }
+        }
+        all
+    }
+
     /// The greatest value of an extent over all the arguments in `domain` that are not kept, if a rule gives it. So many
     /// entries serve whatever those are.
     fn greatest(&mut self, domain: &[ExprId], extent: ExprId, keep: &[bool]) -> Option<ExprId> {
@@ -389,11 +433,25 @@ impl Env {
             return Some(extent);
         }
         if let Expr::Call(f, args) = self.pool.get(extent).clone() {
-            let all = args.iter().all(|&a| dropped(self.pool.get(a)));
-            if !all || !matches!(self.ufs[f].def, UfDef::Extent { .. } | UfDef::Map { .. }) {
+            // Over the rows that there are; the function may be declared for more.
+            let numbers: Vec<usize> = args.iter().filter_map(|&a| self.number(a)).collect();
+            let mut reached = vec![false; domain.len()];
+            for &k in &numbers {
+                reached[k] = true;
+                self.steer(domain, k).iter().enumerate().filter(|(_, s)| **s).for_each(|(p, _)| reached[p] = true);
+            }
+            let own = numbers.len() == args.len()
+                && numbers.is_sorted_by(|a, b| a < b)
+                && reached.iter().filter(|r| **r).count() == numbers.len()
+                && numbers.iter().all(|&k| !keep[k]);
+            if !own || !matches!(self.ufs[f].def, UfDef::Extent { .. } | UfDef::Map { .. }) {
                 return None;
             }
-            let domain = self.ufs[f].domain.clone();
+            let mut renumber = vec![self.pool.int(0); domain.len()];
+            for (n, &k) in numbers.iter().enumerate() {
+                renumber[k] = self.pool.arg(n as u32);
+            }
+            let domain: Vec<ExprId> = numbers.iter().map(|&k| self.pool.instantiate(domain[k], &renumber)).collect();
             let formals: Vec<ExprId> = (0..domain.len() as u32).map(|a| self.pool.arg(a)).collect();
             let body = self.pool.call(f, formals);
             let name = format!("{}.max", self.ufs[f].name);
