@@ -433,7 +433,7 @@ impl Env {
             return Some(extent);
         }
         if let Expr::Call(f, args) = self.pool.get(extent).clone() {
-            // Over the rows that there are; the function may be declared for more.
+            // Of a function that is declared for just the rows that there are: neither for more, nor are there padding ones.
             let numbers: Vec<usize> = args.iter().filter_map(|&a| self.number(a)).collect();
             let mut reached = vec![false; domain.len()];
             for &k in &numbers {
@@ -452,6 +452,9 @@ impl Env {
                 renumber[k] = self.pool.arg(n as u32);
             }
             let domain: Vec<ExprId> = numbers.iter().map(|&k| self.pool.instantiate(domain[k], &renumber)).collect();
+            if domain != self.ufs[f].domain {
+                return None;
+            }
             let formals: Vec<ExprId> = (0..domain.len() as u32).map(|a| self.pool.arg(a)).collect();
             let body = self.pool.call(f, formals);
             let name = format!("{}.max", self.ufs[f].name);

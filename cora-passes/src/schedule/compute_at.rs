@@ -65,9 +65,7 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
     // Where no box will do: the loops that the readers have in common, or the positions that they read.
     let tile = |m: &mut LoopModule| {
         let mirrored = pointwise(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &own, r, &mask));
-        mirrored
-            .or_else(|| build_positions(m, stage, &own, &readers, &mask))
-            .or_else(|| by_one_loop(m, tensor, &readers).and_then(|r| build_pointwise(m, stage, &own, r, &mask)))
+        mirrored.or_else(|| build_positions(m, stage, &own, &readers, &mask))
     };
     let mut nest = match region {
         Some(region) if !masks && correlated(m, &readers) => {
@@ -488,16 +486,6 @@ fn pointwise<'a>(m: &LoopModule, tensor: TensorId, readers: &'a [Reader]) -> Opt
         constant && distinct && m.env.tensors[tensor].dims.len() == raw.len()
     };
     readers.iter().all(plain).then_some(readers)
-}
-
-/// The readers, if each reads one element an iteration that one inner loop decides, such as half of its position.
-fn by_one_loop<'a>(m: &LoopModule, tensor: TensorId, readers: &'a [Reader]) -> Option<&'a [Reader]> {
-    let alone = |r: &Reader| {
-        let [a] = r.accesses.as_slice() else { return false };
-        let inside = r.loops[r.outer..].iter();
-        inside.filter(|l| a.index.iter().any(|&e| m.env.pool.uses_var(e, l.0))).count() == 1
-    };
-    (m.env.tensors[tensor].layout.is_empty() && readers.iter().all(alone)).then_some(readers)
 }
 
 /// The variables of the reader's inner loops that `exprs` depend on.
