@@ -57,7 +57,9 @@ impl Shape {
         }
         let longest = self.env.pool.int(LONGEST);
         let (lo, hi) = (self.env.pool.int(0), self.env.pool.int(LONGEST - 1));
-        let domain = vec![longest; parents.len()];
+        // Of outer dimensions of one size for just these.
+        let fixed = parents.iter().all(|&p| self.parents[p].is_empty());
+        let domain = parents.iter().map(|&p| if fixed { self.extents[p] } else { longest }).collect();
         let f = self.env.ufs.push(Uf { name: format!("s{d}"), domain, def: UfDef::Extent { lo, hi } });
         for at in 0..LONGEST.pow(parents.len() as u32) {
             let args = (0..parents.len()).map(|k| at / LONGEST.pow(k as u32) % LONGEST).collect();
