@@ -257,7 +257,7 @@ impl Emitter<'_> {
         for (n, &start) in starts.iter().enumerate() {
             let by = self.pool.int(least + start);
             let at = self.pool.add(first, by);
-            let at = normalize(&mut self.pool, at);
+            let at = normalize(self.pool, at);
             let at = self.address(tensor, at)?;
             let align = ty.elem.bits() / 8;
             let v = self.b.op(part, &format!("llvm.load {at} {{alignment = {align} : i64}} : !llvm.ptr -> {part}"));

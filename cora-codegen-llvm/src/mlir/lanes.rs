@@ -53,7 +53,7 @@ pub(super) fn distances(s: &mut Emitter<'_>, e: ExprId) -> Option<(ExprId, Vec<i
     for lane in 0..lanes {
         let here = of_lane(s, e, lane)?;
         let apart = s.pool.sub(here, first);
-        let apart = normalize(&mut s.pool, apart);
+        let apart = normalize(s.pool, apart);
         all.push(s.pool.as_int(apart)?);
     }
     Some((first, all))
