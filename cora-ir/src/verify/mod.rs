@@ -91,8 +91,9 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
-use crate::env::{Env, Role};
-use crate::expr::{Expr, MAX_VALUE_DEPTH};
+use crate::affine::normalize;
+use crate::env::{Env, Role, Tensor, TensorDim};
+use crate::expr::{Expr, ExprPool, MAX_VALUE_DEPTH};
 use crate::ids::{EntityId, ExprId, TensorId, VarId};
 use crate::text::{Names, print_expr};
 use crate::types::ScalarType;
@@ -153,6 +154,9 @@ struct Checker<'a> {
     /// How deep each expression is, where there is a limit.
     depths: Vec<u32>,
 }
+
+/// Positions that are looked at one by one.
+const MOST_POSITIONS: i64 = 4096;
 
 impl<'a> Checker<'a> {
     fn new(env: &'a Env) -> Self {
@@ -220,20 +224,46 @@ impl<'a> Checker<'a> {
         there
     }
 
-    /// Every output that has elements must be among `written`. One of a size that follows from other dimensions alone may
-    /// have none, which a pass has seen.
+    /// Every output that has elements must be among `written`.
     fn all_written(&mut self, written: &FxHashSet<TensorId>) {
-        let pool = &self.env.pool;
-        let has = |e: ExprId, f: fn(&Expr) -> bool| pool.any(e, &mut |n| f(n));
-        let given = |e: ExprId| has(e, |n| matches!(n, Expr::Call(..) | Expr::Load { .. } | Expr::Param(_)));
-        let follows = |e: ExprId| has(e, |n| matches!(n, Expr::Arg(_))) && !given(e);
-        let nothing =
-            |e: ExprId| e.index() < pool.len() && (pool.constant_bound(e).is_some_and(|n| n <= 0) || follows(e));
         for (id, t) in self.env.tensors.iter() {
-            let empty = || t.dims.iter().any(|d| nothing(d.extent));
-            if t.role == Role::Output && !written.contains(&id) && !empty() {
+            if t.role == Role::Output && !written.contains(&id) && !self.is_empty(t) {
                 self.error("written", format!("output `@{}` is never written", t.name));
             }
         }
+    }
+
+    /// Whether a tensor has no element whatever the batch: by the form of an extent, or at all positions of the dimensions
+    /// that it depends on, if these are constants.
+    fn is_empty(&self, t: &Tensor) -> bool {
+        let pool = &self.env.pool;
+        let exist = |d: &TensorDim| d.extent.index() < pool.len();
+        if !t.dims.iter().all(exist) {
+            return false;
+        }
+        let none = |e: ExprId| pool.constant_bound(e).is_some_and(|n| n <= 0);
+        t.dims.iter().any(|d| none(d.extent)) || (0..t.dims.len()).any(|d| self.has_no_position(t, d))
+    }
+
+    fn has_no_position(&self, t: &Tensor, d: usize) -> bool {
+        let mut pool = self.env.pool.clone();
+        let uses = |pool: &ExprPool, e, a: usize| pool.any(e, &mut |n| matches!(n, Expr::Arg(k) if *k as usize == a));
+        let steers: Vec<usize> = (0..d).filter(|&a| uses(&pool, t.dims[d].extent, a)).collect();
+        let sizes: Option<Vec<i64>> = steers.iter().map(|&a| pool.as_int(t.dims[a].extent)).collect();
+        let Some(sizes) = sizes.filter(|s| !s.is_empty()) else { return false };
+        let Some(count) = sizes.iter().try_fold(1_i64, |n, &s| n.checked_mul(s)).filter(|&n| n <= MOST_POSITIONS)
+        else {
+            return false;
+        };
+        (0..count).all(|mut at| {
+            let mut index = vec![pool.int(0); d];
+            for (&a, &size) in steers.iter().zip(&sizes) {
+                index[a] = pool.int(at % size);
+                at /= size;
+            }
+            let extent = pool.instantiate(t.dims[d].extent, &index);
+            let extent = normalize(&mut pool, extent);
+            pool.as_int(extent).is_some_and(|n| n <= 0)
+        })
     }
 }
