@@ -425,11 +425,20 @@ fn shift(pool: &mut ExprPool, e: ExprId, op: BinOp) -> ExprId {
 
 /// What `e` is the least of, itself where it is no minimum.
 pub fn least_operands(pool: &mut ExprPool, e: ExprId) -> Vec<ExprId> {
+    all_operands(pool, e, BinOp::Min)
+}
+
+/// What `e` is the greatest of, itself where it is no maximum.
+pub fn greatest_operands(pool: &mut ExprPool, e: ExprId) -> Vec<ExprId> {
+    all_operands(pool, e, BinOp::Max)
+}
+
+fn all_operands(pool: &mut ExprPool, e: ExprId, op: BinOp) -> Vec<ExprId> {
     let (mut operands, mut left) = (Vec::new(), vec![e]);
     while let Some(e) = left.pop() {
-        let e = shift_min(pool, e);
+        let e = shift(pool, e, op);
         match *pool.get(e) {
-            Expr::Bin(BinOp::Min, a, b) => left.extend([b, a]),
+            Expr::Bin(o, a, b) if o == op => left.extend([b, a]),
             _ if operands.contains(&e) => {}
             _ => operands.push(e),
         }

@@ -392,7 +392,7 @@ impl Env {
     /// is the same whatever is kept, so that some row is as long as that.
     fn kept(&mut self, domain: &[ExprId], wanted: &[bool]) -> (Vec<bool>, Vec<(usize, ExprId)>) {
         let (mut keep, mut bounded) = (wanted.to_vec(), Vec::new());
-        for j in (0..domain.len()).rev().filter(|&j| j < wanted.len()) {
+        for j in (0..domain.len()).rev() {
             let inner = self.used_args(domain[j], j as u32);
             if !keep[j] || inner.iter().zip(&keep).all(|(u, k)| !u || *k) {
                 continue;
@@ -435,24 +435,14 @@ impl Env {
         if let Expr::Call(f, args) = self.pool.get(extent).clone() {
             // Of a function that is declared for just the rows that there are: neither for more, nor are there padding ones.
             let numbers: Vec<usize> = args.iter().filter_map(|&a| self.number(a)).collect();
-            let mut reached = vec![false; domain.len()];
-            for &k in &numbers {
-                reached[k] = true;
-                self.steer(domain, k).iter().enumerate().filter(|(_, s)| **s).for_each(|(p, _)| reached[p] = true);
-            }
-            let own = numbers.len() == args.len()
-                && numbers.is_sorted_by(|a, b| a < b)
-                && reached.iter().filter(|r| **r).count() == numbers.len()
-                && numbers.iter().all(|&k| !keep[k]);
-            if !own || !matches!(self.ufs[f].def, UfDef::Extent { .. } | UfDef::Map { .. }) {
-                return None;
-            }
             let mut renumber = vec![self.pool.int(0); domain.len()];
             for (n, &k) in numbers.iter().enumerate() {
                 renumber[k] = self.pool.arg(n as u32);
             }
             let domain: Vec<ExprId> = numbers.iter().map(|&k| self.pool.instantiate(domain[k], &renumber)).collect();
-            if domain != self.ufs[f].domain {
+            let plain =
+                numbers.len() == args.len() && matches!(self.ufs[f].def, UfDef::Extent { .. } | UfDef::Map { .. });
+            if !plain || domain != self.ufs[f].domain {
                 return None;
             }
             let formals: Vec<ExprId> = (0..domain.len() as u32).map(|a| self.pool.arg(a)).collect();
@@ -473,8 +463,7 @@ impl Env {
         let sum = self.pool.add(product, constant);
         let mut sum = crate::affine::normalize(&mut self.pool, sum);
         // Where there may be no position at all the last one is -1.
-        let int = |pool: &ExprPool, e| pool.as_int(e);
-        if int(&self.pool, constant).zip(int(&self.pool, slope)).is_none_or(|(c, s)| c < s) {
+        if self.pool.as_int(constant).zip(self.pool.as_int(slope)).is_none_or(|(c, s)| c < s) {
             let none = self.pool.int(0);
             sum = self.pool.max(sum, none);
         }

@@ -316,6 +316,49 @@ const fn wgmma_16(
     }
 }
 
+/// Of one row: `K` elements of A with as many for each of 16 columns of B, which lie side by side in the instruction's operand;
+/// the types of the result, to which factors are converted, and of the factors.
+const fn dot<const K: i64>(
+    name: &'static str,
+    [result, ty]: [ScalarType; 2],
+    feature: &'static str,
+    emission: Emission,
+) -> Intrinsic {
+    Intrinsic {
+        name,
+        tile: [1, 16, K],
+        c: Fragment {
+            ty: result,
+            registers: 16,
+            row: &[],
+            column: const { &[register(1, 16, 1)] },
+            scopes: OF_THREAD,
+            blocks: None,
+        },
+        a: Fragment {
+            ty,
+            registers: K,
+            row: &[],
+            column: const { &[register(1, K, 1)] },
+            scopes: BY_THREAD,
+            blocks: None,
+        },
+        b: Fragment {
+            ty,
+            registers: 16 * K,
+            row: const { &[register(1, K, 1)] },
+            column: const { &[register(K, 16, 1)] },
+            scopes: BY_THREAD,
+            blocks: None,
+        },
+        read: Read::Converted(result),
+        lanes: 1,
+        beside: false,
+        needs: Needs::Cpu(feature),
+        emission,
+    }
+}
+
 const F16: (ScalarType, &str) = (ScalarType::F16, "f16");
 const BF16: (ScalarType, &str) = (ScalarType::BF16, "bf16");
 const COLUMNS_64: [&[Digit]; 2] =
@@ -362,74 +405,8 @@ pub const INTRINSICS: [Intrinsic; 12] = [
         needs: Needs::Gpu(80),
         emission: Emission::MmaSync("tf32"),
     },
-    // Of one row: a pair of A with 16 pairs of B, which lie side by side in the instruction's operand.
-    Intrinsic {
-        name: "dot.n16k2.f32.bf16",
-        tile: [1, 16, 2],
-        c: Fragment {
-            ty: ScalarType::F32,
-            registers: 16,
-            row: &[],
-            column: &[register(1, 16, 1)],
-            scopes: OF_THREAD,
-            blocks: None,
-        },
-        a: Fragment {
-            ty: ScalarType::BF16,
-            registers: 2,
-            row: &[],
-            column: &[register(1, 2, 1)],
-            scopes: BY_THREAD,
-            blocks: None,
-        },
-        b: Fragment {
-            ty: ScalarType::BF16,
-            registers: 32,
-            row: &[register(1, 2, 1)],
-            column: &[register(2, 16, 1)],
-            scopes: BY_THREAD,
-            blocks: None,
-        },
-        read: Read::Converted(ScalarType::F32),
-        lanes: 1,
-        beside: false,
-        needs: Needs::Cpu("avx512bf16"),
-        emission: Emission::DotBf16,
-    },
-    // The same of four bytes of A with four bytes for each of 16 columns.
-    Intrinsic {
-        name: "dot.n16k4.i32.i8",
-        tile: [1, 16, 4],
-        c: Fragment {
-            ty: ScalarType::I32,
-            registers: 16,
-            row: &[],
-            column: &[register(1, 16, 1)],
-            scopes: OF_THREAD,
-            blocks: None,
-        },
-        a: Fragment {
-            ty: ScalarType::I8,
-            registers: 4,
-            row: &[],
-            column: &[register(1, 4, 1)],
-            scopes: BY_THREAD,
-            blocks: None,
-        },
-        b: Fragment {
-            ty: ScalarType::I8,
-            registers: 64,
-            row: &[register(1, 4, 1)],
-            column: &[register(4, 16, 1)],
-            scopes: BY_THREAD,
-            blocks: None,
-        },
-        read: Read::Converted(ScalarType::I32),
-        lanes: 1,
-        beside: false,
-        needs: Needs::Cpu("avx512vnni"),
-        emission: Emission::DotI8,
-    },
+    dot::<2>("dot.n16k2.f32.bf16", [ScalarType::F32, ScalarType::BF16], "avx512bf16", Emission::DotBf16),
+    dot::<4>("dot.n16k4.i32.i8", [ScalarType::I32, ScalarType::I8], "avx512vnni", Emission::DotI8),
     // A tile register has 16 rows of 64 bytes; those of B are pairs of reduced positions of 16 columns.
     Intrinsic {
         name: "amx.m16n16k32.f32.bf16",

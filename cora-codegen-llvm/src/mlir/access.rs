@@ -259,29 +259,21 @@ impl Emitter<'_> {
             let at = self.pool.add(first, by);
             let at = normalize(self.pool, at);
             let at = self.address(tensor, at)?;
-            let align = ty.elem.bits() / 8;
-            let v = self.b.op(part, &format!("llvm.load {at} {{alignment = {align} : i64}} : !llvm.ptr -> {part}"));
-            // Lanes that this part has, the others as they are.
-            let end = starts.get(n + 1).copied().unwrap_or(span);
-            let own = |k: i64| (start..end.max(start)).contains(&k) || n + 1 == starts.len() && k >= start;
-            let (other, held) = match out {
-                Some(o) => (o, lanes),
-                None => (v, width),
+            let v = self.load_at(at, part);
+            // Lanes that this part has; the others as they are.
+            let own = |k: i64| starts.iter().rposition(|&s| s <= k) == Some(n);
+            let lane_of = |(lane, &d): (usize, &i64)| match (own(d - least), out.is_some()) {
+                (true, held) => d - least - start + if held { lanes } else { 0 },
+                (false, held) => {
+                    if held {
+                        lane as i64
+                    } else {
+                        0
+                    }
+                }
             };
-            let from = self.b.ty(other);
-            let mask: Vec<String> = apart
-                .iter()
-                .enumerate()
-                .map(|(lane, &d)| {
-                    let k = d - least;
-                    let of_part = k - start;
-                    let lane = if out.is_some() { lane as i64 } else { 0 };
-                    if own(k) { of_part + if out.is_some() { held } else { 0 } } else { lane }
-                })
-                .map(|n| n.to_string())
-                .collect();
-            let rhs = format!("vector.shuffle {other}, {v} [{}] : {from}, {part}", mask.join(", "));
-            out = Some(self.b.op(ty, &rhs));
+            let mask: Vec<u32> = apart.iter().enumerate().map(|x| lane_of(x) as u32).collect();
+            out = Some(self.shuffled(out.unwrap_or(v), v, ty, mask.into_iter()));
         }
         Ok(out)
     }

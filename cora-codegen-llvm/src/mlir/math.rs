@@ -80,6 +80,25 @@ fn horner(b: &mut Builder, x: Val, coefficients: &[f64]) -> Val {
     sum
 }
 
+/// `1 - 2 / (e^2x + 1)`, near 0 an odd polynomial `x + x^3 p(x^2)`.
+fn tanh_by(b: &mut Builder, x: Val, exp: fn(&mut Builder, Val) -> Val, coefficients: &[f64]) -> Val {
+    let size = b.un("math.absf", x);
+    let twice = b.bin("arith.addf", size, size);
+    let e = exp(b, twice);
+    let below = with(b, "arith.addf", e, 1.0);
+    let minus_two = b.float(b.ty(x), -2.0);
+    let quotient = b.bin("arith.divf", minus_two, below);
+    let large = with(b, "arith.addf", quotient, 1.0);
+    let square = b.bin("arith.mulf", x, x);
+    let p = horner(b, square, coefficients);
+    let cube = b.bin("arith.mulf", square, x);
+    let small = b.fma(p, cube, x);
+    let near = is(b, "olt", size, 0.625);
+    let value = b.select(near, small, large);
+    // Of zero, too.
+    b.bin("math.copysign", value, x)
+}
+
 /// `a op k` for a floating-point constant `k`.
 fn with(b: &mut Builder, op: &str, a: Val, k: f64) -> Val {
     let k = b.float(b.ty(a), k);

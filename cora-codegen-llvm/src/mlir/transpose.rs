@@ -142,8 +142,9 @@ impl Emitter<'_> {
         rows
     }
 
-    fn shuffled(&mut self, a: Val, b: Val, ty: Ty, lanes: impl Iterator<Item = u32>) -> Val {
-        let lanes: Vec<String> = lanes.map(|l| l.to_string()).collect();
-        self.b.op(ty, &format!("llvm.shufflevector {a}, {b} [{}] : {ty}", lanes.join(", ")))
+    /// Lanes of `a`, counted from 0, and of `b`, a vector of the same type, counted on.
+    pub(super) fn shuffled(&mut self, a: Val, b: Val, ty: Ty, lanes: impl Iterator<Item = u32>) -> Val {
+        let (from, lanes) = (self.b.ty(a), lanes.map(|l| l.to_string()).collect::<Vec<_>>());
+        self.b.op(ty, &format!("llvm.shufflevector {a}, {b} [{}] : {from}", lanes.join(", ")))
     }
 }

@@ -37,20 +37,14 @@ pub(crate) fn partial_sums(
     let side_by_side = results == 1 && flat::lies_side_by_side(m, &nest.block, &reduced);
     if vectors.is_some() && !side_by_side && results == 1 {
         let mut parts = None;
-        attempt(m, |m| {
-            parts = rows(m, &nest, &reduced);
-            parts.map(|_| ())
-        });
-        if parts.is_some() {
+        if attempt(m, |m| {
+            parts = Some(rows(m, &nest, &reduced)?);
+            Some(())
+        }) {
             return parts;
         }
     }
-    let mut all = reduced.first()?.name.clone();
-    if reduced.len() > 1 {
-        let loops = reduced.iter().map(|l| nest.at(l)).collect();
-        all = "terms".to_owned();
-        step(m, StepKind::Fuse { loops, name: all.clone(), pad: 1 })?;
-    }
+    let all = one_loop(m, &nest, &reduced, "terms")?;
     let (outer, inner) = ("part".to_owned(), "term".to_owned());
     step(m, StepKind::Split { target: nest.named(&all), factor: terms, outer, inner, tail: Tail::Exact })?;
     let name = m.env.fresh_tensor_name(&format!("{}.parts", nest.stage));
@@ -78,15 +72,20 @@ fn rows(m: &mut LoopModule, nest: &Nest, reduced: &[Loop]) -> Option<TensorId> {
     if !many || !nest.contiguous(m, iter) {
         return None;
     }
-    let mut row = outer.first()?.name.clone();
-    if outer.len() > 1 {
-        let loops = outer.iter().map(|l| nest.at(l)).collect();
-        row = "row".to_owned();
-        step(m, StepKind::Fuse { loops, name: row.clone(), pad: 1 })?;
-    }
+    let row = one_loop(m, nest, outer, "row")?;
     let name = m.env.fresh_tensor_name(&format!("{}.parts", nest.stage));
     step(m, StepKind::Rfactor { target: nest.named(&row), name: name.clone() })?;
     m.env.tensor_named(&name)
+}
+
+/// The name of the one loop, or of what several are fused to.
+fn one_loop(m: &mut LoopModule, nest: &Nest, loops: &[Loop], fused: &str) -> Option<String> {
+    if let [one] = loops {
+        return Some(one.name.clone());
+    }
+    let loops = loops.iter().map(|l| nest.at(l)).collect();
+    step(m, StepKind::Fuse { loops, name: fused.to_owned(), pad: 1 })?;
+    Some(fused.to_owned())
 }
 
 /// Puts the last dimension of a tensor first, if no size depends on a position.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! One vector operation an iteration instead of a tree over the lanes. The terms are combined in another, equally
-//! fixed order.
+//! fixed order. Extremes of 16-bit floats are carried in `f32`, which holds all of them, except on a grid.
 //!
 //! Requires: no vector loops are left. Ensures: the same statements but for loops that do nothing else than combine
 //! lanes into places that stay the same; their partial results are new register buffers. Runs after

@@ -5,6 +5,9 @@
 //!   =>  if %k < %n { for %d in 0..4 { @C[ramp(%d * 16, 1, 16)] = a } } else { for %d in 0..4 { @C[ramp(%d * 16, 1, 16)] = b } }
 //! ```
 //!
+//! Of conditions one of which follows from another the one that most follow from is asked first: there is a loop for each number of
+//! them that hold.
+//!
 //! The choice between two values, a guarded read and a mask are work in each iteration, of all lanes; the branch is one for all
 //! iterations. On a grid threads would run both loops one after the other, and a predicate costs little: there they stay.
 //!

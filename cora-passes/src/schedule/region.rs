@@ -3,7 +3,7 @@
 
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover, interval};
-use cora_ir::affine::{least_operands, normalize, poly, shift_max, shift_min};
+use cora_ir::affine::{greatest_operands, least_operands, normalize, poly, shift_max, shift_min};
 use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, UfDef, UfId, UnOp, VarId};
 use rustc_hash::FxHashMap;
 
@@ -96,20 +96,6 @@ fn rejoined_pair(pool: &mut ExprPool, x: ExprId, y: ExprId) -> Option<ExprId> {
         }
     }
     None
-}
-
-/// What `e` is the greatest of, itself where it is no maximum.
-fn greatest_operands(pool: &mut ExprPool, e: ExprId) -> Vec<ExprId> {
-    let (mut operands, mut left) = (Vec::new(), vec![e]);
-    while let Some(e) = left.pop() {
-        let e = shift_max(pool, e);
-        match *pool.get(e) {
-            Expr::Bin(BinOp::Max, a, b) => left.extend([b, a]),
-            _ if operands.contains(&e) => {}
-            _ => operands.push(e),
-        }
-    }
-    operands
 }
 
 /// Whether `y` exceeds `x` by a constant, or is equal.

@@ -1,7 +1,7 @@
 //! `exp`, `log`, `tanh` and `erf` in `f32`.
 
 use super::super::builder::{Builder, Elem, Val};
-use super::{horner, is, nearest, replace, scaled, with, with_int};
+use super::{horner, is, nearest, replace, scaled, tanh_by, with, with_int};
 
 /// `ln 2` in two parts; the first has so few bits that its product with an exponent is exact.
 const LN2_HIGH: f64 = 0.693_359_375;
@@ -91,25 +91,12 @@ pub(super) fn log(b: &mut Builder, x: Val) -> Val {
 
 /// `1 - 2 / (e^2x + 1)`, near 0 an odd polynomial (coefficients of Cephes `tanhf`).
 pub(super) fn tanh(b: &mut Builder, x: Val) -> Val {
-    let size = b.un("math.absf", x);
-    let twice = b.bin("arith.addf", size, size);
-    let e = exp(b, twice);
-    let below = with(b, "arith.addf", e, 1.0);
-    let minus_two = b.float(b.ty(x), -2.0);
-    let quotient = b.bin("arith.divf", minus_two, below);
-    let large = with(b, "arith.addf", quotient, 1.0);
-    let square = b.bin("arith.mulf", x, x);
-    let p = horner(
+    tanh_by(
         b,
-        square,
+        x,
+        exp,
         &[-5.704_988_727_45e-3, 2.063_908_879_54e-2, -5.373_971_555_31e-2, 1.333_144_220_36e-1, -3.333_328_194_22e-1],
-    );
-    let cube = b.bin("arith.mulf", square, x);
-    let small = b.fma(p, cube, x);
-    let near = is(b, "olt", size, 0.625);
-    let value = b.select(near, small, large);
-    // Of zero, too.
-    b.bin("math.copysign", value, x)
+    )
 }
 
 /// Near 0 an odd polynomial, elsewhere `1 - e^p(x)` (polynomials of N. Juffa's `erff`).

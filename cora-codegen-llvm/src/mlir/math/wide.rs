@@ -2,7 +2,7 @@
 
 use super::super::builder::{Builder, Elem, Val};
 use super::trig::{far_by_libm, of_quadrant, of_zero};
-use super::{horner, is, nearest, replace, scaled, with, with_int};
+use super::{horner, is, nearest, replace, scaled, tanh_by, with, with_int};
 
 /// `ln 2` in two parts; the first has so few bits that its product with an exponent is exact (as in FDLIBM).
 const LN2_HIGH: f64 = 6.931_471_803_691_238e-1;
@@ -100,17 +100,10 @@ pub(super) fn log(b: &mut Builder, x: Val) -> Val {
 
 /// `1 - 2 / (e^2x + 1)`, near 0 an odd minimax polynomial, 0.1 units off.
 pub(super) fn tanh(b: &mut Builder, x: Val) -> Val {
-    let size = b.un("math.absf", x);
-    let twice = b.bin("arith.addf", size, size);
-    let e = exp(b, twice);
-    let below = with(b, "arith.addf", e, 1.0);
-    let minus_two = b.float(b.ty(x), -2.0);
-    let quotient = b.bin("arith.divf", minus_two, below);
-    let large = with(b, "arith.addf", quotient, 1.0);
-    let square = b.bin("arith.mulf", x, x);
-    let p = horner(
+    tanh_by(
         b,
-        square,
+        x,
+        exp,
         &[
             -1.610_754_853_017_572_2e-5,
             7.721_918_148_188_233e-5,
@@ -124,13 +117,7 @@ pub(super) fn tanh(b: &mut Builder, x: Val) -> Val {
             1.333_333_333_326_491_6e-1,
             -3.333_333_333_333_287_6e-1,
         ],
-    );
-    let cube = b.bin("arith.mulf", square, x);
-    let small = b.fma(p, cube, x);
-    let near = is(b, "olt", size, 0.625);
-    let value = b.select(near, small, large);
-    // Of zero, too.
-    b.bin("math.copysign", value, x)
+    )
 }
 
 /// Where the polynomial in `x^2` ends.
