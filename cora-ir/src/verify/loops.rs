@@ -18,7 +18,7 @@ pub fn verify_loops(m: &LoopModule) -> Result<(), Vec<VerifyError>> {
     for s in &m.body {
         c.stmt(s, &mut around, &mut written);
     }
-    c.all_written(&written);
+    c.all_written(&written, &[]);
     c.finish()
 }
 

@@ -84,6 +84,7 @@
 //! | `legal` | (form [`StorageForm::Legal`]) no vector, unrolled or `vthread` loops, no calls, constant indices into `reg` buffers |
 
 mod decls;
+mod empty;
 mod exprs;
 mod graph;
 mod loops;
@@ -91,10 +92,10 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
-use crate::affine::normalize;
-use crate::env::{Env, Role, Tensor, TensorDim};
-use crate::expr::{Expr, ExprPool, MAX_VALUE_DEPTH};
+use crate::env::{Env, Role};
+use crate::expr::MAX_VALUE_DEPTH;
 use crate::ids::{EntityId, ExprId, TensorId, VarId};
+use crate::storage::Table;
 use crate::text::{Names, print_expr};
 use crate::types::ScalarType;
 use rustc_hash::FxHashSet;
@@ -154,9 +155,6 @@ struct Checker<'a> {
     /// How deep each expression is, where there is a limit.
     depths: Vec<u32>,
 }
-
-/// Positions that are looked at one by one.
-const MOST_POSITIONS: i64 = 4096;
 
 impl<'a> Checker<'a> {
     fn new(env: &'a Env) -> Self {
@@ -224,46 +222,12 @@ impl<'a> Checker<'a> {
         there
     }
 
-    /// Every output that has elements must be among `written`.
-    fn all_written(&mut self, written: &FxHashSet<TensorId>) {
+    /// Every output that has elements must be among `written`; `tables` hold functions of the batch.
+    fn all_written(&mut self, written: &FxHashSet<TensorId>, tables: &[Table]) {
         for (id, t) in self.env.tensors.iter() {
-            if t.role == Role::Output && !written.contains(&id) && !self.is_empty(t) {
+            if t.role == Role::Output && !written.contains(&id) && !empty::is_empty(self.env, tables, t) {
                 self.error("written", format!("output `@{}` is never written", t.name));
             }
         }
-    }
-
-    /// Whether a tensor has no element whatever the batch: by the form of an extent, or at all positions of the dimensions
-    /// that it depends on, if these are constants.
-    fn is_empty(&self, t: &Tensor) -> bool {
-        let pool = &self.env.pool;
-        let exist = |d: &TensorDim| d.extent.index() < pool.len();
-        if !t.dims.iter().all(exist) {
-            return false;
-        }
-        let none = |e: ExprId| pool.constant_bound(e).is_some_and(|n| n <= 0);
-        t.dims.iter().any(|d| none(d.extent)) || (0..t.dims.len()).any(|d| self.has_no_position(t, d))
-    }
-
-    fn has_no_position(&self, t: &Tensor, d: usize) -> bool {
-        let mut pool = self.env.pool.clone();
-        let uses = |pool: &ExprPool, e, a: usize| pool.any(e, &mut |n| matches!(n, Expr::Arg(k) if *k as usize == a));
-        let steers: Vec<usize> = (0..d).filter(|&a| uses(&pool, t.dims[d].extent, a)).collect();
-        let sizes: Option<Vec<i64>> = steers.iter().map(|&a| pool.as_int(t.dims[a].extent)).collect();
-        let Some(sizes) = sizes.filter(|s| !s.is_empty()) else { return false };
-        let Some(count) = sizes.iter().try_fold(1_i64, |n, &s| n.checked_mul(s)).filter(|&n| n <= MOST_POSITIONS)
-        else {
-            return false;
-        };
-        (0..count).all(|mut at| {
-            let mut index = vec![pool.int(0); d];
-            for (&a, &size) in steers.iter().zip(&sizes) {
-                index[a] = pool.int(at % size);
-                at /= size;
-            }
-            let extent = pool.instantiate(t.dims[d].extent, &index);
-            let extent = normalize(&mut pool, extent);
-            pool.as_int(extent).is_some_and(|n| n <= 0)
-        })
     }
 }

@@ -36,7 +36,7 @@ pub fn verify_storage(m: &StorageModule, form: StorageForm) -> Result<(), Vec<Ve
     let KernelChecker { mut c, written, .. } = k;
     // The prelude alone has no kernels.
     if !m.kernels.is_empty() {
-        c.all_written(&written);
+        c.all_written(&written, &m.tables);
     }
     c.finish()
 }
