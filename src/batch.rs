@@ -44,7 +44,6 @@ pub struct Source<'a> {
 /// `E0304` a parameter or function that the program does not have, `E0305` a parameter outside its
 /// range, `E0306` an entry outside its range, `E0311` a table too large, `E0329` too few entries: the runtime's codes for the same mistakes.
 pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
-    let mut values = BatchValues::default();
     for (name, _) in source.params {
         if !env.params.iter().any(|(_, p)| p.name == *name) {
             let known = list("parameter", env.params.iter().map(|(_, p)| p.name.as_str()));
@@ -58,6 +57,7 @@ pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
             return Err(Diagnostic::new("E0304", format!("the program has no extent function `{name}`")).hint(known));
         }
     }
+    let mut params = Vec::new();
     for (_, p) in env.params.iter() {
         let given = source.params.iter().rev().find(|(n, _)| *n == p.name).map(|g| g.1);
         let v = given.unwrap_or_else(|| DEFAULT_PARAM.clamp(p.lo, p.hi));
@@ -68,13 +68,14 @@ pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
             )
             .hint("correct the value, or widen the declared range"));
         }
-        values.params.push(v);
+        params.push(v);
     }
     let mut rng = SmallRng::seed_from_u64(source.seed);
+    let mut extents: FxHashMap<UfId, Vec<i64>> = FxHashMap::default();
+    let mut eval = Evaluator::new(env, &params, &extents);
     for f in env.ufs.ids() {
         let UfDef::Extent { lo, hi } = env.ufs[f].def else { continue };
         let name = env.ufs[f].name.clone();
-        let eval = Evaluator::new(env, &values.params, &values.extents);
         let count = eval.count_points(&env.ufs[f].domain, MAX_ENTRIES).ok_or_else(|| {
             Diagnostic::new("E0311", format!("extent function `{name}` has more than {MAX_ENTRIES} entries and rows"))
                 .hint("use a smaller parameter")
@@ -109,9 +110,11 @@ pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
             let e = cora_runtime::Error::LengthRange { function: name, index, value, lo, hi };
             return Err(Diagnostic::new(e.code(), e.to_string()).hint(e.hint()));
         }
-        values.extents.insert(f, entries);
+        eval.add(f, &entries);
+        extents.insert(f, entries);
     }
-    Ok(values)
+    drop(eval);
+    Ok(BatchValues { params, extents })
 }
 
 /// How many points a space has whose extents are given outermost first, each over the indices of the

@@ -27,15 +27,21 @@ impl<'a> Evaluator<'a> {
         let mut new =
             Self { env, params, entries: FxHashMap::default(), sums: RefCell::default(), maxima: RefCell::default() };
         for f in env.ufs.ids() {
-            let Some(values) = extents.get(&f) else { continue };
-            let mut points = Vec::new();
-            new.each_point(&env.ufs[f].domain, &mut Vec::new(), &mut |p| {
-                points.push(p.to_vec());
-                points.len() < values.len()
-            });
-            new.entries.extend(points.into_iter().zip(values).map(|(p, &v)| ((f, p), v)));
+            if let Some(values) = extents.get(&f) {
+                new.add(f, values);
+            }
         }
         new
+    }
+
+    /// Adds the entries of an extent function whose domain depends on those before it.
+    pub fn add(&mut self, f: UfId, values: &[i64]) {
+        let mut points = Vec::new();
+        self.each_point(&self.env.ufs[f].domain, &mut Vec::new(), &mut |p| {
+            points.push(p.to_vec());
+            points.len() < values.len()
+        });
+        self.entries.extend(points.into_iter().zip(values).map(|(p, &v)| ((f, p), v)));
     }
 
     /// The number of points of a box (extents outermost first, over the indices before them as
