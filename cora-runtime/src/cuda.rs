@@ -25,6 +25,7 @@ use crate::plan::place;
 use crate::prelude::{Batch, Prelude, PreludeCache, Tables};
 use driver::{Arg, Block, Context, Function, Graph, Module, Pinned, TensorMap};
 use sizes::{blocks, lasting, sizes, temporaries};
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trial::Trial;
@@ -58,8 +59,8 @@ pub struct Device {
     /// Bytes of the arena that temporaries take.
     temps: u64,
     table_offsets: Vec<u64>,
-    /// The batch of the lengths that were given since the tables were copied, where they are not those bound.
-    shorter: Option<Batch>,
+    /// The lengths that were given since the tables were copied, where they are not those bound.
+    shorter: Option<Shorter>,
     given: Given,
     /// Whether each buffer's contents outlive a batch.
     lasts: Vec<bool>,
@@ -67,6 +68,12 @@ pub struct Device {
     sized: bool,
     bound: bool,
     ran: bool,
+}
+
+/// Lengths of runs other than those bound, and the host's own tables of them once a shape is asked for.
+struct Shorter {
+    batch: Batch,
+    tables: OnceCell<Tables>,
 }
 
 impl std::fmt::Debug for Device {
@@ -234,7 +241,13 @@ impl Device {
         let bound = self.cache.tables().filter(|_| self.bound).ok_or(Error::Unbound)?;
         match &self.shorter {
             None => f(bound.env()),
-            Some(batch) => f(self.cache.prelude().build(batch, &self.limits)?.env()),
+            Some(Shorter { batch, tables }) => match tables.get() {
+                Some(tables) => f(tables.env()),
+                None => {
+                    let built = self.cache.prelude().build(batch, &self.limits)?;
+                    f(tables.get_or_init(|| built).env())
+                }
+            },
         }
     }
 

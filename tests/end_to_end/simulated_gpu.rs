@@ -250,8 +250,7 @@ fn new_lengths(source: &Source, schedule: Option<&Schedule>, cases: &[Case]) -> 
     device.capture().map_err(text)?;
     check(&device, longest, "captured");
     for case in cases {
-        let lengths = &batch(&desc, source, &case.batch).lengths[0];
-        device.set_lengths(&desc.extents[0].name, lengths).map_err(text)?;
+        device.set_lengths(&batch(&desc, source, &case.batch).lengths).map_err(text)?;
         assert!(matches!(device.output(desc.tensors.len() - 1), Err(Error::NotRun | Error::Role { .. })));
         give(&mut device, source, case, Role::Input).map_err(text)?;
         device.replay().map_err(text)?;
@@ -260,7 +259,13 @@ fn new_lengths(source: &Source, schedule: Option<&Schedule>, cases: &[Case]) -> 
         check(&device, case, "run");
     }
     // A bind of what is bound already undoes other lengths.
-    device.set_lengths(&desc.extents[0].name, &vec![1; bound.lengths[0].len()]).map_err(text)?;
+    // How many rows of rows there are stays.
+    let deepest = desc.extents.iter().map(|f| f.domain.len()).max();
+    let mut short = bound.lengths.clone();
+    for (_, lengths) in desc.extents.iter().zip(&mut short).filter(|(f, _)| Some(f.domain.len()) == deepest) {
+        lengths.iter_mut().for_each(|n| *n = (*n).min(1));
+    }
+    device.set_lengths(&short).map_err(text)?;
     assert!(device.bind(&bound).map_err(text)?, "it was bound");
     give(&mut device, source, longest, Role::Input).map_err(text)?;
     device.run().map_err(text)?;

@@ -4,9 +4,12 @@
 //! bind(the longest rows) -> set_input(..)* -> capture() -> { set_lengths(..) -> replay() }* -> output(..)
 //! ```
 
-use super::Device;
+use super::{Device, Shorter};
 use crate::abi::{GridArg, TableKind, TableWidth};
 use crate::error::{Error, Result};
+use crate::eval::eval;
+use crate::prelude::Batch;
+use std::cell::OnceCell;
 use std::time::Duration;
 
 impl Device {
@@ -23,44 +26,56 @@ impl Device {
         tables.clone().all(given) || (!self.grid.builds.is_empty() && tables.all(|t| given(t) || built(t) || !read(t)))
     }
 
-    /// Gives the lengths of the next runs, none above that of the batch that is bound. Inputs and outputs have the shapes of
-    /// these lengths then: inputs that were given before are to be given again where their shape is another.
+    /// Gives the lengths of the next runs: the entries of each extent function in order of declaration, as in [`Batch`]. Those
+    /// of functions of one argument are at most the bound ones; those of rows of rows at most as declared, and no more of
+    /// them than are bound. Inputs and outputs have the shapes of these lengths then: inputs that were given before are to
+    /// be given again where their shape is another.
     ///
     /// # Errors
-    /// [`Error::Unbound`], [`Error::Unknown`] function, [`Error::LengthCount`], [`Error::LengthRange`] a length below the
-    /// declared range or above the bound one; [`Error::Cuda`] where the host builds the tables.
-    pub fn set_lengths(&mut self, function: &str, lengths: &[i64]) -> Result<()> {
+    /// [`Error::Unbound`], [`Error::Count`] of lists, [`Error::LengthCount`], [`Error::LengthRange`] a length below the
+    /// declared range or above the greatest one; [`Error::Cuda`] where the host builds the tables.
+    pub fn set_lengths(&mut self, lengths: &[Vec<i64>]) -> Result<()> {
         if !self.builds_tables() {
             return Err(Error::Cuda("the host builds the tables of this program: bind each batch".to_owned()));
         }
         let bound = self.cache.tables().filter(|_| self.bound).ok_or(Error::Unbound)?;
-        let unknown = || Error::Unknown { what: "extent function", name: function.to_owned() };
-        let index = self.desc.extents.iter().position(|f| f.name == function).ok_or_else(unknown)?;
-        let f = &self.desc.extents[index];
-        let table = &bound.data()[f.table as usize];
-        let width = self.desc.tables[f.table as usize].width;
-        let size = if width == TableWidth::I32 { 4 } else { 8 };
-        let most: Vec<i64> = (0..table.bytes() / size).filter_map(|i| table.get(i)).collect();
-        if most.len() != lengths.len() {
-            let (want, got) = (most.len() as u64, lengths.len() as u64);
-            return Err(Error::LengthCount { function: function.to_owned(), want, got });
-        }
-        let lo = crate::eval::eval(&f.lo, bound.env(), &[]).unwrap_or(0);
-        let mut bytes = Vec::with_capacity(table.bytes());
-        for (i, (&value, &hi)) in lengths.iter().zip(&most).enumerate() {
-            if !(lo..=hi).contains(&value) {
-                return Err(Error::LengthRange { function: function.to_owned(), index: vec![i as i64], value, lo, hi });
-            }
-            bytes.extend_from_slice(&value.to_le_bytes()[..size]);
-        }
         let batch = self.cache.batch().ok_or(Error::Unbound)?;
-        let mut now = self.shorter.take().unwrap_or_else(|| batch.clone());
-        now.lengths[index] = lengths.to_vec();
+        let (want, got) = (self.desc.extents.len(), lengths.len());
+        if want != got {
+            return Err(Error::Count { what: "lists of lengths", want, got });
+        }
+        let now = Batch { params: batch.params.clone(), lengths: lengths.to_vec() };
+        // How many rows of rows there are depends on the lengths around, which the host's own tables say.
+        let nested = self.desc.extents.iter().any(|f| f.domain.len() > 1);
+        let tables = nested.then(|| self.cache.prelude().build(&now, &self.limits)).transpose()?;
+        let mut copies = Vec::new();
+        for (f, (values, most)) in self.desc.extents.iter().zip(lengths.iter().zip(&batch.lengths)) {
+            let function = || f.name.clone();
+            let rows = f.domain.len() > 1;
+            if values.len() > most.len() || (!rows && values.len() < most.len()) {
+                let (want, got) = (most.len() as u64, values.len() as u64);
+                return Err(Error::LengthCount { function: function(), want, got });
+            }
+            if !rows {
+                let at = |fault| Error::Index { at: format!("extent function `{}`, lower bound", f.name), fault };
+                let lo = eval(&f.lo, bound.env(), &[]).map_err(at)?;
+                let outside = values.iter().zip(most).position(|(v, hi)| !(lo..=*hi).contains(v));
+                if let Some(i) = outside {
+                    let (value, hi) = (values[i], most[i]);
+                    return Err(Error::LengthRange { function: function(), index: vec![i as i64], value, lo, hi });
+                }
+            }
+            let size = if self.desc.tables[f.table as usize].width == TableWidth::I32 { 4 } else { 8 };
+            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes().into_iter().take(size)).collect();
+            copies.push((self.table_offsets[f.table as usize], bytes));
+        }
         let other = now != *batch;
-        self.shorter = Some(now);
         self.ran = false;
-        let offset = self.table_offsets[f.table as usize];
-        self.context.upload_at(&self.tables, offset, &bytes)?;
+        // Should a copy fail, the next bind copies all tables.
+        self.shorter = Some(Shorter { batch: now, tables: tables.map_or_else(OnceCell::new, OnceCell::from) });
+        for (offset, bytes) in copies {
+            self.context.upload_at(&self.tables, offset, &bytes)?;
+        }
         if !other {
             self.shorter = None;
         }

@@ -163,18 +163,22 @@ fn run_on_gpu(
     Ok(Ran { outputs: all, report })
 }
 
-/// Where kernels build the tables and one function gives all lengths: a replay in which every row is as short as the
-/// shortest, so that those that follow have to build the batch's own tables again.
+/// Where kernels build the tables: a replay in which every innermost row is as short as the shortest, so that those that
+/// follow have to build the batch's own tables again.
 fn other_lengths(device: &mut Device, batch: &Batch) -> Result<()> {
-    let names: Vec<String> = device.desc().extents.iter().map(|e| e.name.clone()).collect();
-    let ([name], [lengths]) = (&names[..], &batch.lengths[..]) else { return Ok(()) };
-    if device.builds_tables() {
-        let least = lengths.iter().copied().min().unwrap_or(0);
-        device.set_lengths(name, &vec![least; lengths.len()])?;
-        device.replay()?;
-        device.set_lengths(name, lengths)?;
+    if !device.builds_tables() {
+        return Ok(());
     }
-    Ok(())
+    let depths: Vec<usize> = device.desc().extents.iter().map(|e| e.domain.len()).collect();
+    let deepest = depths.iter().copied().max().unwrap_or(0);
+    let short = depths.iter().zip(&batch.lengths).map(|(&depth, lengths)| {
+        let least = lengths.iter().copied().min().unwrap_or(0);
+        if depth == deepest { vec![least; lengths.len()] } else { lengths.clone() }
+    });
+    let short: Vec<Vec<i64>> = short.collect();
+    device.set_lengths(&short)?;
+    device.replay()?;
+    device.set_lengths(&batch.lengths)
 }
 
 fn outputs(
