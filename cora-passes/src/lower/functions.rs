@@ -390,8 +390,35 @@ impl Functions<'_> {
         let extents = self.box_of(f);
         let name = format!("{}.row", self.env.ufs[f].name);
         let offset = Layout { extents: &extents, name: &name }.offset(&mut self.env);
+        let offset = self.without_constants(&name, offset);
         let at = self.env.pool.instantiate(offset, args);
         self.lower(at)
+    }
+
+    /// Sums of `n(i) + c` in the form that those of `n(i)` have too, `N(x) + c*x`: a table of sums has an entry more a row than
+    /// that of its terms, whose rows begin where `N` says.
+    fn without_constants(&mut self, name: &str, e: ExprId) -> ExprId {
+        if let Expr::Call(f, args) = self.env.pool.get(e).clone()
+            && let UfDef::PrefixSum { body } = self.env.ufs[f].def
+            && let Some(&x) = args.last()
+        {
+            let mut rest = cora_ir::affine::poly(&mut self.env.pool, body);
+            let c = rest.terms.remove(&Vec::new()).unwrap_or(0);
+            let rest = cora_ir::affine::build(&mut self.env.pool, &rest);
+            let domain = self.env.ufs[f].domain.clone();
+            let formals: Vec<(ExprId, ExprId)> =
+                domain.iter().enumerate().map(|(n, &e)| (self.env.pool.arg(n as u32), e)).collect();
+            if c == 0 || !never_negative(&mut self.env, &formals, rest) {
+                return e;
+            }
+            let sum = self.env.sum_upto(name, &domain, rest, &args[..args.len() - 1], x);
+            let c = self.env.pool.int(c);
+            let all = self.env.pool.mul(c, x);
+            return self.env.pool.add(sum, all);
+        }
+        let kids = self.env.pool.children(e);
+        let new: Vec<ExprId> = kids.iter().map(|&k| self.without_constants(name, k)).collect();
+        self.env.pool.with_children(e, &new)
     }
 
     fn table(&mut self, f: UfId) -> TensorId {
@@ -402,6 +429,7 @@ impl Functions<'_> {
         let extents = self.box_of(f);
         let name = format!("{}.row", uf.name);
         let entries = Layout { extents: &extents, name: &name }.volume(&mut self.env, 0);
+        let entries = self.without_constants(&name, entries);
         let entries = self.lower(entries);
         let domain = uf.domain.iter().enumerate().map(|(j, &e)| self.lower_over(&uf.domain[..j], e)).collect();
         let body = uf.def.body().map(|b| self.lower_over(&uf.domain, b));
