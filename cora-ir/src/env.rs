@@ -344,6 +344,30 @@ impl Env {
         used
     }
 
+    /// The greatest value of `body` over the whole of `domain`, whose j-th extent is over `Arg(0..j)` as `body` is over all: at
+    /// least 0. Arguments that matter to neither are left out.
+    pub fn greatest_over(&mut self, name: &str, domain: &[ExprId], body: ExprId) -> ExprId {
+        let n = domain.len();
+        let mut keep = self.used_args(body, n as u32);
+        for j in (0..n).rev() {
+            if keep[j] {
+                self.used_args(domain[j], j as u32).into_iter().enumerate().for_each(|(k, u)| keep[k] |= u);
+            }
+        }
+        let mut renumber = vec![self.pool.int(0); n];
+        let mut kept = Vec::new();
+        for j in (0..n).filter(|&j| keep[j]) {
+            renumber[j] = self.pool.arg(kept.len() as u32);
+            kept.push(self.pool.instantiate(domain[j], &renumber));
+        }
+        let body = self.pool.instantiate(body, &renumber);
+        if kept.is_empty() {
+            return body;
+        }
+        let max = self.uf(name, kept, UfDef::Max { body });
+        self.pool.call(max, [])
+    }
+
     fn project(
         &mut self,
         domain: &[ExprId],

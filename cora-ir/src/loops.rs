@@ -102,6 +102,11 @@ pub enum LoopKind {
 }
 
 impl LoopKind {
+    /// Whether it marks loops that lowering describes as data: what a library or an instruction does.
+    pub fn is_described(self) -> bool {
+        matches!(self, Self::Offload | Self::Tensorize(_) | Self::Bulk)
+    }
+
     /// Every kind.
     pub const ALL: [LoopKind; 13 + INTRINSICS.len()] = {
         let mut all = [Self::Bulk; 13 + INTRINSICS.len()];

@@ -71,6 +71,7 @@ fn lower(m: &LoopModule, simplifier: &mut dyn Simplifier, csf: bool) -> Result<S
         csf,
         arrays: FxHashMap::default(),
         boxes: FxHashMap::default(),
+        rows: FxHashMap::default(),
         spreads,
         counted: prefetch::counted(m),
         loops: Vec::new(),
@@ -90,6 +91,9 @@ fn lower(m: &LoopModule, simplifier: &mut dyn Simplifier, csf: bool) -> Result<S
             for &part in &cx.components.of(t)[1..] {
                 if let Some(same) = cx.boxes.get(&t).cloned() {
                     cx.boxes.insert(part, same);
+                }
+                if let Some(&same) = cx.rows.get(&t) {
+                    cx.rows.insert(part, same);
                 }
             }
         }
@@ -192,6 +196,15 @@ struct DenseBox {
     threads: Vec<(Axis, VarId)>,
 }
 
+/// Where a local tensor keeps its own layout, from one position of the dimensions outside on.
+#[derive(Clone, Copy)]
+struct Rows {
+    /// An element's position, over its indices `Arg(0..rank)`.
+    offset: ExprId,
+    /// What all positions of the dimensions outside have at most.
+    elems: ExprId,
+}
+
 /// A module being lowered.
 pub(super) struct Lowering<'a> {
     pub(super) env: Env,
@@ -203,6 +216,8 @@ pub(super) struct Lowering<'a> {
     csf: bool,
     arrays: FxHashMap<TensorId, Positions>,
     boxes: FxHashMap<TensorId, DenseBox>,
+    /// The local tensors of which this says more than their box.
+    rows: FxHashMap<TensorId, Rows>,
     /// The buffers in the registers of warps' lanes.
     pub(super) spreads: FxHashMap<TensorId, Spread>,
     /// The loops whose iterations prefetches count.
@@ -246,6 +261,10 @@ impl Lowering<'_> {
                 Ok(elems) => return Buffer { tensor, elems, offset: None },
                 Err(fault) => self.fault = self.fault.take().or(Some(fault)),
             }
+        }
+        if let Some(Rows { elems, .. }) = self.rows.get(&tensor).copied() {
+            let elems = self.simplifier.simplify(&mut self.env, &[], elems);
+            return Buffer { tensor, elems, offset: None };
         }
         if let Some(b) = self.boxes.get(&tensor) {
             let sizes = self.stored(tensor, b.size.clone()).extents;
@@ -337,6 +356,8 @@ impl Lowering<'_> {
             let (sizes, at) = self.inside_box(tensor, index);
             let register = spread.index(&mut self.env, &sizes, &at);
             self.same_for_all_lanes(register)
+        } else if let Some(rows) = self.rows.get(&tensor) {
+            self.env.pool.instantiate(rows.offset, index)
         } else if self.boxes.contains_key(&tensor) {
             let (size, rel) = self.inside_box(tensor, index);
             let stored = self.stored(tensor, size);

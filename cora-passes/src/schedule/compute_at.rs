@@ -17,20 +17,20 @@
 
 use super::compute_inline::guard_loads;
 use super::defined::is_defined;
+use super::mirrored::{build_pointwise, one_each, pointwise};
 use super::padded_reads::guard_padded_reads;
 use super::positions::build_positions;
-use super::readers::{Access, Reader, collect_readers, mark_conditional, shared_mask};
-use super::region::{bound_above, plainly_below, range_over, without_greater, without_lesser};
+use super::readers::{Access, Reader, collect_readers, mark_conditional, read_whole, shared_mask};
+use super::region::{plainly_below, range_over, without_greater, without_lesser};
 use super::tree::{
-    Path, body_at_mut, find_loop, find_stage, is_condition, is_reduction_var, loop_at, place_init, reads_below,
-    steered_by,
+    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below, steered_by,
 };
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, interval};
 use cora_ir::affine::{normalize, shift_min};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, TensorDim, TensorId, VarId};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Moves stage `name` into the loop `at`.
@@ -72,10 +72,20 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
             tile(m).unwrap_or_else(|| build_box(m, stage, &own, (&region, &readers)))
         }
         Some(region) => build_box(m, stage, &own, (&region, &readers)),
-        None => tile(m).unwrap_or_else(|| {
+        None if !masks && read_whole(m, tensor, &readers) => {
             let full = full_region(m, tensor, &readers, &mask, held);
             build_box(m, stage, &own, (&full, &readers))
-        }),
+        }
+        None => tile(m)
+            .or_else(|| {
+                // Parts of several rows, in an order of their own.
+                let one = if correlated(m, &readers) { one_each(m, tensor, &readers) } else { None };
+                one.and_then(|r| build_pointwise(m, stage, &own, r, &mask))
+            })
+            .unwrap_or_else(|| {
+                let full = full_region(m, tensor, &readers, &mask, held);
+                build_box(m, stage, &own, (&full, &readers))
+            }),
     };
     if masks && !mask.is_empty() {
         nest = masked(&mut m.env, stage, nest, &mask);
@@ -197,7 +207,7 @@ fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: 
 }
 
 /// That all conditions hold: what one reads is there where those before it hold.
-fn all_in_turn(env: &mut Env, conds: &[ExprId]) -> ExprId {
+pub(super) fn all_in_turn(env: &mut Env, conds: &[ExprId]) -> ExprId {
     let mut all: Vec<ExprId> = Vec::new();
     for &c in conds {
         let before = env.pool.all(all.iter().copied());
@@ -441,14 +451,6 @@ fn correlated(m: &LoopModule, readers: &[Reader]) -> bool {
     readers.iter().any(inside)
 }
 
-/// For each loop the last dimension whose index depends on it, if no other loop has that.
-fn dims_of_loops(env: &Env, index: &[ExprId], loops: &[(VarId, ExprId)]) -> Vec<Option<usize>> {
-    let last = |v: VarId| index.iter().rposition(|&e| env.pool.uses_var(e, v));
-    let all: Vec<_> = loops.iter().map(|l| last(l.0)).collect();
-    let alone = |d: &Option<usize>| d.filter(|_| all.iter().filter(|x| *x == d).count() == 1);
-    all.iter().map(alone).collect()
-}
-
 /// Whether `a <= b` by the ranges of the loops around.
 pub(super) fn never_above(env: &mut Env, around: &Facts, a: ExprId, b: ExprId) -> bool {
     let distance = env.pool.sub(b, a);
@@ -469,176 +471,6 @@ pub(super) fn wrap(env: &mut Env, stage: TensorId, block: Block, loops: &[(VarId
         let (kind, prefetch) = (LoopKind::Serial, vec![]);
         Stmt::For(For { var, stage, extent, kind, prefetch, init: false, body: vec![body] })
     })
-}
-
-/// The readers, if each reads one element an iteration at its own iterators, or at constants.
-fn pointwise<'a>(m: &LoopModule, tensor: TensorId, readers: &'a [Reader]) -> Option<&'a [Reader]> {
-    // A layout is one of the producer's own dimensions.
-    if !m.env.tensors[tensor].layout.is_empty() {
-        return None;
-    }
-    let plain = |r: &Reader| {
-        let [Access { raw, .. }] = r.accesses.as_slice() else { return false };
-        let (at_iterators, others): (Vec<ExprId>, Vec<ExprId>) =
-            raw.iter().partition(|&&e| m.env.pool.as_var(e).is_some());
-        let constant = others.iter().all(|&e| m.env.pool.as_int(e).is_some());
-        let distinct = (1..at_iterators.len()).all(|i| !at_iterators[..i].contains(&at_iterators[i]));
-        constant && distinct && m.env.tensors[tensor].dims.len() == raw.len()
-    };
-    readers.iter().all(plain).then_some(readers)
-}
-
-/// The variables of the reader's inner loops that `exprs` depend on.
-fn used_loops<'a>(env: &Env, r: &Reader, exprs: impl Iterator<Item = &'a ExprId>) -> Vec<VarId> {
-    let exprs: Vec<ExprId> = exprs.copied().collect();
-    let mut used: Vec<VarId> = Vec::new();
-    for &(v, extent) in r.loops[r.outer..].iter().rev() {
-        if exprs.iter().any(|&e| env.pool.uses_var(e, v)) || used.contains(&v) {
-            used.push(v);
-            used.extend(env.pool.vars_of(extent));
-        }
-    }
-    used
-}
-
-/// The inner loops of a reader that say which element it reads, and under which conditions it reads one.
-struct Mirrored {
-    loops: Vec<(VarId, ExprId)>,
-    masks: Vec<ExprId>,
-    /// Of these, loops of the reader that are conditions and are not among `loops`: inside them functions have values.
-    around: Vec<ExprId>,
-}
-
-/// Nothing where a condition reads what is attached.
-fn mirrored(env: &mut Env, r: &Reader, mask: &[ExprId]) -> Option<Mirrored> {
-    let masks = r.predicate.iter().copied().filter(|c| !mask.contains(c));
-    let access = &r.accesses[0].index;
-    // Conditions without which an index may be out of bounds: those that share a variable with one.
-    let indexed: Vec<VarId> = access.iter().flat_map(|&e| env.pool.vars_of(e)).collect();
-    let relevant = |p: &ExprId| env.pool.vars_of(*p).iter().any(|v| indexed.contains(v));
-    let mut masks: Vec<ExprId> = masks.chain(r.accesses[0].guard).filter(relevant).collect();
-    if masks.iter().any(|&c| r.reads_attached(env, c)) {
-        return None;
-    }
-    let used = used_loops(env, r, access.iter().chain(&masks));
-    // A loop that is not copied may be what keeps the reader from running.
-    let mut around = Vec::new();
-    for (n, &(v, extent)) in r.loops.iter().enumerate().skip(r.outer) {
-        if !used.contains(&v) && !r.runs(env, n) {
-            let zero = env.pool.int(0);
-            let runs = env.pool.lt(zero, extent);
-            if !mask.contains(&runs) && env.pool.vars_of(runs).iter().any(|v| indexed.contains(v)) {
-                masks.push(runs);
-                around.extend(is_condition(&env.pool, extent).then_some(runs));
-            }
-        }
-    }
-    if masks.iter().any(|&c| r.reads_attached(env, c)) {
-        return None;
-    }
-    let used = used_loops(env, r, access.iter().chain(&masks));
-    let loops = r.loops[r.outer..].iter().filter(|(v, _)| used.contains(v)).copied().collect();
-    Some(Mirrored { loops, masks, around })
-}
-
-/// Whether a reader with these loops reads the same elements, in the same order, as one with those of `first`.
-fn reads_alike(env: &mut Env, (r, own): (&Reader, &Mirrored), (first, of): (&Reader, &Mirrored)) -> bool {
-    let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
-    for (&(v, extent), &(w, other)) in own.loops.iter().zip(&of.loops) {
-        if env.pool.substitute(extent, &map) != other {
-            return false;
-        }
-        map.insert(v, env.pool.var(w));
-    }
-    let mut all = |from: &[ExprId], to: &[ExprId]| {
-        from.len() == to.len() && from.iter().zip(to).all(|(&e, &f)| env.pool.substitute(e, &map) == f)
-    };
-    own.loops.len() == of.loops.len()
-        && all(&r.accesses[0].index, &first.accesses[0].index)
-        && all(&own.masks, &of.masks)
-}
-
-/// Nothing if no size for the buffer is known, or readers read different elements.
-fn build_pointwise(
-    m: &mut LoopModule,
-    stage: TensorId,
-    own: &Naive,
-    readers: &[Reader],
-    mask: &[ExprId],
-) -> Option<Stmt> {
-    let env = &mut m.env;
-    let all: Vec<Mirrored> = readers.iter().map(|r| mirrored(env, r, mask)).collect::<Option<_>>()?;
-    let (r, of) = (readers.first()?, all.first()?);
-    if !readers.iter().zip(&all).all(|one| reads_alike(env, one, (r, of))) {
-        return None;
-    }
-    let Mirrored { loops: mirrored, masks, around } = of;
-    let access = &r.accesses[0].index;
-    // Copies of the reader's loops, and the producer's indices through them.
-    let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
-    let (mut loops, mut dims) = (Vec::new(), Vec::new());
-    let old = env.tensors[stage].dims.clone();
-    for (&(v, extent), d) in mirrored.iter().zip(dims_of_loops(env, access, mirrored)) {
-        let name = env.vars[v].name.clone();
-        let also = d.map(|d| old[d].name.clone()).filter(|n| *n != name);
-        let bound = bound_above(env, extent, &r.loops)?;
-        dims.push(TensorDim { also: also.clone(), ..TensorDim::new(name.clone(), bound) });
-        // It may have a value only inside a condition that is not copied.
-        let inside = |e: ExprId| mirrored.iter().any(|l| env.pool.uses_var(e, l.0) && !map.contains_key(&l.0));
-        let known: Vec<ExprId> = around.iter().copied().filter(|&c| !inside(c)).collect();
-        let facts = Facts::in_loops(r.loops[..r.outer].iter().chain(mirrored).copied());
-        let extent = if known.is_empty() || is_defined(env, &mut Prover::new(), &facts, extent) {
-            extent
-        } else {
-            let (holds, zero) = (all_in_turn(env, &known), env.pool.int(0));
-            env.pool.select(holds, extent, zero)
-        };
-        let extent = env.pool.substitute(extent, &map);
-        let copy = env.new_var(name);
-        env.vars[copy].also = also;
-        let e = env.pool.var(copy);
-        map.insert(v, e);
-        loops.push((copy, extent));
-    }
-    let mut block = own.main.clone();
-    block.predicate = masks.iter().map(|&p| env.pool.substitute(p, &map)).collect();
-    let mut bound: FxHashMap<VarId, ExprId> = FxHashMap::default();
-    let mut access = access.iter();
-    let mut reduce_loops = Vec::new();
-    for (it, &extent) in block.iters.iter_mut().zip(&own.extents) {
-        it.binding = match it.kind {
-            IterKind::Spatial => env.pool.substitute(*access.next().expect("one index a dimension"), &map),
-            IterKind::Reduce => {
-                let extent = env.pool.substitute(extent, &bound);
-                // Where the reader is masked the position may lie outside, and functions have no value.
-                let here: Vec<ExprId> = masks.iter().map(|&c| env.pool.substitute(c, &map)).collect();
-                let extent = if env.pool.any(extent, &mut |n| matches!(n, Expr::Call(..))) {
-                    let (holds, zero) = (all_in_turn(env, &here), env.pool.int(0));
-                    env.pool.select(holds, extent, zero)
-                } else {
-                    extent
-                };
-                let name = env.vars[it.var].name.clone();
-                let var = env.new_var(name);
-                reduce_loops.push((var, extent));
-                env.pool.var(var)
-            }
-        };
-        bound.insert(it.var, it.binding);
-    }
-    own.add_terms(env, &mut block, &bound);
-    // The buffer is indexed by the loops: one more iterator for each, on both sides.
-    let slots = loops.iter().zip(&dims).map(|(&(v, _), d)| (env.vars[v].name.clone(), d.extent, env.pool.var(v)));
-    let slots: Vec<_> = slots.collect();
-    write_slots(env, &mut block, &slots);
-    env.tensors[stage].dims = dims;
-    for (r, of) in readers.iter().zip(&all) {
-        let by = of.loops.iter().map(|&(v, _)| (m.env.vars[v].name.clone(), m.env.pool.var(v)));
-        let by: Vec<_> = by.collect();
-        read_slots(m, stage, (r, &r.accesses[0]), &by);
-    }
-    loops.extend(reduce_loops);
-    Some(wrap(&mut m.env, stage, block, &loops))
 }
 
 /// Has a block write its buffer by these indices: name and extent of each dimension, and the index over the loops.

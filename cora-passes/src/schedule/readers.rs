@@ -101,6 +101,30 @@ pub(super) fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path)
     readers
 }
 
+/// Whether each reader reads all rows of one position of the dimensions outside: a loop of its own runs through each dimension
+/// inside.
+pub(super) fn read_whole(m: &mut LoopModule, tensor: TensorId, readers: &[Reader]) -> bool {
+    let extents: Vec<ExprId> = m.env.tensors[tensor].dims.iter().map(|d| d.extent).collect();
+    let mut whole = |r: &Reader, a: &Access| {
+        let (pool, inner) = (&mut m.env.pool, &r.loops[r.outer..]);
+        let around = |pool: &ExprPool, e| !inner.iter().any(|l| pool.uses_var(e, l.0));
+        let from = a.index.iter().position(|&e| !around(pool, e)).unwrap_or(a.index.len());
+        let mut through: Vec<VarId> = Vec::new();
+        a.guard.is_none()
+            && (from..a.index.len()).all(|d| {
+                let extent = pool.instantiate(extents[d], &a.index[..d]);
+                let own = pool.as_var(a.index[d]).and_then(|v| inner.iter().find(|l| l.0 == v));
+                own.is_some_and(|l| {
+                    l.1 == extent && !through.contains(&l.0) && {
+                        through.push(l.0);
+                        true
+                    }
+                })
+            })
+    };
+    readers.iter().all(|r| r.accesses.iter().all(|a| whole(r, a)))
+}
+
 /// What is known outside the attached nest of whether anything is read: the conjuncts that every
 /// reader has, and that the loops around a single reader run. Where it fails the nest need not run,
 /// and functions may have no value.

@@ -3,7 +3,8 @@
 use super::super::grid::{self, Private};
 use super::super::sign::never_negative;
 use super::digits::Digits;
-use super::{DenseBox, Lowering, in_grid};
+use super::{DenseBox, Lowering, Rows, in_grid};
+use crate::lower::layout::Layout;
 use crate::schedule::region::{bound_above, least, range_over};
 use cora_ir::affine::{build, normalize, poly};
 use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, LoopModule, Stmt as LoopStmt};
@@ -165,6 +166,7 @@ impl Lowering<'_> {
         }
         outer.extend(positions);
         let (mut los, mut sizes) = (Vec::new(), Vec::new());
+        let mut whole = Vec::new();
         for d in 0..rank {
             let (Some(l), Some(h), Some(least)) = (lo[d], hi[d], least[d]) else { continue };
             let one = self.env.pool.int(1);
@@ -203,6 +205,10 @@ impl Lowering<'_> {
                 )
                 .hint("attach it inside loops that leave constant tiles, or use scope `local`"));
             }
+            whole.push(
+                room.is_some_and(|room| normalize(&mut self.env.pool, room) == bound)
+                    && self.env.pool.as_int(l) == Some(0),
+            );
             los.push(l);
             sizes.push(self.padded(tensor, d, bound));
         }
@@ -218,8 +224,46 @@ impl Lowering<'_> {
         if private == Private::Lanes {
             all.iter().try_for_each(|u| self.check_lanes(tensor, u, (common, &los), &threads))?;
         }
+        if !in_grid(m, tensor) && all.iter().all(|u| u.loops.iter().all(|l| !l.kind.is_described())) {
+            self.infer_rows(tensor, &sizes, &whole);
+        }
         self.boxes.insert(tensor, DenseBox { lo: los, size: sizes, threads });
         Ok(())
+    }
+
+    /// Lays a local tensor out by the rule of offsets where its region is all rows of one position of the dimensions
+    /// outside, and a box of their greatest sizes is more: triangles, trees, sizes that are not greatest together.
+    fn infer_rows(&mut self, tensor: TensorId, sizes: &[ExprId], whole: &[bool]) {
+        let one = |&s: &ExprId| self.env.pool.as_int(s) == Some(1);
+        let from = sizes.iter().position(|s| !one(s)).unwrap_or(sizes.len());
+        if sizes.len() < from + 2 || whole[from..].contains(&false) {
+            return;
+        }
+        let extents = self.storage_sizes(tensor);
+        let (mut steered, mut calls) = (false, Vec::new());
+        for &e in &extents[from..] {
+            self.env.pool.walk(e, &mut |id, n| match n {
+                Expr::Arg(a) => steered |= *a as usize >= from,
+                Expr::Call(..) if !calls.contains(&id) => calls.push(id),
+                _ => {}
+            });
+        }
+        if !steered && calls.len() < 2 {
+            return;
+        }
+        let stored = self.stored(tensor, extents.clone());
+        let outside: Vec<ExprId> = (0..from as u32).map(|a| self.env.pool.arg(a)).collect();
+        if stored.index.get(..from) != Some(&outside[..]) || stored.extents.get(..from) != Some(&extents[..from]) {
+            return;
+        }
+        let name = format!("{}.row", self.env.tensors[tensor].name);
+        let layout = Layout { extents: &stored.extents, name: &name };
+        let volume = layout.volume(&mut self.env, from);
+        let offset = layout.offset_within(&mut self.env, from);
+        let offset = self.env.pool.instantiate(offset, &stored.index);
+        let elems =
+            self.env.greatest_over(&format!("{}.size", self.env.tensors[tensor].name), &extents[..from], volume);
+        self.rows.insert(tensor, Rows { offset, elems });
     }
 
     /// Where a region begins: iterations that conditions leave out may reach before the first element, as those of a loop
