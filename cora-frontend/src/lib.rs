@@ -42,11 +42,19 @@ use cora_ir::schedule::Span;
 /// The op graph of a `.cora` program called `name`; `consts` override its `const` declarations.
 ///
 /// Every mistake that can be found is reported, in the order of the text.
+///
+/// # Errors
+/// `E0101` to `E0122` for text that cannot be read, `E0201` to `E0242` and `E0251` to `E0255` for a program without a
+/// meaning; warnings about the text (`W0203`) are then among them. A pass checks accesses and index arithmetic
+/// (`E0243`, `E0244`, `E0250`).
 pub fn parse_program(name: &str, text: &str, consts: &[(String, ConstValue)]) -> Result<Graph, Vec<Diagnostic>> {
     parse_with_warnings(name, text, consts).map(|e| e.graph)
 }
 
 /// [`parse_program`], also telling what is suspicious about a correct program.
+///
+/// # Errors
+/// As [`parse_program`].
 pub fn parse_with_warnings(
     name: &str,
     text: &str,

@@ -345,6 +345,9 @@ impl ProgramBuilder {
     }
 
     /// The op graph, or everything that is wrong with it.
+    ///
+    /// # Errors
+    /// `E0239` a misuse of the builder, `E0122` a loop in a schedule without its stage; as [`crate::elaborate`].
     pub fn finish(self) -> Result<Graph, Vec<Diagnostic>> {
         let mut diags = self.diags;
         match crate::elaborate(&self.name, &self.program, &[]) {

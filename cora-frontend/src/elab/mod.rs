@@ -51,6 +51,10 @@ pub enum ConstValue {
 }
 
 /// Elaborates a syntax tree; `consts` override `const` declarations by name.
+///
+/// # Errors
+/// `E0108`, `E0113`, `E0201` to `E0242` and `E0251` to `E0255` for declarations and operators, `E0101` to `E0122` for
+/// the steps of schedules; all that are found.
 pub fn elaborate(
     name: &str,
     program: &Program,

@@ -20,6 +20,9 @@ pub(crate) fn next_run(cond: impl Fn(usize) -> bool, from: usize, n: usize) -> O
 
 impl Regs {
     /// Loads lanes `lo..lo + n` of an access into `dst`. Gives the first undefined element's lane.
+    ///
+    /// # Errors
+    /// As [`Regs::address`].
     pub fn load<T: Reg>(
         &mut self,
         held: &Held<'_>,
@@ -101,6 +104,9 @@ impl Regs {
     }
 
     /// Stores lanes `lo..lo + n` of `value`; of lanes with one address the last stays.
+    ///
+    /// # Errors
+    /// As [`Regs::address`].
     pub fn store<T: Reg>(
         &mut self,
         held: &mut Held<'_>,
@@ -199,6 +205,8 @@ impl Regs {
         Ok(undefined)
     }
 
+    /// # Errors
+    /// As [`Regs::address`].
     pub fn update_f(
         &mut self,
         held: &mut Held<'_>,
@@ -215,6 +223,8 @@ impl Regs {
         }
     }
 
+    /// # Errors
+    /// As [`Regs::address`].
     pub fn update_i(
         &mut self,
         held: &mut Held<'_>,

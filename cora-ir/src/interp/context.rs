@@ -40,6 +40,9 @@ pub(crate) struct Context<'a> {
 
 impl<'a> Context<'a> {
     /// Checks the parameters.
+    ///
+    /// # Errors
+    /// [`InterpError::MissingParam`], [`InterpError::Range`].
     pub fn new(env: &'a Env, batch: &'a Batch, options: &Options, stage: Stage) -> Result<Self, InterpError> {
         for (id, p) in env.params.iter() {
             let Some(&value) = batch.params.get(id.index()) else {
@@ -77,6 +80,9 @@ impl<'a> Context<'a> {
     }
 
     /// Counts memory that is about to be taken.
+    ///
+    /// # Errors
+    /// [`InterpError::TooLarge`] beyond the limit.
     pub fn charge(&mut self, what: impl FnOnce() -> String, bytes: usize) -> Result<(), InterpError> {
         if bytes > self.cap - self.used {
             return Err(InterpError::TooLarge { what: what(), limit: self.cap });
@@ -91,6 +97,9 @@ impl<'a> Context<'a> {
     }
 
     /// Tabulates every function that `e` calls.
+    ///
+    /// # Errors
+    /// As [`Self::ready`].
     pub fn prepare(&mut self, e: ExprId) -> Result<(), InterpError> {
         let mut called = Vec::new();
         self.env.pool.walk(e, &mut |_, node| {
@@ -102,6 +111,10 @@ impl<'a> Context<'a> {
     }
 
     /// Tabulates `f` and what its definition calls.
+    ///
+    /// # Errors
+    /// [`InterpError::Unsupported`] for an unknown function, or one that a later one defines; a table that cannot be
+    /// built, or has no room.
     pub fn ready(&mut self, f: UfId) -> Result<(), InterpError> {
         if self.functions.is_ready(f) {
             return Ok(());
@@ -139,6 +152,9 @@ impl<'a> Context<'a> {
     }
 
     /// The value of an integer expression that must be defined.
+    ///
+    /// # Errors
+    /// [`InterpError::Undefined`] if it is not defined; as [`Self::prepare`].
     pub fn size(&mut self, e: ExprId, memory: &Memory<'_>, name: &str) -> Result<i64, InterpError> {
         self.prepare(e)?;
         self.scalars(Some(memory)).int(e, &[], &[])?.ok_or_else(|| self.undefined_extent(name, &[]))
@@ -155,6 +171,9 @@ impl<'a> Context<'a> {
     }
 
     /// Tabulates the functions in a tensor's sizes.
+    ///
+    /// # Errors
+    /// As [`Self::prepare`].
     pub fn prepare_tensor(&mut self, t: TensorId) -> Result<(), InterpError> {
         for d in &self.env.tensors[t].dims {
             self.prepare(d.extent)?;
@@ -164,6 +183,9 @@ impl<'a> Context<'a> {
     }
 
     /// The level tables of a tensor whose functions are ready; its extents may read `tables`.
+    ///
+    /// # Errors
+    /// [`InterpError::Undefined`] for a size without a value, [`InterpError::TooLarge`] or [`InterpError::NoMemory`].
     pub fn levels(
         &self,
         t: TensorId,
@@ -210,6 +232,9 @@ impl<'a> Context<'a> {
     }
 
     /// A new tensor of undefined elements.
+    ///
+    /// # Errors
+    /// [`InterpError::TooLarge`] or [`InterpError::NoMemory`].
     pub fn hold<'b>(&mut self, t: TensorId, levels: Levels) -> Result<Held<'b>, InterpError> {
         let len = usize::try_from(levels.total).unwrap_or(0);
         self.charge_levels(t, &levels)?;
@@ -217,6 +242,9 @@ impl<'a> Context<'a> {
     }
 
     /// Counts the memory of a tensor with these levels.
+    ///
+    /// # Errors
+    /// [`InterpError::TooLarge`] beyond the limit.
     pub fn charge_levels(&mut self, t: TensorId, levels: &Levels) -> Result<(), InterpError> {
         let bytes = held_bytes(levels);
         let name = self.tensor_name(t);
@@ -224,6 +252,9 @@ impl<'a> Context<'a> {
     }
 
     /// The elements of an input, checked against its logical size and its declared range.
+    ///
+    /// # Errors
+    /// [`InterpError::MissingInput`], [`InterpError::Count`], [`InterpError::Range`] or [`InterpError::Kind`].
     pub fn input(&mut self, t: TensorId, levels: &Levels) -> Result<Buffer<'a>, InterpError> {
         let (env, batch) = (self.env, self.batch);
         let tensor = &env.tensors[t];

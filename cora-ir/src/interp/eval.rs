@@ -47,6 +47,9 @@ pub(crate) struct Scalars<'c> {
 
 impl Scalars<'_> {
     /// An integer, or nothing where it is undefined.
+    ///
+    /// # Errors
+    /// As [`Self::value`].
     pub fn int(&self, e: ExprId, args: &[i64], vars: &Bindings) -> Result<Option<i64>, InterpError> {
         Ok(self.value(e, args, vars)?.map(Value::int))
     }
@@ -56,6 +59,10 @@ impl Scalars<'_> {
     }
 
     /// The value, or nothing where it is undefined: an element that was never written, an index outside 64 bits.
+    ///
+    /// # Errors
+    /// [`InterpError::Unsupported`] for what has no value in this stage, [`InterpError::OutOfBounds`] for a read
+    /// outside its tensor.
     pub fn value(&self, e: ExprId, args: &[i64], vars: &Bindings) -> Result<Option<Value>, InterpError> {
         let pool = &self.env.pool;
         let ty = pool.ty(e).scalar;

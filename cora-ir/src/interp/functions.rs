@@ -85,6 +85,11 @@ impl Functions {
     }
 
     /// Builds the table of `f`. The functions that its definition calls are ready.
+    ///
+    /// # Errors
+    /// [`InterpError::MissingExtent`], [`InterpError::Count`] and [`InterpError::Range`] for a table that the batch
+    /// gives; [`InterpError::Undefined`] for a definition without a value; [`InterpError::TooLarge`] and
+    /// [`InterpError::NoMemory`].
     pub fn build(
         &mut self,
         f: UfId,

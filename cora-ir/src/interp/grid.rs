@@ -295,6 +295,9 @@ impl Shadow {
     }
 
     /// A slot of a tensor is to be filled, or to be there.
+    ///
+    /// # Errors
+    /// [`InterpError::Slot`] where the slot cannot take a box, or none comes that could be waited for.
     pub fn slot(
         &mut self,
         (tensor, slot): (TensorId, i64),
@@ -430,6 +433,10 @@ impl Shadow {
     }
 
     /// Records an access to element `at` of `tensor`.
+    ///
+    /// # Errors
+    /// [`InterpError::NotArrived`], [`InterpError::InUse`], [`InterpError::NotFenced`], [`InterpError::Slot`] or
+    /// [`InterpError::Race`].
     pub fn check(&mut self, tensor: TensorId, at: i64, how: How, name: impl Fn() -> String) -> Result<(), InterpError> {
         let (element, write) = ((tensor.index() as u32, at), how != How::Read);
         if self.copies.on_its_way(element, self.now.thread) || self.boxes.on_its_way(element) {

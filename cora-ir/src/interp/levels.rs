@@ -48,6 +48,9 @@ impl Levels {
 
     /// Adds a dimension inside the others. `limit` bounds the number of positions; `None` when it
     /// is exceeded.
+    ///
+    /// # Errors
+    /// What `extent.at` gives, and [`InterpError::NoMemory`].
     pub fn push(&mut self, extent: LevelExtent<'_>, limit: i64) -> Result<Option<()>, InterpError> {
         if extent.depends == 0 {
             // Over nothing, the extent need not have a value.
@@ -135,12 +138,18 @@ impl Levels {
     }
 
     /// Calls `f` with every index of the first `depth` dimensions and its position, in order.
+    ///
+    /// # Errors
+    /// The first that `f` gives.
     pub fn visit(&self, depth: usize, f: &mut Visit<'_>) -> Result<(), InterpError> {
         let mut index = vec![0; depth];
         self.visit_from(0, 0, &mut index, f)
     }
 
     /// Calls `f` with every index of the first `depth` dimensions and the extent of the next one there.
+    ///
+    /// # Errors
+    /// The first that `f` gives.
     pub fn visit_rows(&self, depth: usize, f: &mut Visit<'_>) -> Result<(), InterpError> {
         self.visit(depth, &mut |index, p| f(index, self.row(depth, p).1))
     }

@@ -215,6 +215,9 @@ impl Regs {
     }
 
     /// The addresses of lanes `lo..lo + n` of an access.
+    ///
+    /// # Errors
+    /// [`Fault`]: an index outside the tensor, or an undefined one.
     pub fn address(&mut self, levels: &Levels, access: &Access, lo: usize, n: usize) -> Result<Addr, Fault> {
         let index = &access.index;
         if index.len() != levels.levels.len() {

@@ -10,7 +10,10 @@ use crate::ids::{DimId, VarId};
 use crate::schedule::{Schedule, Step};
 use rustc_hash::FxHashMap;
 
-/// Reads an op graph. Gives E0501 to E0508, with the place.
+/// Reads an op graph.
+///
+/// # Errors
+/// `E0501` to `E0508`, with the place; at the first error.
 pub fn parse_graph(src: &str) -> Result<Graph, Diagnostic> {
     let (mut p, name) = Parser::module(src, Stage::Graph)?;
     let mut g = Graph { name, ..Graph::default() };

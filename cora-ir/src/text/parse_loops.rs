@@ -8,7 +8,10 @@ use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, 
 use crate::tuple::Reduction;
 use crate::types::Combiner;
 
-/// Reads a module of the loop dialect. Gives E0501 to E0508, with the place.
+/// Reads a module of the loop dialect.
+///
+/// # Errors
+/// `E0501` to `E0508`, with the place; at the first error.
 pub fn parse_loops(src: &str) -> Result<LoopModule, Diagnostic> {
     let (mut p, name) = Parser::module(src, Stage::Loop)?;
     let mut body = Vec::new();

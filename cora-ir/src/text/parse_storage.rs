@@ -12,7 +12,10 @@ use crate::storage::{
 use crate::types::Combiner;
 use rustc_hash::FxHashSet;
 
-/// Reads a module of the storage dialect. Gives E0501 to E0508, with the place.
+/// Reads a module of the storage dialect.
+///
+/// # Errors
+/// `E0501` to `E0508`, with the place; at the first error.
 pub fn parse_storage(src: &str) -> Result<StorageModule, Diagnostic> {
     let (mut p, name) = Parser::module(src, Stage::Storage)?;
     let mut m = StorageModule { name, ..StorageModule::default() };

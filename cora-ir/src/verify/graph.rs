@@ -10,6 +10,9 @@ use crate::types::ScalarType;
 use rustc_hash::FxHashSet;
 
 /// Checks every invariant of an op graph; see the [module's header](self::super).
+///
+/// # Errors
+/// Every invariant that is broken, each with its rule and place.
 pub fn verify_graph(g: &Graph) -> Result<(), Vec<VerifyError>> {
     let mut c = Checker::new(&g.env);
     c.limit_depth();

@@ -10,6 +10,9 @@ use crate::types::ScalarType;
 use rustc_hash::FxHashSet;
 
 /// Checks every invariant of the loop dialect; see the [module's header](self::super).
+///
+/// # Errors
+/// Every invariant that is broken, each with its rule and place.
 pub fn verify_loops(m: &LoopModule) -> Result<(), Vec<VerifyError>> {
     let mut c = Checker::new(&m.env);
     c.declarations(true, &Default::default());

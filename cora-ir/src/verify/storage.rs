@@ -22,6 +22,9 @@ pub enum StorageForm {
 }
 
 /// Checks every invariant of the storage dialect; see the [module's header](self::super).
+///
+/// # Errors
+/// Every invariant that is broken, each with its rule and place.
 pub fn verify_storage(m: &StorageModule, form: StorageForm) -> Result<(), Vec<VerifyError>> {
     let mut c = Checker::new(&m.env);
     let tables: FxHashSet<TensorId> = m.tables.iter().map(|t| t.tensor).collect();

@@ -31,6 +31,9 @@ pub fn is_reduced(m: &LoopModule, path: &Path) -> bool {
 }
 
 /// Relaxes the loop at `path`, whose extent is `min(full, rest)`; else says why not.
+///
+/// # Errors
+/// The reason, in words, for which [`super::relax::relax`] gives `E0480`.
 pub fn relax_reduced(m: &mut LoopModule, path: &Path, (full, rest): (ExprId, ExprId)) -> Result<(), &'static str> {
     let l = loop_at(&m.body, path).clone();
     if extents_below_use(&m.env, &l.body, l.var) {

@@ -95,6 +95,9 @@ pub fn stages_of(body: &[Stmt]) -> Vec<TensorId> {
 }
 
 /// The stage called `name`. Loops around the parts of a stage that was split are still its own.
+///
+/// # Errors
+/// `E0401` there is none at this point.
 pub fn find_stage(m: &LoopModule, name: &str) -> Result<TensorId, Diagnostic> {
     let stages = stages_of(&m.body);
     m.env.tensor_named(name).filter(|t| stages.contains(t)).ok_or_else(|| {
@@ -129,6 +132,9 @@ pub fn written_by(m: &LoopModule, stage: TensorId) -> TensorId {
 }
 
 /// The path of the loop that `r` names: by its name, else by its other name.
+///
+/// # Errors
+/// `E0401` unknown stage, `E0402` the stage has no such loop.
 pub fn find_loop(m: &LoopModule, r: &LoopRef) -> Result<Path, Diagnostic> {
     let stage = find_stage(m, &r.stage)?;
     let loops = stage_loops(m, stage);
@@ -146,6 +152,9 @@ pub fn find_loop(m: &LoopModule, r: &LoopRef) -> Result<Path, Diagnostic> {
 }
 
 /// Refuses a loop name that the stage already uses.
+///
+/// # Errors
+/// `E0403` it does.
 pub fn check_fresh_loop(m: &LoopModule, stage: TensorId, name: &str) -> Result<(), Diagnostic> {
     let taken = stage_loops(m, stage).iter().any(|p| m.env.vars[loop_at(&m.body, p).var].name == name);
     if taken {
@@ -157,6 +166,9 @@ pub fn check_fresh_loop(m: &LoopModule, stage: TensorId, name: &str) -> Result<(
 }
 
 /// Refuses to take apart a loop that says whether loads are hoisted out of it.
+///
+/// # Errors
+/// `E0411` it does.
 pub fn check_no_hoisting(env: &Env, l: &For, r: &LoopRef) -> Result<(), Diagnostic> {
     if env.vars[l.var].hoist.is_none() {
         return Ok(());
@@ -169,6 +181,9 @@ pub fn check_no_hoisting(env: &Env, l: &For, r: &LoopRef) -> Result<(), Diagnost
 }
 
 /// Refuses to change the iterations of a loop that says what they prefetch, or what is read before them.
+///
+/// # Errors
+/// `E0411` it does.
 pub fn check_no_marks(env: &Env, l: &For, r: &LoopRef) -> Result<(), Diagnostic> {
     check_no_hoisting(env, l, r)?;
     if l.prefetch.is_empty() {

@@ -12,6 +12,9 @@ use cora_runtime::{Error, Limits, lengths, npy};
 use std::sync::Arc;
 
 /// Refuses names that the program lacks.
+///
+/// # Errors
+/// `E0304` an unknown name, `E0606` an output to standard output.
 pub fn check_names(args: &Args, desc: &ProgramDesc) -> Result<(), Failure> {
     let params = || desc.params.iter().map(|p| p.name.as_str());
     let extents = || desc.extents.iter().map(|e| e.name.as_str());
@@ -41,6 +44,9 @@ pub fn check_names(args: &Args, desc: &ProgramDesc) -> Result<(), Failure> {
 }
 
 /// Refuses options that mean nothing for the artifact's machine.
+///
+/// # Errors
+/// `E0613` an option for GPUs, where the code is a processor's.
 pub fn check_options(args: &Args, machine: &Machine) -> Result<(), Failure> {
     let Machine::Cpu { .. } = machine else { return Ok(()) };
     let wrong = [
@@ -58,6 +64,9 @@ pub fn check_options(args: &Args, machine: &Machine) -> Result<(), Failure> {
 }
 
 /// The samples, where they are to be run.
+///
+/// # Errors
+/// `E0339` a sample is asked for that the artifact lacks, or that the other options rule out.
 pub fn stored<'a>(args: &Args, artifact: &'a Artifact) -> Result<&'a [Sample], Failure> {
     let given = args.has_batch();
     let stored = if given { &[] } else { artifact.samples.as_slice() };
@@ -84,6 +93,10 @@ pub fn of_sample(s: &Sample) -> Batch {
 }
 
 /// The batch that parameters and files of lengths give.
+///
+/// # Errors
+/// `E0339` a parameter or lengths that are not given; as `Batch::from_named`, `Prelude::new`, `Prelude::build` and
+/// `lengths::read`.
 pub fn of_args(args: &Args, desc: &Arc<ProgramDesc>, has_sample: bool) -> Result<Batch, Failure> {
     let given = |i: &usize| args.params.iter().any(|(n, _)| *n == desc.params[*i].name);
     let missing: Vec<usize> = (0..desc.params.len()).filter(|i| !given(i)).collect();
@@ -122,6 +135,10 @@ pub struct Inputs<'a> {
 
 impl<'a> Inputs<'a> {
     /// Reads the files.
+    ///
+    /// # Errors
+    /// A file that cannot be read or has another shape or type; as `Prelude::build`; `E0314` and `E0315` for storage
+    /// that contradicts the description.
     pub fn new(args: &Args, desc: &Arc<ProgramDesc>, batch: &Batch, stored: Option<&'a Sample>) -> Result<Self, Error> {
         let limits = Limits::default();
         let tables = Prelude::new(desc.clone())?.build(batch, &limits)?;
@@ -143,6 +160,9 @@ impl<'a> Inputs<'a> {
     }
 
     /// Gives an instance input `n`.
+    ///
+    /// # Errors
+    /// Elements that do not fit the input, or no memory for them.
     pub fn give(&self, n: usize, instance: &mut Instance) -> Result<(), Error> {
         match (self.file(n), self.stored) {
             (Some(array), _) => instance.set_input(n, array),
@@ -152,6 +172,9 @@ impl<'a> Inputs<'a> {
     }
 
     /// Input `n` as an array.
+    ///
+    /// # Errors
+    /// Elements that do not fit the input, or no memory for them.
     pub fn array(&self, n: usize) -> Result<RaggedArray, Error> {
         if let Some(array) = self.file(n) {
             return Ok(array.clone());

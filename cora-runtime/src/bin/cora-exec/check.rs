@@ -7,6 +7,9 @@ use cora_runtime::array::RaggedArray;
 use cora_runtime::artifact::Sample;
 
 /// Compares each output, adds a row to the report, and gives a message for each that differs.
+///
+/// # Errors
+/// Stored elements that do not fit the output. Outputs that differ are no error here.
 pub fn check(
     desc: &ProgramDesc,
     sample: &Sample,

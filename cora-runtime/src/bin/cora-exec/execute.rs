@@ -33,6 +33,10 @@ pub enum Loaded {
 
 impl Loaded {
     /// Loads an artifact's code.
+    ///
+    /// # Errors
+    /// Code that this machine cannot run or load (`E0334`, `E0335`), no GPU (`E0336`), no BLAS (`E0338`), a description
+    /// that is wrong, or too many threads.
     pub fn new(args: &Args, artifact: &Artifact, desc: &Arc<ProgramDesc>) -> Result<Loaded> {
         match &artifact.manifest.machine {
             Machine::Cpu { .. } => on_cpu(args, artifact, desc),
@@ -41,6 +45,10 @@ impl Loaded {
     }
 
     /// Runs a batch; gives the outputs that are `wanted`.
+    ///
+    /// # Errors
+    /// A batch that does not fit the program, an input that cannot be given, memory beyond the limits, a GPU that
+    /// fails.
     pub fn run(
         &mut self,
         args: &Args,
