@@ -245,8 +245,29 @@ impl Env {
         {
             return id;
         }
+        if let Some(body) = def.body()
+            && let Some(id) = self.same_otherwise_written(&domain, &def, body)
+        {
+            return id;
+        }
         let name = self.fresh_uf_name(name);
         self.ufs.push(Uf { name, domain, def })
+    }
+
+    /// The function of the same kind whose body is the same sum of products.
+    fn same_otherwise_written(&mut self, domain: &[ExprId], def: &UfDef, body: ExprId) -> Option<UfId> {
+        let kind = std::mem::discriminant(def);
+        let alike: Vec<(UfId, ExprId)> = self
+            .ufs
+            .iter()
+            .filter(|(_, u)| u.domain == domain && std::mem::discriminant(&u.def) == kind)
+            .filter_map(|(id, u)| Some((id, u.def.body()?)))
+            .collect();
+        if alike.is_empty() {
+            return None;
+        }
+        let body = crate::affine::normalize(&mut self.pool, body);
+        alike.into_iter().find(|&(_, other)| crate::affine::normalize(&mut self.pool, other) == body).map(|a| a.0)
     }
 
     fn fresh_uf_name(&self, base: &str) -> String {

@@ -13,7 +13,7 @@ use cora_ir::affine::normalize;
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, StepKind, Tail};
-use cora_ir::{Expr, ExprId, Scope, TensorId, UfDef, VarId};
+use cora_ir::{BinOp, Expr, ExprId, Scope, TensorId, UfDef, VarId};
 use rustc_hash::FxHashMap;
 
 /// Elements of a task.
@@ -51,7 +51,14 @@ pub(super) fn flat_elements(m: &mut LoopModule, n: usize, plain: &Stmt, vectors:
     let inside: i64 = loops[depth..].iter().map(|l| constant(l).unwrap_or(1)).fold(1, i64::saturating_mul);
     let stage = block.stage;
     m.body[n] = plain.clone();
+    let pads: Vec<Option<i64>> = (0..depth).map(|d| padding(m, stage, d)).collect();
     let nest = Nest::of(m, stage)?;
+    // A loop that is padded as memory is goes through the padding: rows then follow each other without gaps.
+    for (name, multiple) in names.iter().zip(pads) {
+        if let Some(multiple) = multiple {
+            step(m, StepKind::PadLoop { target: nest.named(name), multiple })?;
+        }
+    }
     let fused = names.iter().map(|l| nest.named(l)).collect();
     step(m, StepKind::Fuse { loops: fused, name: "flat".to_owned(), pad: 1 })?;
     let factor = (TASK_ELEMENTS / inside.max(1)).clamp(TASK_ROWS, TASK_ELEMENTS);
@@ -65,6 +72,22 @@ pub(super) fn flat_elements(m: &mut LoopModule, n: usize, plain: &Stmt, vectors:
     }
     step(m, StepKind::Parallel { target: nest.named("task") })?;
     finds_no_row(m, n).then_some(())
+}
+
+/// The multiple that dimension `d` is stored as, where that is more than its extent.
+fn padding(m: &LoopModule, tensor: TensorId, d: usize) -> Option<i64> {
+    let dim = m.env.tensors[tensor].dims.get(d)?;
+    let pool = &m.env.pool;
+    if dim.storage == dim.extent {
+        return None;
+    }
+    let mut found = None;
+    pool.walk(dim.storage, &mut |_, e| {
+        if let Expr::Bin(BinOp::FloorDiv, _, c) = e {
+            found = found.or(pool.as_int(*c));
+        }
+    });
+    found.filter(|&c| c > 1)
 }
 
 /// Spreads the rows of a nest over the workers as one loop, where none has to be found.

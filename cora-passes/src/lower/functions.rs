@@ -236,11 +236,24 @@ impl Functions<'_> {
         len = self.env.pool.select(exists, len, zero);
         base = self.env.pool.select(exists, base, zero);
         let found = self.env.pool.search(table, base, len, value);
-        if holds && self.inside(zero, extent) {
+        if holds && (self.inside(zero, extent) || self.run_for_rows((sum, outer), extent, &loops)) {
             return found;
         }
         let any = self.env.pool.lt(zero, len);
         self.env.pool.select(any, found, zero)
+    }
+
+    /// Whether one of these loops has no iteration where the sum's rows, `rows` of them, have no position: then there is a row.
+    fn run_for_rows(&mut self, (sum, outer): (UfId, &[ExprId]), rows: ExprId, loops: &[(VarId, ExprId)]) -> bool {
+        let all = self.env.pool.call(sum, outer.iter().copied().chain([rows]));
+        let zero = self.env.pool.int(0);
+        let ranges: Vec<(ExprId, ExprId)> = loops.iter().map(|&(v, e)| (self.env.pool.var(v), e)).collect();
+        loops.iter().any(|&(_, extent)| {
+            let without = self.env.pool.rewrite(extent, &mut |_, e| (e == all).then_some(zero));
+            let none = self.env.pool.sub(zero, without);
+            let none = cora_ir::affine::normalize(&mut self.env.pool, none);
+            without != extent && never_negative(&mut self.env, &ranges, none)
+        })
     }
 
     /// Whether `args` are in the domain of `f` wherever the loops that bind their variables run.
@@ -294,7 +307,10 @@ impl Functions<'_> {
             let first: Vec<ExprId> = outer.iter().copied().chain([zero]).collect();
             let extent = *self.env.ufs[sum].domain.last().expect("a prefix sum has at least one argument");
             let extent = self.env.pool.instantiate(extent, outer);
-            if self.calls_in_domain(sum, &first, &[]) && self.inside(zero, extent) {
+            let position = args.last().map_or_else(Vec::new, |&p| self.env.pool.vars_of(p));
+            let loops = self.loops_of(&position);
+            let exist = self.inside(zero, extent) || self.run_for_rows((sum, outer), extent, &loops);
+            if exist && self.calls_in_domain(sum, &first, &[]) {
                 let var = self.env.new_var("row");
                 rows.push(Row { var, extent, search: e });
                 return self.env.pool.var(var);

@@ -16,6 +16,7 @@
 //! Requires: no vector or unrolled loops, tails cut off. Ensures: the same statements but for such loops, which are innermost
 //! and do nothing else; partial results are new register buffers. Not on a grid, where threads fill each other's waits.
 
+use super::sign::never_negative;
 use cora_ir::affine::normalize;
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Buffer, Stmt, StorageModule};
@@ -145,7 +146,9 @@ fn split(m: &mut StorageModule, (var, extent): (VarId, ExprId), body: &[Stmt], u
         let at = env.pool.add(first, offset);
         for (u, &of) in updates.iter().zip(&parts) {
             let held = held(env, u, of, part);
-            steps.push(update_at(env, u, held, (var, at)));
+            let step = update_at(env, u, held, (var, at));
+            // What the first of the iterations asks for may be plain of the others.
+            steps.push(without_known(env, (round, rounds), step));
         }
     }
     then.push(Stmt::For { var: round, extent: rounds, kind: LoopKind::Serial, body: steps });
@@ -182,6 +185,27 @@ fn update_at(env: &mut Env, u: &Update, (tensor, index): (TensorId, ExprId), (va
     let old = env.load(tensor, [index]);
     let value = env.pool.bin(u.combiner.op(), old, term);
     Stmt::Store { tensor, index, value, mask: None, rest: vec![] }
+}
+
+/// The statement without conditions of reads that hold in every iteration, which is at least 0.
+fn without_known(env: &mut Env, round: (VarId, ExprId), s: Stmt) -> Stmt {
+    let Stmt::Store { tensor, index, value, mask, rest } = s else { return s };
+    let ranges = [(env.pool.var(round.0), round.1)];
+    let mut guards = Vec::new();
+    env.pool.walk(value, &mut |_, n| {
+        if let Expr::Load { guard: Some((cond, _)), .. } = n {
+            guards.extend(env.pool.conjuncts(*cond));
+        }
+    });
+    guards.retain(|&c| {
+        let Expr::Bin(BinOp::Le, a, b) = *env.pool.get(c) else { return false };
+        let distance = env.pool.sub(b, a);
+        let distance = normalize(&mut env.pool, distance);
+        never_negative(env, &ranges, distance)
+    });
+    let yes = env.pool.bool(true);
+    let value = env.pool.rewrite(value, &mut |_, e| guards.contains(&e).then_some(yes));
+    Stmt::Store { tensor, index, value, mask, rest }
 }
 
 /// Where a partial result is: the first one where the whole is.

@@ -27,6 +27,8 @@ const MOST_CONDITIONS: usize = 2;
 const MOST_IN_A_ROW: usize = 8;
 /// Loops with more statements are copied at a price.
 const MOST_STATEMENTS: usize = 16;
+/// The same where all conditions follow from one: each copy has fewer statements than the one before it.
+const MOST_STATEMENTS_IN_A_ROW: usize = 64;
 
 /// Moves such conditions out of loops, in every kernel that is none of a grid.
 pub fn unswitch(m: &mut StorageModule) {
@@ -64,14 +66,20 @@ fn loops(
     let mut statements = 0;
     body.iter().for_each(|s| s.walk(&mut |_| statements += 1));
     let all = conditions(env, &body);
-    let known =
-        if left == 0 || statements > MOST_STATEMENTS { Vec::new() } else { known_before(env, var, &body, &all) };
+    let known = if left == 0 || statements > MOST_STATEMENTS_IN_A_ROW {
+        Vec::new()
+    } else {
+        known_before(env, var, &body, &all)
+    };
     let Some(cond) = decisive(env, &known) else {
         return vec![Stmt::For { var, extent, kind: LoopKind::Serial, body }];
     };
-    let opposite = opposite(env, cond);
     // What follows where it holds, and what would have it follow.
     let follows: Vec<ExprId> = known.iter().copied().filter(|&c| c == cond || implies(env, cond, c)).collect();
+    if statements > MOST_STATEMENTS && follows.len() < known.len() {
+        return vec![Stmt::For { var, extent, kind: LoopKind::Serial, body }];
+    }
+    let opposite = opposite(env, cond);
     let stronger: Vec<ExprId> = known.iter().copied().filter(|&c| c == cond || implies(env, c, cond)).collect();
     let those = |cs: &[ExprId]| all.iter().copied().filter(|&a| cs.contains(&single(env, a))).collect::<FxHashSet<_>>();
     let (own, other, failed) = (those(&follows), those(&[opposite]), those(&stronger));

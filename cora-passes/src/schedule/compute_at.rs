@@ -30,7 +30,7 @@ use crate::simplify::{Facts, Prover, interval};
 use cora_ir::affine::{normalize, shift_min};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, ExprPool, Role, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Moves stage `name` into the loop `at`.
@@ -76,16 +76,14 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
             let full = full_region(m, tensor, &readers, &mask, held);
             build_box(m, stage, &own, (&full, &readers))
         }
-        None => tile(m)
-            .or_else(|| {
-                // Parts of several rows, in an order of their own.
-                let one = if correlated(m, &readers) { one_each(m, tensor, &readers) } else { None };
-                one.and_then(|r| build_pointwise(m, stage, &own, r, &mask))
-            })
-            .unwrap_or_else(|| {
-                let full = full_region(m, tensor, &readers, &mask, held);
-                build_box(m, stage, &own, (&full, &readers))
-            }),
+        None => tile(m).unwrap_or_else(|| {
+            let full = full_region(m, tensor, &readers, &mask, held);
+            // Parts of several rows, in an order of their own: all rows would be too many.
+            let rows = takes_all_rows(m, tensor, &full) && correlated(m, &readers);
+            let one = if rows { one_each(m, tensor, &readers) } else { None };
+            let mirrored = one.and_then(|r| build_pointwise(m, stage, &own, r, &mask));
+            mirrored.unwrap_or_else(|| build_box(m, stage, &own, (&full, &readers)))
+        }),
     };
     if masks && !mask.is_empty() {
         nest = masked(&mut m.env, stage, nest, &mask);
@@ -332,6 +330,23 @@ fn region_under(
 fn full_region(m: &mut LoopModule, tensor: TensorId, readers: &[Reader], mask: &[ExprId], held: &[ExprId]) -> Region {
     let rank = m.env.tensors[tensor].dims.len();
     (0..rank).map(|d| range_of_dim(&mut m.env, readers, d, mask, held)).collect()
+}
+
+/// Whether a region has whole rows, of any number of them.
+fn takes_all_rows(m: &mut LoopModule, tensor: TensorId, region: &Region) -> bool {
+    let pool = &mut m.env.pool;
+    let few = |pool: &mut ExprPool, range: Option<Range>| {
+        range.is_some_and(|r| {
+            let steps = pool.sub(r.hi, r.lo);
+            let steps = normalize(pool, steps);
+            pool.constant_bound(steps).is_some()
+        })
+    };
+    m.env.tensors[tensor].dims.iter().enumerate().any(|(d, dim)| {
+        let of = |e: &usize| pool.any(dim.extent, &mut |n| *n == Expr::Arg(*e as u32));
+        let around: Vec<usize> = if region[d].is_none() { (0..d).filter(of).collect() } else { Vec::new() };
+        around.into_iter().any(|e| !few(pool, region[e]))
+    })
 }
 
 fn build_box(m: &mut LoopModule, stage: TensorId, own: &Naive, (region, readers): (&Region, &[Reader])) -> Stmt {

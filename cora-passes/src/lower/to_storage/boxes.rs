@@ -256,6 +256,11 @@ impl Lowering<'_> {
         if stored.index.get(..from) != Some(&outside[..]) || stored.extents.get(..from) != Some(&extents[..from]) {
             return;
         }
+        // The order of a box's dimensions is free; rows come after what they belong to.
+        let later = |j: usize, n: &Expr| matches!(n, Expr::Arg(a) if *a as usize >= j);
+        if (from..stored.extents.len()).any(|j| self.env.pool.any(stored.extents[j], &mut |n| later(j, n))) {
+            return;
+        }
         let name = format!("{}.row", self.env.tensors[tensor].name);
         let layout = Layout { extents: &stored.extents, name: &name };
         let volume = layout.volume(&mut self.env, from);
