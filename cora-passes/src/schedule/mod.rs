@@ -28,7 +28,7 @@ pub mod pad_loop;
 mod padded_reads;
 pub mod parallel;
 mod parts;
-mod peel;
+pub mod peel;
 mod positions;
 pub mod precompute;
 pub mod prefetch;
