@@ -1,9 +1,9 @@
 //! Measurements of small cases, ours beside peers, and the report that is made of them.
 
 use clap::Parser;
-use cora::cli::compile::Target;
 use cora::console::Kept;
 use cora::driver::Failure;
+use cora::target::Target;
 use cora_bench::measure::{Code, Compiled, Form};
 use cora_bench::peers;
 use cora_bench::record::Record;

@@ -76,14 +76,13 @@ fn start() -> ExitCode {
         Command::Paper(r) => return sibling("paper", &r.rest, &mut console),
         Command::Bench(r) => return sibling("bench", &r.rest, &mut console),
     };
-    let (code, text) = match result {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::User(text)) => (1, text.trim_end().to_owned()),
-        Err(Failure::Mismatch(text)) => (3, text),
-        Err(Failure::Bug(text)) => (70, format!("internal error: {text}")),
-    };
-    console.note(&text);
-    ExitCode::from(code)
+    let Err(failure) = result else { return ExitCode::SUCCESS };
+    console.note(&failure.to_string());
+    ExitCode::from(match failure {
+        Failure::User(_) => 1,
+        Failure::Mismatch(_) => 3,
+        Failure::Bug(_) => 70,
+    })
 }
 
 fn sibling(command: &str, rest: &[String], console: &mut dyn Console) -> ExitCode {

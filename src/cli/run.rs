@@ -1,14 +1,14 @@
 //! `cora run`: compile, run on a batch, check, time.
 
-use super::compile::{
-    Target, check_for_gpu, cpu_artifact, describe, for_gpu, gpu_artifact, native, no_device_prelude, not_loaded,
-};
+use super::compile::{cpu_artifact, gpu_artifact};
 use super::prepare::{Prepared, prepare};
 use crate::check::{Comparison, allowed_differences, compare, reconsider, tolerances};
 use crate::console::Console;
 use crate::driver::{Failure, Form, Lowered, Source, lower_form, lower_verified};
 use crate::inputs;
+use crate::program::{self, workers};
 use crate::report::{KernelRow, PreludeRow, RunReport, SetupRow, SharedRow, TableRow};
+use crate::target::{Target, check_for_gpu, describe, for_gpu, native, no_device_prelude};
 use cora_codegen_llvm::compile::check_host;
 use cora_frontend::ConstValue;
 use cora_ir::interp::{self, Data};
@@ -292,10 +292,7 @@ impl Compiled {
         let interpreted = args.target == "interp";
         let target = if interpreted { None } else { Some(Target::new(&args.target, &args.target_cpu)?) };
         let grid = target.as_ref().and_then(Target::gpu);
-        let threads = match args.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            n => n,
-        };
+        let threads = workers(args.threads);
         let mut pool = None;
         if let Some(Target::Cpu(target)) = &target {
             check_host(target)?;
@@ -343,10 +340,8 @@ impl Compiled {
         } else if let (Some(Target::Cpu(target)), Some(pool)) = (target, pool) {
             let program = native(&lowered.storage, &target)?;
             compile_ms = start.elapsed().as_secs_f64() * 1e3;
-            let kernels = Arc::new(program.jit().map_err(not_loaded)?);
             let options = ExecOptions { poison: args.poison, ..ExecOptions::default() };
-            // SAFETY: the kernels were compiled from the module that `desc` describes.
-            instance = Some(unsafe { Instance::new(desc.clone(), kernels, pool, options) }?);
+            instance = Some(program::Compiled::of(program)?.instance_on(pool, options)?.into_instance());
         }
         // Another one than the program has for the target is said, the compiler's own too.
         let taken = schedule.map(|s| s.name.as_str()).or(source.graph.schedule(usual).map(|_| "default"));
