@@ -3,7 +3,7 @@
 //! Where the offset is `base + j` in the innermost index `j`, whole rows are copied, and rows that follow each other in
 //! storage in one piece; otherwise elements.
 
-use super::{Shape, view};
+use super::{RaggedArray, Shape, view};
 use crate::abi::{DType, Ix, TensorDesc};
 use crate::domain::{Budget, Count, DomainProgram, Scratch, Sink, Strip, WalkFault};
 use crate::error::{Error, Result};
@@ -97,15 +97,10 @@ impl TensorLayout {
     pub fn shape(&self, env: Env<'_>, limits: &Limits) -> Result<Shape> {
         let elements = self.elements(env, limits)?;
         let rank = self.desc.dims.len();
-        if self.desc.dims.iter().any(|d| uses_arg(&d.extent)) {
+        if self.is_ragged() {
             return Ok(Shape::Ragged { rank, elements });
         }
-        let extent = |(dim, d): (usize, &crate::abi::DimDesc)| {
-            let extent = eval(&d.extent, env, &[]).map_err(|fault| Error::Index { at: self.place(), fault })?;
-            u64::try_from(extent).map_err(|_| Error::NegativeExtent { at: self.place(), dim, extent })
-        };
-        let dims: Vec<u64> = self.desc.dims.iter().enumerate().map(extent).collect::<Result<_>>()?;
-        Ok(Shape::Dense(dims))
+        Ok(Shape::Dense((0..rank).map(|dim| self.outer_extent(env, dim)).collect::<Result<_>>()?))
     }
 
     /// Checks that logical data has the right number of elements, values in the declared range, and booleans that
@@ -116,6 +111,54 @@ impl TensorLayout {
     pub fn check(&self, env: Env<'_>, logical: &[u8], limits: &Limits) -> Result<()> {
         self.check_len(env, logical.len(), limits)?;
         self.check_values(self.range(env)?, logical, 0)
+    }
+
+    /// [`TensorLayout::check`] of an array, and that it has the tensor's element type and form.
+    ///
+    /// # Errors
+    /// [`Error::DType`], [`Error::Shape`], and those of [`TensorLayout::check`].
+    pub fn check_array(&self, env: Env<'_>, array: &RaggedArray, limits: &Limits) -> Result<()> {
+        if self.desc.dtype != array.dtype() {
+            let what = format!("the array for tensor `{}`", self.desc.name);
+            return Err(Error::DType { what, want: self.desc.dtype, got: array.dtype().to_string() });
+        }
+        self.check(env, array.bytes(), limits)?;
+        if self.fits(env, array.shape())? {
+            return Ok(());
+        }
+        let (tensor, want) = (self.desc.name.clone(), self.shape(env, limits)?);
+        Err(Error::Shape { tensor, want, got: array.shape().clone() })
+    }
+
+    /// Whether an array of as many elements may be the tensor: it has one dimension, or as many as the tensor; if they have
+    /// extents, the tensor's.
+    fn fits(&self, env: Env<'_>, got: &Shape) -> Result<bool> {
+        let rank = self.desc.dims.len();
+        let dims = match got {
+            Shape::Ragged { rank: got, .. } => return Ok(*got == rank),
+            Shape::Dense(dims) if dims.len() == 1 => return Ok(true),
+            Shape::Dense(dims) => dims,
+        };
+        if dims.len() != rank || self.is_ragged() {
+            return Ok(false);
+        }
+        for (dim, &got) in dims.iter().enumerate() {
+            if self.outer_extent(env, dim)? != got {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn is_ragged(&self) -> bool {
+        self.desc.dims.iter().any(|d| uses_arg(&d.extent))
+    }
+
+    /// The extent of a dim that depends on no other.
+    fn outer_extent(&self, env: Env<'_>, dim: usize) -> Result<u64> {
+        let extent =
+            eval(&self.desc.dims[dim].extent, env, &[]).map_err(|fault| Error::Index { at: self.place(), fault })?;
+        u64::try_from(extent).map_err(|_| Error::NegativeExtent { at: self.place(), dim, extent })
     }
 
     /// The declared range of the values, if there is one.
