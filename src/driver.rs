@@ -70,7 +70,7 @@ impl From<InterpError> for Failure {
     fn from(e: InterpError) -> Self {
         match e {
             InterpError::TooLarge { .. } => Diagnostic::new("E0312", format!("the reference interpreter: {e}"))
-                .hint("check fewer rows with --check=N, or a smaller batch")
+                .hint("check fewer rows with --check=N or a smaller batch, or raise the limit with --memory-limit")
                 .into(),
             InterpError::NoMemory { .. } => Diagnostic::new("E0313", format!("the reference interpreter: {e}"))
                 .hint("check fewer rows with --check=N, use a smaller batch, or give it more memory")

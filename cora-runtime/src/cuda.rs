@@ -140,6 +140,13 @@ impl Device {
         })
     }
 
+    /// Other bounds than the usual ones, for batches that are bound from now on.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+        self.cache.forget();
+        self.bound = false;
+    }
+
     /// The program.
     pub fn desc(&self) -> &ProgramDesc {
         &self.desc

@@ -176,8 +176,9 @@ impl Error {
             Error::Index { .. } | Error::Narrow { .. } => {
                 "use smaller lengths or parameters, and declare the ranges they have"
             }
-            Error::Steps { .. } | Error::Memory { .. } => {
-                "use a smaller batch; callers of the library can raise the limit"
+            Error::Steps { .. } => "use a smaller batch; callers of the library can raise the limit",
+            Error::Memory { .. } => {
+                "use a smaller batch, or raise the limit: --memory-limit BYTES (`Limits` in the library)"
             }
             Error::Alloc { .. } => "use a smaller batch, or free memory",
             Error::Storage { .. } | Error::Offset { .. } => {

@@ -10,6 +10,7 @@ use crate::driver::Failure;
 use clap::{Parser, Subcommand};
 use cora_frontend::ConstValue;
 use cora_ir::Diagnostic;
+use cora_runtime::Limits;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 
@@ -139,6 +140,11 @@ fn name_values(text: &str) -> Result<(String, Vec<i64>), String> {
 /// A number that is at least 1.
 fn positive(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("`{text}` is not an integer of at least 1"))
+}
+
+/// Bytes, with a suffix or without.
+fn memory_limit(text: &str) -> Result<Limits, String> {
+    Limits::of_memory(text).ok_or_else(|| format!("`{text}` is not a number of bytes, or one with k, M or G behind it"))
 }
 
 /// `NAME=FILE`.
