@@ -161,11 +161,12 @@ pub fn allowed_differences(
     source: &Graph,
     graph: &Graph,
     batch: &Batch,
+    options: &Options,
     want: &[Output],
 ) -> Result<FxHashMap<TensorId, Vec<f64>>, InterpError> {
     let tolerances = tolerances(source, batch);
     let (bounded, of) = error_bounds(graph);
-    let bounds = run_graph(&bounded, batch, &Options::default())?;
+    let bounds = run_graph(&bounded, batch, options)?;
     let mut out = FxHashMap::default();
     for w in want {
         let bound = of.get(&w.tensor).and_then(|&b| bounds.output(b));

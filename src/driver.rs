@@ -17,7 +17,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// Why a command stops, and with which exit code.
+/// Why a command or a compilation stops, and a command's exit code.
 #[derive(Debug)]
 pub enum Failure {
     /// The user's mistake: exit code 1. The text is rendered.
@@ -27,6 +27,18 @@ pub enum Failure {
     /// A mistake of ours: exit code 70.
     Bug(String),
 }
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::User(text) => f.write_str(text.trim_end()),
+            Self::Mismatch(text) => f.write_str(text),
+            Self::Bug(text) => write!(f, "internal error: {text}"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
 
 impl From<Diagnostic> for Failure {
     fn from(d: Diagnostic) -> Self {
@@ -58,7 +70,7 @@ impl From<InterpError> for Failure {
     fn from(e: InterpError) -> Self {
         match e {
             InterpError::TooLarge { .. } => Diagnostic::new("E0312", format!("the reference interpreter: {e}"))
-                .hint("check fewer rows with --check=N, or a smaller batch")
+                .hint("check fewer rows with --check=N or a smaller batch, or raise the limit with --memory-limit")
                 .into(),
             InterpError::NoMemory { .. } => Diagnostic::new("E0313", format!("the reference interpreter: {e}"))
                 .hint("check fewer rows with --check=N, use a smaller batch, or give it more memory")
@@ -72,7 +84,7 @@ impl From<InterpError> for Failure {
 pub struct Source {
     /// The file's path as given, for messages.
     pub path: String,
-    /// Its text.
+    /// Its text; empty for a graph that was built.
     pub text: String,
     /// The op graph.
     pub graph: Graph,
@@ -91,9 +103,17 @@ impl Source {
             Diagnostic::new("E0600", format!("cannot read `{shown}`: {e}")).hint("give the path of a .cora program")
         })?;
         let name = path.file_stem().map_or_else(|| "program".to_owned(), |s| s.to_string_lossy().into_owned());
-        match parse_with_warnings(&name, &text, consts) {
-            Ok(Elaborated { graph, warnings }) => Ok(Self { path: shown, text, graph, warnings }),
-            Err(errors) => Err(Failure::User(render_all(&errors, &shown, &text))),
+        Self::parse(&name, &shown, text, consts)
+    }
+
+    /// Parses a text; `path` is what messages call it.
+    ///
+    /// # Errors
+    /// Every mistake in the text, rendered with its source line.
+    pub fn parse(name: &str, path: &str, text: String, consts: &[(String, ConstValue)]) -> Result<Self, Failure> {
+        match parse_with_warnings(name, &text, consts) {
+            Ok(Elaborated { graph, warnings }) => Ok(Self { path: path.to_owned(), text, graph, warnings }),
+            Err(errors) => Err(Failure::User(render_all(&errors, path, &text))),
         }
     }
 
@@ -104,8 +124,13 @@ impl Source {
         console.note(&render_all(&warnings, &self.path, &self.text));
     }
 
-    /// Diagnostics as text, with lines of this source.
+    /// Diagnostics as text, with lines of this source where it has any.
     pub fn fail(&self, errors: &[Diagnostic]) -> Failure {
+        if self.text.is_empty() {
+            let placeless = |d: &Diagnostic| Diagnostic { span: None, ..d.clone() };
+            let errors: Vec<Diagnostic> = errors.iter().map(placeless).collect();
+            return Failure::User(render_all(&errors, &self.path, ""));
+        }
         Failure::User(render_all(errors, &self.path, &self.text))
     }
 

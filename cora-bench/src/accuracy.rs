@@ -6,7 +6,6 @@
 use crate::measure::{Form, Ready};
 use crate::workload::{self, Values};
 use clap::builder::PossibleValuesParser;
-use cora::cli::compile::Target;
 use cora::codegen_llvm::llvm::TargetSpec;
 use cora::console::Console;
 use cora::driver::Failure;
@@ -14,6 +13,7 @@ use cora::ir::types::f32_ulps;
 use cora::runtime::abi::DType;
 use cora::runtime::array::{RaggedArray, Shape};
 use cora::runtime::pool::Pool;
+use cora::target::Target;
 use serde_json::json;
 use std::sync::Arc;
 

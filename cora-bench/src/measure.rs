@@ -1,7 +1,6 @@
 //! Compiles a program, binds a batch and times it.
 
 use crate::workload::Values;
-use cora::cli::compile::{Target, describe, for_gpu, native, no_device_prelude, not_loaded};
 use cora::codegen_cuda::GridProgram;
 use cora::codegen_llvm::compile::{CompiledProgram, check_host};
 use cora::codegen_llvm::llvm::TargetSpec;
@@ -17,6 +16,7 @@ use cora::runtime::exec::{Instance, Options};
 use cora::runtime::npy;
 use cora::runtime::pool::Pool;
 use cora::runtime::prelude::{Batch, Prelude, PreludeCache, Tables};
+use cora::target::{Target, describe, for_gpu, native, no_device_prelude, not_loaded};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,14 +1,18 @@
 //! Measurements of small cases, ours beside peers, and the report that is made of them.
 
+#[path = "../../tests/support/skip.rs"]
+mod skip;
+
 use clap::Parser;
-use cora::cli::compile::Target;
 use cora::console::Kept;
 use cora::driver::Failure;
+use cora::target::Target;
 use cora_bench::measure::{Code, Compiled, Form};
 use cora_bench::peers;
 use cora_bench::record::Record;
 use cora_bench::suite::{self, Line};
 use cora_bench::{bench, report, workload};
+use skip::skip;
 use std::path::PathBuf;
 
 #[derive(Parser)]
@@ -50,12 +54,12 @@ fn forms_of_our_own_program() {
 #[test]
 fn libraries_compute_what_we_compute() {
     if peers::python().is_none() {
-        println!("SKIP: no peers are installed; scripts/setup_peers.sh installs them");
+        skip("peers: none are installed; scripts/setup_peers.sh installs them");
         return;
     }
     for line in ["trmm --size 64 --peers all", "tradd --size 64 --peers scipy-csr,mlir-bsr"] {
         let r = record(line);
-        r.skipped.iter().for_each(|s| println!("SKIP: {} ({})", s.name, s.why));
+        r.skipped.iter().for_each(|s| skip(&format!("peer {}: {}", s.name, s.why)));
         assert!(!r.peers.is_empty(), "{line}: all were skipped");
     }
 }

@@ -1,16 +1,20 @@
 //! The analytic figures against the published values, where the length files are there; and by hand on small ones.
 
+#[path = "../../tests/support/skip.rs"]
+mod skip;
+
 use cora_bench::analytic::{
     activation_memory, bulk_padded, flops, geomean, mean, peak_activation_memory, prelude_memory,
 };
 use cora_bench::datasets::{BATCH_SIZES, DEFAULT_DIR, Dataset, NAMES};
+use skip::skip;
 use std::path::{Path, PathBuf};
 
 /// The folder of length files beside the checkout.
 fn folder() -> Option<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(DEFAULT_DIR);
     if !dir.is_dir() {
-        eprintln!("SKIP: no folder of length files");
+        skip(&format!("published values: there is no folder {DEFAULT_DIR} of length files"));
         return None;
     }
     Some(dir)

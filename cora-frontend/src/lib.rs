@@ -12,8 +12,16 @@
 //!     output T";
 //! let graph = cora_frontend::parse_program("example", text, &[])?;
 //! assert!(cora_frontend::print_program(&graph).contains("T.sum[b] : f32 = sum(i) A[b, i]"));
+//!
+//! // Every mistake is reported, and rendered with its line.
+//! let wrong = text.replace("output T", "output U");
+//! let mistakes = cora_frontend::parse_program("example", &wrong, &[]).expect_err("there is no U");
+//! let shown: Vec<String> = mistakes.iter().map(|d| cora_frontend::render(d, "example.cora", &wrong)).collect();
+//! assert!(shown[0].starts_with("error[E0217]") && shown[0].contains("--> example.cora:6:12"), "{shown:?}");
 //! # Ok::<(), Vec<cora_frontend::Diagnostic>>(())
 //! ```
+//!
+//! [`builder`] begins with the same by calls.
 //!
 //! The language is described in `docs/language.md`, the diagnostics' codes in `docs/errors.md`.
 //!

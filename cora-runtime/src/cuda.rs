@@ -140,6 +140,13 @@ impl Device {
         })
     }
 
+    /// Other bounds than the usual ones, for batches that are bound from now on.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+        self.cache.forget();
+        self.bound = false;
+    }
+
     /// The program.
     pub fn desc(&self) -> &ProgramDesc {
         &self.desc
@@ -262,14 +269,10 @@ impl Device {
         if desc.role == Role::Output {
             return Err(Error::Role { tensor: desc.name.clone(), wanted: "input" });
         }
-        if desc.dtype != array.dtype() {
-            let what = format!("the array for tensor `{}`", desc.name);
-            return Err(Error::DType { what, want: desc.dtype, got: array.dtype().to_string() });
-        }
         let b = desc.buffer as usize;
         let mut storage = AlignedBytes::default();
         self.in_env(|env| {
-            layout.check(env, array.bytes(), &self.limits)?;
+            layout.check_array(env, array, &self.limits)?;
             storage = AlignedBytes::zeroed(self.sizes[b] as usize)?;
             layout.pack(env, array.bytes(), storage.as_mut_slice(), self.trial.padding(), &self.limits)
         })?;

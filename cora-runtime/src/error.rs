@@ -1,6 +1,7 @@
 //! What can go wrong at run time, each with a stable code and a hint.
 
 use crate::abi::{DType, DescError};
+use crate::array::Shape;
 use crate::eval::IxFault;
 use thiserror::Error;
 
@@ -44,6 +45,8 @@ pub enum Error {
     Offset { tensor: String, offset: i64, elems: u64 },
     #[error("{what} has {got} elements, {want} are needed")]
     Elements { what: String, want: u64, got: u64 },
+    #[error("the array for tensor `{tensor}` has shape {got}, {want} is needed")]
+    Shape { tensor: String, want: Shape, got: Shape },
     #[error("{what} has elements of type {got}, {want} is needed")]
     DType { what: String, want: DType, got: String },
     #[error("tensor `{tensor}`: element {element} is {value}, outside its declared range {lo}..{hi}")]
@@ -129,7 +132,7 @@ impl Error {
             Error::NotRun => "E0332",
             Error::Kernel { .. } => "E0323",
             Error::Npy { .. } => "E0324",
-            Error::NpyShape { .. } => "E0333",
+            Error::Shape { .. } | Error::NpyShape { .. } => "E0333",
             Error::NpyTruncated { .. } => "E0325",
             Error::NpyFortran { .. } => "E0326",
             Error::LengthSyntax { .. } => "E0327",
@@ -173,8 +176,9 @@ impl Error {
             Error::Index { .. } | Error::Narrow { .. } => {
                 "use smaller lengths or parameters, and declare the ranges they have"
             }
-            Error::Steps { .. } | Error::Memory { .. } => {
-                "use a smaller batch; callers of the library can raise the limit"
+            Error::Steps { .. } => "use a smaller batch; callers of the library can raise the limit",
+            Error::Memory { .. } => {
+                "use a smaller batch, or raise the limit: --memory-limit BYTES (`Limits` in the library)"
             }
             Error::Alloc { .. } => "use a smaller batch, or free memory",
             Error::Storage { .. } | Error::Offset { .. } => {
@@ -195,6 +199,9 @@ impl Error {
             Error::Npy { .. } => "write the file with numpy.save",
             Error::NpyShape { .. } => {
                 "reshape the array; a ragged tensor's file has one dimension, its elements in row-major order"
+            }
+            Error::Shape { .. } => {
+                "reshape the array; one of one dimension is taken for the elements in row-major ragged order"
             }
             Error::NpyTruncated { .. } => "the file is incomplete; write it again",
             Error::NpyFortran { .. } => "save numpy.ascontiguousarray(a) instead",

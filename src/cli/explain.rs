@@ -1,8 +1,8 @@
 //! `cora explain`: the loop nest after each schedule step.
 
-use super::compile::Target;
 use crate::console::Console;
 use crate::driver::{Failure, Form, Source, lower_form};
+use crate::target::Target;
 use cora_frontend::ConstValue;
 use cora_ir::text::print_loop_stmts;
 use cora_passes::program::Program;

@@ -10,6 +10,7 @@ use crate::driver::Failure;
 use clap::{Parser, Subcommand};
 use cora_frontend::ConstValue;
 use cora_ir::Diagnostic;
+use cora_runtime::Limits;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 
@@ -76,14 +77,13 @@ fn start() -> ExitCode {
         Command::Paper(r) => return sibling("paper", &r.rest, &mut console),
         Command::Bench(r) => return sibling("bench", &r.rest, &mut console),
     };
-    let (code, text) = match result {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::User(text)) => (1, text.trim_end().to_owned()),
-        Err(Failure::Mismatch(text)) => (3, text),
-        Err(Failure::Bug(text)) => (70, format!("internal error: {text}")),
-    };
-    console.note(&text);
-    ExitCode::from(code)
+    let Err(failure) = result else { return ExitCode::SUCCESS };
+    console.note(&failure.to_string());
+    ExitCode::from(match failure {
+        Failure::User(_) => 1,
+        Failure::Mismatch(_) => 3,
+        Failure::Bug(_) => 70,
+    })
 }
 
 fn sibling(command: &str, rest: &[String], console: &mut dyn Console) -> ExitCode {
@@ -140,6 +140,11 @@ fn name_values(text: &str) -> Result<(String, Vec<i64>), String> {
 /// A number that is at least 1.
 fn positive(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("`{text}` is not an integer of at least 1"))
+}
+
+/// Bytes, with a suffix or without.
+fn memory_limit(text: &str) -> Result<Limits, String> {
+    Limits::of_memory(text).ok_or_else(|| format!("`{text}` is not a number of bytes, or one with k, M or G behind it"))
 }
 
 /// `NAME=FILE`.

@@ -65,7 +65,7 @@ pub fn prepare(
     let (skip, seed) = (args.skip, args.seed);
     let values = batch::resolve(env, &batch::Source { params, lengths: &files, files: &args.lengths, skip, seed })?;
     let runtime = runtime_batch(source, desc, &values)?;
-    let limits = Limits::default();
+    let limits = args.limits();
     let tables = Prelude::new(desc.clone())?.build(&runtime, &limits)?;
     let layouts: Vec<TensorLayout> = desc.tensors.iter().map(TensorLayout::new).collect();
     check_memory(desc, &layouts, &tables, &limits)?;

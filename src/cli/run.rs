@@ -1,14 +1,14 @@
 //! `cora run`: compile, run on a batch, check, time.
 
-use super::compile::{
-    Target, check_for_gpu, cpu_artifact, describe, for_gpu, gpu_artifact, native, no_device_prelude, not_loaded,
-};
+use super::compile::{cpu_artifact, gpu_artifact};
 use super::prepare::{Prepared, prepare};
 use crate::check::{Comparison, allowed_differences, compare, reconsider, tolerances};
 use crate::console::Console;
 use crate::driver::{Failure, Form, Lowered, Source, lower_form, lower_verified};
 use crate::inputs;
+use crate::program::{self, workers};
 use crate::report::{KernelRow, PreludeRow, RunReport, SetupRow, SharedRow, TableRow};
+use crate::target::{Target, check_for_gpu, describe, for_gpu, native, no_device_prelude};
 use cora_codegen_llvm::compile::check_host;
 use cora_frontend::ConstValue;
 use cora_ir::interp::{self, Data};
@@ -90,6 +90,10 @@ pub struct Args {
     /// what it computes.
     #[arg(long)]
     pub verify_each: bool,
+    /// Bytes that the buffers of a batch may take, and its tables, with k, M or G for KiB, MiB or GiB; usual are 16G and
+    /// 1G.
+    #[arg(long, value_name = "BYTES", value_parser = super::memory_limit)]
+    pub memory_limit: Option<Limits>,
     /// Fill padding and unused memory with NaN before each run (on a CPU).
     #[arg(long)]
     pub poison: bool,
@@ -106,6 +110,20 @@ pub struct Args {
     /// Print one JSON object on standard output.
     #[arg(long)]
     pub json: bool,
+}
+
+impl Args {
+    /// Bounds on memory and work.
+    pub fn limits(&self) -> Limits {
+        self.memory_limit.unwrap_or_default()
+    }
+
+    /// Options of the reference interpreter, whose elements are wider than the program's: a limit only raises its own.
+    fn interpreter(&self) -> interp::Options {
+        let usual = interp::Options::default();
+        let asked = self.memory_limit.map_or(0, |l| usize::try_from(l.buffer_bytes).unwrap_or(usize::MAX));
+        interp::Options { max_bytes: usual.max_bytes.max(asked), ..usual }
+    }
 }
 
 /// Outputs of one run.
@@ -152,7 +170,8 @@ pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
             if !args.json {
                 console.note("checking against the reference interpreter ...");
             }
-            failed.extend(check(slices, &source, &ragged.lowered, &prepared, &outputs, &mut report)?);
+            let options = interp::Options { only_outer: slices, ..args.interpreter() };
+            failed.extend(check(&options, &source, &ragged.lowered, &prepared, &outputs, &mut report)?);
         }
         if let Some((other, _)) = results.next() {
             report.padded_total_ms = Some(other.total_ms);
@@ -222,16 +241,15 @@ fn batches(params: &[(String, Vec<i64>)]) -> Result<Vec<Vec<(String, i64)>>, Fai
 
 /// Compares the outputs with the reference interpreter; a message for each that differs.
 fn check(
-    slices: Option<usize>,
+    options: &interp::Options,
     source: &Source,
     lowered: &Lowered,
     p: &Prepared,
     outputs: &Outputs,
     report: &mut RunReport,
 ) -> Result<Vec<String>, Failure> {
-    let options = interp::Options { only_outer: slices, ..interp::Options::default() };
     let batch = p.for_interpreter()?;
-    let want = interp::run_graph(&lowered.checked, &batch, &options)?;
+    let want = interp::run_graph(&lowered.checked, &batch, options)?;
     let tolerance = tolerances(&source.graph, &batch);
     let mut failed = Vec::new();
     for w in &want.outputs {
@@ -240,7 +258,7 @@ fn check(
         let got = inputs::to_data(got)?;
         let mut c = compare(name, &got, w, tolerance.get(&w.tensor).copied().unwrap_or(0.0));
         if !c.passes() {
-            reconsider(&lowered.checked, &batch, &options, &mut c, &got, w)?;
+            reconsider(&lowered.checked, &batch, options, &mut c, &got, w)?;
         }
         if !c.passes() {
             failed.push(mismatch(&c, &got, w));
@@ -292,10 +310,7 @@ impl Compiled {
         let interpreted = args.target == "interp";
         let target = if interpreted { None } else { Some(Target::new(&args.target, &args.target_cpu)?) };
         let grid = target.as_ref().and_then(Target::gpu);
-        let threads = match args.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            n => n,
-        };
+        let threads = workers(args.threads);
         let mut pool = None;
         if let Some(Target::Cpu(target)) = &target {
             check_host(target)?;
@@ -338,15 +353,15 @@ impl Compiled {
                 let program = for_gpu(&lowered.storage, target)?;
                 compile_ms = start.elapsed().as_secs_f64() * 1e3;
                 // SAFETY: description, launches and code come from one compilation.
-                device = Some(unsafe { Device::new(Arc::new(program.desc), program.grid, &program.ptx) }?);
+                let mut made = unsafe { Device::new(Arc::new(program.desc), program.grid, &program.ptx) }?;
+                made.set_limits(args.limits());
+                device = Some(made);
             }
         } else if let (Some(Target::Cpu(target)), Some(pool)) = (target, pool) {
             let program = native(&lowered.storage, &target)?;
             compile_ms = start.elapsed().as_secs_f64() * 1e3;
-            let kernels = Arc::new(program.jit().map_err(not_loaded)?);
-            let options = ExecOptions { poison: args.poison, ..ExecOptions::default() };
-            // SAFETY: the kernels were compiled from the module that `desc` describes.
-            instance = Some(unsafe { Instance::new(desc.clone(), kernels, pool, options) }?);
+            let options = ExecOptions { poison: args.poison, limits: args.limits() };
+            instance = Some(program::Compiled::of(program)?.instance_on(pool, options)?.into_instance());
         }
         // Another one than the program has for the target is said, the compiler's own too.
         let taken = schedule.map(|s| s.name.as_str()).or(source.graph.schedule(usual).map(|_| "default"));
@@ -397,9 +412,9 @@ impl Compiled {
         let Some(instance) = &mut self.instance else {
             report.compile_ms = 0.0;
             if !args.emulate {
-                return Ok((report, interpret(&self.lowered.checked, p)?));
+                return Ok((report, interpret(&self.lowered.checked, p, &args.interpreter())?));
             }
-            let results = emulate(&self.lowered.storage, p)?;
+            let results = emulate(&self.lowered.storage, p, args.interpreter())?;
             report.shared = results.shared.iter().filter(|t| t.accesses > 0).map(SharedRow::from).collect();
             return Ok((report, outputs_of(&self.lowered.storage.env, results, p)?));
         };
@@ -423,19 +438,19 @@ impl Compiled {
             report.tables.push(TableRow { name: name.to_owned(), bytes });
         }
         report.memory = Some(instance.memory().into());
-        report.own_prelude = self.own.as_ref().map(|desc| own_prelude(desc, p)).transpose()?;
+        report.own_prelude = self.own.as_ref().map(|desc| own_prelude(desc, p, &args.limits())).transpose()?;
         let outputs = collect(source, &self.desc, |n| instance.output(n))?;
         Ok((report, outputs))
     }
 }
 
 /// What our own tables take for a batch: the first of two builds finds memory.
-fn own_prelude(desc: &Arc<ProgramDesc>, p: &Prepared) -> Result<PreludeRow, Failure> {
+fn own_prelude(desc: &Arc<ProgramDesc>, p: &Prepared, limits: &Limits) -> Result<PreludeRow, Failure> {
     let prelude = Prelude::new(desc.clone())?;
     let mut row = PreludeRow::default();
     for _ in 0..2 {
         let start = Instant::now();
-        let tables = prelude.build(&p.runtime, &Limits::default())?;
+        let tables = prelude.build(&p.runtime, limits)?;
         row.ms = start.elapsed().as_secs_f64() * 1e3;
         row.tables = tables.data().len();
         row.bytes = tables.data().iter().map(|t| t.bytes() as u64).sum();
@@ -492,8 +507,9 @@ fn write_artifact(
     let env = &source.graph.env;
     let graph = &compiled.lowered.checked;
     let batch = p.for_interpreter()?;
-    let results = interp::run_graph(graph, &batch, &interp::Options::default())?;
-    let mut allowed = allowed_differences(&source.graph, graph, &batch, &results.outputs)?;
+    let options = args.interpreter();
+    let results = interp::run_graph(graph, &batch, &options)?;
+    let mut allowed = allowed_differences(&source.graph, graph, &batch, &options, &results.outputs)?;
     let want = outputs_of(&graph.env, results, p)?;
     let mut sample =
         Sample { params: p.runtime.params.clone(), lengths: p.runtime.lengths.clone(), ..Sample::default() };
@@ -560,13 +576,17 @@ fn collect(
 }
 
 /// The grid on the interpreter: blocks and threads one after the other, every race an error.
-fn emulate(storage: &cora_ir::storage::StorageModule, p: &Prepared) -> Result<interp::Results, Failure> {
-    let options = interp::Options { races: true, ..interp::Options::default() };
+fn emulate(
+    storage: &cora_ir::storage::StorageModule,
+    p: &Prepared,
+    options: interp::Options,
+) -> Result<interp::Results, Failure> {
+    let options = interp::Options { races: true, ..options };
     Ok(interp::run_storage(storage, &p.for_interpreter()?, &options)?)
 }
 
-fn interpret(graph: &Graph, p: &Prepared) -> Result<Outputs, Failure> {
-    let r = interp::run_graph(graph, &p.for_interpreter()?, &interp::Options::default())?;
+fn interpret(graph: &Graph, p: &Prepared, options: &interp::Options) -> Result<Outputs, Failure> {
+    let r = interp::run_graph(graph, &p.for_interpreter()?, options)?;
     outputs_of(&graph.env, r, p)
 }
 

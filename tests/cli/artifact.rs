@@ -1,5 +1,6 @@
 //! Artifacts: written by `cora`, run by `cora-exec`, which has no compiler in its process.
 
+use crate::support::skip::skip;
 use crate::support::stand_in::exec;
 use crate::support::{files, in_parallel, report, root, small, stem};
 use crate::tool::{cora, file, refuses, scratch, succeeds};
@@ -162,7 +163,7 @@ fn buffers_hold_their_tensors() {
 #[test]
 fn a_gpu_that_is_not_there() {
     if std::path::Path::new("/dev/nvidiactl").exists() {
-        eprintln!("SKIP the message without a GPU: there is one");
+        skip("the message without a GPU: there is one");
         return;
     }
     refuses(&["run", "examples/listing1.cora", "--target", "cuda"], "E0336", &["no CUDA driver"]);
@@ -213,7 +214,7 @@ fn samples_of_a_long_chain_are_informative() {
 #[test]
 fn offloaded_products() {
     if let Err(e) = cora::runtime::blas::library() {
-        println!("SKIP offloaded_products: {e}");
+        skip(&format!("offloaded_products: {e}"));
         return;
     }
     let program = "param B in 0..=4

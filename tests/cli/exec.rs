@@ -37,6 +37,14 @@ fn the_command_line_is_checked() {
 }
 
 #[test]
+fn memory_has_a_limit() {
+    let path = softmax("limited.cora-artifact");
+    assert!(run(&[&path, "--memory-limit", "64M"]).status.success());
+    says(&refused(&[&path, "--memory-limit", "1k"], "E0312"), &["1024 are allowed", "--memory-limit"]);
+    assert_eq!(run(&[&path, "--memory-limit", "4X"]).status.code(), Some(2));
+}
+
+#[test]
 fn json_is_one_object() {
     let path = softmax("json.cora-artifact");
     let out = run(&[&path, "--json", "--check", "--poison", "--repeat", "3"]);

@@ -1,6 +1,7 @@
 //! The scripts for machines with a GPU (`scripts/gpu`): what is packed is read where it is unpacked.
 
 use crate::support::root;
+use crate::support::skip::skip;
 use crate::tool::scratch;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,7 +10,7 @@ use std::process::{Command, Output};
 fn python() -> bool {
     let found = Command::new("python3").arg("--version").output().is_ok_and(|o| o.status.success());
     if !found {
-        println!("SKIP: there is no python3");
+        skip("scripts for machines with a GPU: there is no python3");
     }
     found
 }

@@ -163,6 +163,21 @@ fn ragged_tensors_go_through_files() {
     }
 }
 
+/// The limit bounds buffers and tables, wherever they are; another than the usual one is taken.
+#[test]
+fn memory_has_a_limit() {
+    let run = |limit: &str| cora(&["run", LISTING, "--param", "M=8", "--check", "--memory-limit", limit]);
+    for limit in ["1M", "20G", "65536"] {
+        assert_eq!(run(limit).code, Some(0), "{limit}: {}", run(limit).stderr);
+    }
+    let tables =
+        refuses(&["run", LISTING, "--param", "M=4096", "--memory-limit", "1k"], "E0312", &["1024 are allowed"]);
+    assert!(tables.contains("table `") && tables.contains("--memory-limit"), "{tables}");
+    for limit in ["", "4X", "-1", "1.5G"] {
+        assert_eq!(run(limit).code, Some(2), "{limit}");
+    }
+}
+
 #[test]
 fn dense_tensors_keep_their_shape() {
     let program = file(

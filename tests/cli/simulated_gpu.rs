@@ -156,6 +156,21 @@ fn tables_take_one_copy() {
 /// The device's memory is what the plan says: a block for each buffer that is not a temporary, one for tables, and one that
 /// all temporaries share by when they are live.
 #[test]
+fn memory_has_a_limit() {
+    let (path, _) = softmax("limited", "500 0 170");
+    let driver = StandIn::new("limited", "");
+    runs(&driver, &[&path, "--memory-limit", "1M"]);
+    let out = run(&driver, &[&path, "--memory-limit", "4k"]);
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.code() == Some(1) && text.starts_with("error[E0312]: "), "{text}");
+    assert!(text.contains("buffer `P`") && text.contains("4096 are allowed"), "{text}");
+    let program = ["run", "examples/ragged_softmax.cora", "--target", "cuda:sm_80", "--param", "M=64"];
+    let out = driver.command(env!("CARGO_BIN_EXE_cora")).args(program).args(["--memory-limit", "4k"]).output();
+    let out = out.expect("cora starts");
+    assert!(out.status.code() == Some(1) && String::from_utf8_lossy(&out.stderr).contains("E0312"), "{out:?}");
+}
+
+#[test]
 fn memory_is_the_plan() {
     let (path, mut artifact) = encoder("plan", "9 2 0 21", &[]);
     let desc = &artifact.desc;

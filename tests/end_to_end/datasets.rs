@@ -4,13 +4,15 @@ use crate::examples::load;
 use crate::harness::{Case, Compiled, report};
 use crate::support::{
     batches::{Plan, plan},
-    root, stem,
+    root,
+    skip::skip,
+    stem,
 };
 
 #[test]
 fn encoder_layer_on_dataset_lengths() {
     let Some(dir) = root().parent().map(|p| p.join("shared/lengths")).filter(|d| d.is_dir()) else {
-        println!("SKIP encoder_layer_on_dataset_lengths: there is no folder ../shared/lengths");
+        skip("encoder_layer_on_dataset_lengths: there is no folder ../shared/lengths");
         return;
     };
     let mut plans = Vec::new();

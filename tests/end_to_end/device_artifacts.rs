@@ -50,7 +50,8 @@ fn sample(case: &Case, desc: &Arc<ProgramDesc>, batch: &Batch, want: &Results) -
         Err(e) => panic!("{e}"),
     };
     let graph = &case.made.graph;
-    let mut allowed = allowed_differences(graph, graph, batch, &want.outputs).ok()?;
+    let mut allowed =
+        allowed_differences(graph, graph, batch, &cora::ir::interp::Options::default(), &want.outputs).ok()?;
     let mut sample = Sample { params: given.params.clone(), lengths: given.lengths.clone(), ..Sample::default() };
     for t in &desc.tensors {
         let id = env.tensor_named(&t.name).expect("the program's own name");

@@ -7,6 +7,7 @@
 use crate::examples::{LARGE, UNPADDED, load, small};
 use crate::harness::{Case, message, report};
 use crate::support::batches::{self, values, with_inputs};
+use crate::support::skip::skip;
 use crate::support::{files, in_parallel, stem};
 use cora::codegen_llvm::compile::{CompileOptions, to_mlir};
 use cora::codegen_llvm::describe::program_desc;
@@ -231,7 +232,7 @@ fn guarded(path: &Path) -> Vec<String> {
 #[test]
 fn nothing_is_touched_past_an_end() {
     if !cfg!(target_os = "linux") {
-        eprintln!("SKIP guard pages: they are taken from Linux");
+        skip("guard pages: they are taken from Linux");
         return;
     }
     let mut paths = files("examples", "cora");

@@ -3,6 +3,7 @@
 use crate::harness::report;
 use crate::programs::{Small, check, small};
 use crate::support::in_parallel;
+use crate::support::skip::skip;
 
 const PROGRAMS: &[Small] = &[
     small(
@@ -118,7 +119,7 @@ const PROGRAMS: &[Small] = &[
 #[test]
 fn offloaded() {
     if let Err(e) = cora::runtime::blas::library() {
-        println!("SKIP offloaded: {e}");
+        skip(&format!("offloaded: {e}"));
         return;
     }
     report(&in_parallel(PROGRAMS, |p| check(p.name, p.text, p.fill)));

@@ -3,6 +3,7 @@
 
 use crate::examples::load;
 use crate::harness::{message, report};
+use crate::support::skip::skip;
 use crate::support::{compare, files, in_parallel, root, stem};
 use cora::codegen_cuda::{CompileError, GpuTarget, compile};
 use cora::driver::{Form, lower_for, lower_form};
@@ -26,7 +27,7 @@ pub fn ptxas() -> Option<PathBuf> {
 fn examples_assemble() {
     let tool = ptxas();
     if tool.is_none() {
-        eprintln!("SKIP assembling PTX: run scripts/setup_ptxas.sh");
+        skip("assembling PTX: run scripts/setup_ptxas.sh");
     }
     let rows: Mutex<Vec<String>> = Mutex::default();
     report(&in_parallel(&files("examples", "cora"), |path| {
@@ -123,7 +124,7 @@ fn copies_are_as_wide_as_alignment_allows() {
 #[test]
 fn kernels_that_build_tables_assemble() {
     let Some(tool) = ptxas() else {
-        eprintln!("SKIP assembling PTX: run scripts/setup_ptxas.sh");
+        skip("assembling PTX: run scripts/setup_ptxas.sh");
         return;
     };
     let source = load(&root().join("examples/ragged_softmax.cora"), &[]).expect("an example");

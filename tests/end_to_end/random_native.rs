@@ -9,6 +9,7 @@ use crate::harness::Compiled;
 use crate::random::check::{Case, Failure, case, case_of, compare, verified};
 use crate::random::report::{catch_quietly, describe, guarded, minimise};
 use crate::random::steps::Proposer;
+use crate::support::skip::skip;
 use cora::codegen_llvm::llvm::TargetSpec;
 use cora::driver::Source;
 use cora::inputs;
@@ -86,7 +87,7 @@ fn run(made: &Case, storage: &StorageModule) -> Result<(), Failure> {
     let compiled = match Compiled::of(storage) {
         Ok(c) => c,
         Err(e) if e.contains("none can be loaded") => {
-            println!("SKIP a program with offloaded tiles: {e}");
+            skip(&format!("a program with offloaded tiles: {e}"));
             return Ok(());
         }
         // Tables over tables over tables: the user is told to fuse fewer loops.

@@ -10,6 +10,7 @@ use crate::random::report::{catch_quietly, guarded};
 use crate::random::steps::Proposer;
 use crate::random_native::setting;
 use crate::support::in_parallel;
+use crate::support::skip::skip;
 use cora::codegen_cuda::{CompileError, GpuTarget, compile};
 use cora::ir::Graph;
 use cora::ir::schedule::{Step, StepKind};
@@ -144,7 +145,7 @@ fn assembled(tool: &Path, programs: &[Assembly], arch: usize) -> (usize, Vec<Str
 #[test]
 fn random_programs_assemble() {
     let Some(tool) = ptxas() else {
-        eprintln!("SKIP assembling random programs: run scripts/setup_ptxas.sh");
+        skip("assembling random programs: run scripts/setup_ptxas.sh");
         return;
     };
     let (first, wanted) = (setting("CORA_PTX_SEED", 1), setting("CORA_PTX_CASES", 200) as usize);

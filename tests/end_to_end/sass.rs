@@ -4,6 +4,7 @@
 use crate::examples::{LARGE, load};
 use crate::harness::{message, report};
 use crate::ptx::{cubin, ptxas};
+use crate::support::skip::skip;
 use crate::support::{files, in_parallel, stem};
 use cora::codegen_cuda::{CompileError, GpuTarget, compile};
 use cora::driver::lower_for;
@@ -123,7 +124,7 @@ fn disassemble(tool: &Path, code: &[u8], name: &str) -> Result<String, String> {
 #[test]
 fn inner_loops_multiply_and_add() {
     let (Some(assembler), Some(disassembler)) = (ptxas(), nvdisasm()) else {
-        eprintln!("SKIP disassembling: run scripts/setup_ptxas.sh");
+        skip("disassembling: run scripts/setup_ptxas.sh");
         return;
     };
     let rows: Mutex<Vec<String>> = Mutex::default();

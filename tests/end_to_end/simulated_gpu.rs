@@ -18,7 +18,7 @@ use cora::ir::UfDef;
 use cora::ir::interp::Data;
 use cora::ir::schedule::Schedule;
 use cora::runtime::abi::Role;
-use cora::runtime::array::{RaggedArray, TensorLayout};
+use cora::runtime::array::{RaggedArray, Shape, TensorLayout};
 use cora::runtime::cuda::Device;
 use cora::runtime::{Error, Limits};
 use std::path::Path;
@@ -76,7 +76,11 @@ fn give(device: &mut Device, source: &Source, case: &Case, role: Role) -> Result
         let id = source.graph.env.tensor_named(&t.name).expect("the program's own name");
         let shape = TensorLayout::new(t).shape(tables.env(), &limits)?;
         let data = &case.batch.inputs[&id];
-        device.set_input(n, &inputs::to_array(source.graph.env.tensors[id].ty, shape, data)?)?;
+        let array = inputs::to_array(source.graph.env.tensors[id].ty, shape, data)?;
+        let form = Shape::Ragged { rank: t.dims.len() + 1, elements: array.elements() };
+        let other = RaggedArray::from_bytes(array.dtype(), form, array.bytes())?;
+        assert_eq!(device.set_input(n, &other).expect_err("another rank").code(), "E0333");
+        device.set_input(n, &array)?;
     }
     Ok(())
 }

@@ -68,7 +68,7 @@ const PROGRAMS: [(&str, &[(&str, i64)]); 3] = [
 #[test]
 fn nothing_is_allocated_or_faulted_in() {
     if !cfg!(all(target_os = "linux", target_pointer_width = "64")) {
-        eprintln!("SKIP the steady state: faults are counted on 64-bit Linux");
+        support::skip::skip("the steady state: faults are counted on 64-bit Linux");
         return;
     }
     // Counting works.

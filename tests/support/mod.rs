@@ -1,6 +1,7 @@
 //! What both test binaries need: the repository's root, batches at the edges, blessed files.
 
 pub mod batches;
+pub mod skip;
 pub mod stand_in;
 
 use std::path::{Path, PathBuf};

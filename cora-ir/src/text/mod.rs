@@ -42,7 +42,7 @@ pub use print_expr::print_expr;
 pub use print_graph::print_graph;
 pub use print_loops::{print_loop_stmts, print_loops};
 pub use print_storage::{print_storage, print_storage_stmts};
-pub use steps::{parse_step, print_step};
+pub use steps::{parse_step, print_step, step_words};
 
 /// A stage of the compiler that has text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

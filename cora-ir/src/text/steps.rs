@@ -173,84 +173,91 @@ pub fn parse_step(text: &str) -> Result<StepKind, Diagnostic> {
     Ok(step)
 }
 
+/// The word of every scheduling step that [`parse_step`] reads.
+pub fn step_words() -> impl Iterator<Item = &'static str> {
+    Parser::RULES.iter().map(|r| r.0)
+}
+
 type Rule = fn(&mut Parser) -> Parse<StepKind>;
 
 impl Parser {
+    /// Each step by its word.
+    const RULES: &[(&str, Rule)] = &[
+        ("split", Self::split),
+        ("fuse", Self::fuse),
+        ("reorder", Self::reorder),
+        ("vectorize", Self::vectorize),
+        ("unroll", |p| Ok(StepKind::Unroll { target: p.loop_ref()? })),
+        ("parallel", |p| Ok(StepKind::Parallel { target: p.loop_ref()? })),
+        ("bind", |p| {
+            let target = p.loop_ref()?;
+            let to = p.choice("a binding", &Binding::ALL.map(|b| (b.name(), b)))?;
+            Ok(StepKind::Bind { target, to, atomic: p.eat_word("atomic") })
+        }),
+        ("pad_loop", |p| {
+            let target = p.loop_ref()?;
+            if p.eat_word("to") {
+                return Ok(StepKind::PadLoopTo { target, extent: p.formula()? });
+            }
+            Ok(StepKind::PadLoop { target, multiple: p.signed()? })
+        }),
+        ("pad_dim", Self::pad_dim),
+        ("split_dim", Self::split_dim),
+        ("fuse_dims", Self::fuse_dims),
+        ("reorder_dims", Self::reorder_dims),
+        ("compute_at", Self::compute_at),
+        ("compute_inline", |p| Ok(StepKind::ComputeInline { stage: p.stage_name()? })),
+        ("precompute", Self::precompute),
+        ("cache_write", Self::cache_write),
+        ("cache_read", Self::cache_read),
+        ("pack", Self::pack),
+        ("hoist_loads", |p| Ok(StepKind::HoistLoads { target: p.loop_ref()?, on: p.switch()? })),
+        ("rfactor", Self::rfactor),
+        ("relax", |p| Ok(StepKind::Relax { target: p.loop_ref()?, zero: p.eat_word("zero") })),
+        ("remap", Self::remap),
+        ("op_split", Self::op_split),
+        ("hfuse", |p| {
+            let mut loops = Vec::new();
+            while !p.eat_punct("->") {
+                loops.push(p.loop_ref()?);
+            }
+            Ok(StepKind::Hfuse { loops, name: p.loop_name()? })
+        }),
+        ("tile", Self::tile),
+        ("tensorize", |p| {
+            let target = p.loop_ref()?;
+            let all = IntrinsicId::ALL.map(|i| (i.get().name, i));
+            Ok(StepKind::Tensorize { target, intrinsic: p.choice("an intrinsic", &all)? })
+        }),
+        ("offload", |p| Ok(StepKind::Offload { target: p.loop_ref()? })),
+        ("bulk_copy", |p| Ok(StepKind::BulkCopy { target: p.loop_ref()? })),
+        ("swizzle", |p| Ok(StepKind::Swizzle { tensor: p.stage_name()? })),
+        ("prefetch", |p| {
+            let (stage, tensor) = (p.stage_name()?, p.stage_name()?);
+            p.word("at")?;
+            let (at, distance) = (p.loop_ref()?, p.signed()?);
+            let inside = if p.eat_word("in") { Some(p.loop_ref()?) } else { None };
+            p.word("locality")?;
+            Ok(StepKind::Prefetch { stage, tensor, at, inside, distance, locality: p.signed()? })
+        }),
+        ("double_buffer", |p| {
+            let stage = p.stage_name()?;
+            let slots = if matches!(p.peek(), Tok::Int(_)) { p.signed()? } else { 2 };
+            Ok(StepKind::DoubleBuffer { stage, slots })
+        }),
+        ("storage_align", |p| {
+            let LoopRef { stage: tensor, name: dim } = p.loop_ref()?;
+            let multiple = p.signed()?;
+            p.word("offset")?;
+            Ok(StepKind::StorageAlign { tensor, dim, multiple, offset: p.signed()? })
+        }),
+        ("peel", |p| Ok(StepKind::Peel { target: p.loop_ref()? })),
+        ("set_scope", |p| Ok(StepKind::SetScope { stage: p.stage_name()?, scope: p.choice("a scope", &SCOPES)? })),
+    ];
+
     /// One scheduling step.
     pub(super) fn step(&mut self) -> Parse<StepKind> {
-        let rules: &[(&str, Rule)] = &[
-            ("split", Self::split),
-            ("fuse", Self::fuse),
-            ("reorder", Self::reorder),
-            ("vectorize", Self::vectorize),
-            ("unroll", |p| Ok(StepKind::Unroll { target: p.loop_ref()? })),
-            ("parallel", |p| Ok(StepKind::Parallel { target: p.loop_ref()? })),
-            ("bind", |p| {
-                let target = p.loop_ref()?;
-                let to = p.choice("a binding", &Binding::ALL.map(|b| (b.name(), b)))?;
-                Ok(StepKind::Bind { target, to, atomic: p.eat_word("atomic") })
-            }),
-            ("pad_loop", |p| {
-                let target = p.loop_ref()?;
-                if p.eat_word("to") {
-                    return Ok(StepKind::PadLoopTo { target, extent: p.formula()? });
-                }
-                Ok(StepKind::PadLoop { target, multiple: p.signed()? })
-            }),
-            ("pad_dim", Self::pad_dim),
-            ("split_dim", Self::split_dim),
-            ("fuse_dims", Self::fuse_dims),
-            ("reorder_dims", Self::reorder_dims),
-            ("compute_at", Self::compute_at),
-            ("compute_inline", |p| Ok(StepKind::ComputeInline { stage: p.stage_name()? })),
-            ("precompute", Self::precompute),
-            ("cache_write", Self::cache_write),
-            ("cache_read", Self::cache_read),
-            ("pack", Self::pack),
-            ("hoist_loads", |p| Ok(StepKind::HoistLoads { target: p.loop_ref()?, on: p.switch()? })),
-            ("rfactor", Self::rfactor),
-            ("relax", |p| Ok(StepKind::Relax { target: p.loop_ref()?, zero: p.eat_word("zero") })),
-            ("remap", Self::remap),
-            ("op_split", Self::op_split),
-            ("hfuse", |p| {
-                let mut loops = Vec::new();
-                while !p.eat_punct("->") {
-                    loops.push(p.loop_ref()?);
-                }
-                Ok(StepKind::Hfuse { loops, name: p.loop_name()? })
-            }),
-            ("tile", Self::tile),
-            ("tensorize", |p| {
-                let target = p.loop_ref()?;
-                let all = IntrinsicId::ALL.map(|i| (i.get().name, i));
-                Ok(StepKind::Tensorize { target, intrinsic: p.choice("an intrinsic", &all)? })
-            }),
-            ("offload", |p| Ok(StepKind::Offload { target: p.loop_ref()? })),
-            ("bulk_copy", |p| Ok(StepKind::BulkCopy { target: p.loop_ref()? })),
-            ("swizzle", |p| Ok(StepKind::Swizzle { tensor: p.stage_name()? })),
-            ("prefetch", |p| {
-                let (stage, tensor) = (p.stage_name()?, p.stage_name()?);
-                p.word("at")?;
-                let (at, distance) = (p.loop_ref()?, p.signed()?);
-                let inside = if p.eat_word("in") { Some(p.loop_ref()?) } else { None };
-                p.word("locality")?;
-                Ok(StepKind::Prefetch { stage, tensor, at, inside, distance, locality: p.signed()? })
-            }),
-            ("double_buffer", |p| {
-                let stage = p.stage_name()?;
-                let slots = if matches!(p.peek(), Tok::Int(_)) { p.signed()? } else { 2 };
-                Ok(StepKind::DoubleBuffer { stage, slots })
-            }),
-            ("storage_align", |p| {
-                let LoopRef { stage: tensor, name: dim } = p.loop_ref()?;
-                let multiple = p.signed()?;
-                p.word("offset")?;
-                Ok(StepKind::StorageAlign { tensor, dim, multiple, offset: p.signed()? })
-            }),
-            ("peel", |p| Ok(StepKind::Peel { target: p.loop_ref()? })),
-            ("set_scope", |p| Ok(StepKind::SetScope { stage: p.stage_name()?, scope: p.choice("a scope", &SCOPES)? })),
-        ];
-        let rule = self.choice("a scheduling step", rules)?;
+        let rule = self.choice("a scheduling step", Self::RULES)?;
         rule(self)
     }
 

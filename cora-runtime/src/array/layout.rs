@@ -3,7 +3,7 @@
 //! Where the offset is `base + j` in the innermost index `j`, whole rows are copied, and rows that follow each other in
 //! storage in one piece; otherwise elements.
 
-use super::{Shape, view};
+use super::{RaggedArray, Shape, view};
 use crate::abi::{DType, Ix, TensorDesc};
 use crate::domain::{Budget, Count, DomainProgram, Scratch, Sink, Strip, WalkFault};
 use crate::error::{Error, Result};
@@ -97,15 +97,10 @@ impl TensorLayout {
     pub fn shape(&self, env: Env<'_>, limits: &Limits) -> Result<Shape> {
         let elements = self.elements(env, limits)?;
         let rank = self.desc.dims.len();
-        if self.desc.dims.iter().any(|d| uses_arg(&d.extent)) {
+        if self.is_ragged() {
             return Ok(Shape::Ragged { rank, elements });
         }
-        let extent = |(dim, d): (usize, &crate::abi::DimDesc)| {
-            let extent = eval(&d.extent, env, &[]).map_err(|fault| Error::Index { at: self.place(), fault })?;
-            u64::try_from(extent).map_err(|_| Error::NegativeExtent { at: self.place(), dim, extent })
-        };
-        let dims: Vec<u64> = self.desc.dims.iter().enumerate().map(extent).collect::<Result<_>>()?;
-        Ok(Shape::Dense(dims))
+        Ok(Shape::Dense((0..rank).map(|dim| self.outer_extent(env, dim)).collect::<Result<_>>()?))
     }
 
     /// Checks that logical data has the right number of elements, values in the declared range, and booleans that
@@ -116,6 +111,54 @@ impl TensorLayout {
     pub fn check(&self, env: Env<'_>, logical: &[u8], limits: &Limits) -> Result<()> {
         self.check_len(env, logical.len(), limits)?;
         self.check_values(self.range(env)?, logical, 0)
+    }
+
+    /// [`TensorLayout::check`] of an array, and that it has the tensor's element type and form.
+    ///
+    /// # Errors
+    /// [`Error::DType`], [`Error::Shape`], and those of [`TensorLayout::check`].
+    pub fn check_array(&self, env: Env<'_>, array: &RaggedArray, limits: &Limits) -> Result<()> {
+        if self.desc.dtype != array.dtype() {
+            let what = format!("the array for tensor `{}`", self.desc.name);
+            return Err(Error::DType { what, want: self.desc.dtype, got: array.dtype().to_string() });
+        }
+        self.check(env, array.bytes(), limits)?;
+        if self.fits(env, array.shape())? {
+            return Ok(());
+        }
+        let (tensor, want) = (self.desc.name.clone(), self.shape(env, limits)?);
+        Err(Error::Shape { tensor, want, got: array.shape().clone() })
+    }
+
+    /// Whether an array of as many elements may be the tensor: it has one dimension, or as many as the tensor; if they have
+    /// extents, the tensor's.
+    fn fits(&self, env: Env<'_>, got: &Shape) -> Result<bool> {
+        let rank = self.desc.dims.len();
+        let dims = match got {
+            Shape::Ragged { rank: got, .. } => return Ok(*got == rank),
+            Shape::Dense(dims) if dims.len() == 1 => return Ok(true),
+            Shape::Dense(dims) => dims,
+        };
+        if dims.len() != rank || self.is_ragged() {
+            return Ok(false);
+        }
+        for (dim, &got) in dims.iter().enumerate() {
+            if self.outer_extent(env, dim)? != got {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn is_ragged(&self) -> bool {
+        self.desc.dims.iter().any(|d| uses_arg(&d.extent))
+    }
+
+    /// The extent of a dim that depends on no other.
+    fn outer_extent(&self, env: Env<'_>, dim: usize) -> Result<u64> {
+        let extent =
+            eval(&self.desc.dims[dim].extent, env, &[]).map_err(|fault| Error::Index { at: self.place(), fault })?;
+        u64::try_from(extent).map_err(|_| Error::NegativeExtent { at: self.place(), dim, extent })
     }
 
     /// The declared range of the values, if there is one.
@@ -154,13 +197,7 @@ impl TensorLayout {
             fill.apply(storage);
         }
         let elems = storage.len() / self.desc.dtype.size();
-        self.copy(env, elems, limits, &mut |from, to, n| {
-            match (storage.get_mut(to..to + n), logical.get(from..from + n)) {
-                (Some(to), Some(from)) => to.copy_from_slice(from),
-                // Unreachable: `copy` checks offsets, `check_len` the logical length.
-                _ => debug_assert!(false, "copy out of bounds"),
-            }
-        })
+        self.copy(env, elems, limits, &mut |from, to, n| copy_run(storage, to, logical, from, n))
     }
 
     /// Has `write` make the elements in storage, a stretch of neighbours after the other in row-major order.
@@ -181,10 +218,12 @@ impl TensorLayout {
         fill.apply(storage);
         let mut wrong = Ok(());
         self.copy(env, elems, limits, &mut |from, to, n| {
-            if let (Some(run), Ok(())) = (storage.get_mut(to..to + n), &wrong) {
+            let Some(run) = storage.get_mut(to..to + n) else { return false };
+            if wrong.is_ok() {
                 write(run);
                 wrong = self.check_values(range, run, (from / size) as u64);
             }
+            true
         })?;
         wrong
     }
@@ -196,13 +235,7 @@ impl TensorLayout {
     pub fn unpack(&self, env: Env<'_>, storage: &[u8], logical: &mut [u8], limits: &Limits) -> Result<()> {
         self.check_len(env, logical.len(), limits)?;
         let elems = storage.len() / self.desc.dtype.size();
-        self.copy(env, elems, limits, &mut |to, from, n| match (
-            logical.get_mut(to..to + n),
-            storage.get(from..from + n),
-        ) {
-            (Some(to), Some(from)) => to.copy_from_slice(from),
-            _ => debug_assert!(false, "copy out of bounds"),
-        })
+        self.copy(env, elems, limits, &mut |to, from, n| copy_run(logical, to, storage, from, n))
     }
 
     /// Checks that a buffer of so many elements holds all of the tensor, as [`TensorLayout::pack`] and
@@ -211,16 +244,17 @@ impl TensorLayout {
     /// # Errors
     /// An offset outside the buffer, a storage extent below the extent, and those of [`TensorLayout::elements`].
     pub fn check_storage(&self, env: Env<'_>, elems: usize, limits: &Limits) -> Result<()> {
-        self.copy(env, elems, limits, &mut |_, _, _| {})
+        self.copy(env, elems, limits, &mut |_, _, _| true)
     }
 
-    /// Calls `copy(logical byte, storage byte, bytes)` for runs that together are the whole tensor.
+    /// Calls `copy(logical byte, storage byte, bytes)` for runs that together are the whole tensor; one that it cannot
+    /// copy is [`Error::Offset`].
     fn copy(
         &self,
         env: Env<'_>,
         elems: usize,
         limits: &Limits,
-        copy: &mut dyn FnMut(usize, usize, usize),
+        copy: &mut dyn FnMut(usize, usize, usize) -> bool,
     ) -> Result<()> {
         for (dim, program) in &self.padded {
             let mut check = CheckStorage(None);
@@ -238,12 +272,12 @@ impl TensorLayout {
         let size = self.desc.dtype.size();
         let mut sink = Runs { rows, size, elems, logical: 0, run: (0, 0, 0), bad: None, copy };
         let walked = self.walk(program, env, limits, &mut sink);
-        sink.flush();
+        let flushed = sink.flush();
         if let Some(offset) = sink.bad {
             let tensor = self.desc.name.clone();
             return Err(Error::Offset { tensor, offset, elems: elems as u64 });
         }
-        walked
+        walked.and(flushed.map_err(|fault| fault.at(self.place(), limits.buffer_bytes, limits)))
     }
 
     fn check_len(&self, env: Env<'_>, bytes: usize, limits: &Limits) -> Result<()> {
@@ -268,6 +302,13 @@ impl TensorLayout {
     }
 }
 
+/// Copies `n` bytes; whether both sides have them.
+fn copy_run(to: &mut [u8], at: usize, from: &[u8], start: usize, n: usize) -> bool {
+    let part = |start: usize| Some(start..start.checked_add(n)?);
+    let parts = part(at).and_then(|at| to.get_mut(at)).zip(part(start).and_then(|start| from.get(start)));
+    parts.map(|(to, from)| to.copy_from_slice(from)).is_some()
+}
+
 /// Joins rows or elements that are neighbours in storage into runs.
 struct Runs<'a> {
     rows: bool,
@@ -278,7 +319,7 @@ struct Runs<'a> {
     /// The run that is being joined: first logical element, first storage element, elements.
     run: (usize, usize, usize),
     bad: Option<i64>,
-    copy: &'a mut dyn FnMut(usize, usize, usize),
+    copy: &'a mut dyn FnMut(usize, usize, usize) -> bool,
 }
 
 impl Runs<'_> {
@@ -297,18 +338,21 @@ impl Runs<'_> {
         if len > 0 && start + len == at {
             self.run.2 += n;
         } else {
-            self.flush();
+            self.flush()?;
             self.run = (self.logical, at, n);
         }
         self.logical += n;
         Ok(())
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self) -> std::result::Result<(), WalkFault> {
         let (logical, storage, n) = std::mem::take(&mut self.run);
-        if n > 0 {
-            (self.copy)(logical * self.size, storage * self.size, n * self.size);
+        if n > 0 && !(self.copy)(logical * self.size, storage * self.size, n * self.size) {
+            // `copy` has checked offsets and `check_len` the logical length, so this is a mistake of ours.
+            self.bad = Some(storage as i64);
+            return Err(WalkFault::Memory { need: 0 });
         }
+        Ok(())
     }
 }
 

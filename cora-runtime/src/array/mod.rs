@@ -46,6 +46,15 @@ impl Shape {
     }
 }
 
+impl std::fmt::Display for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Shape::Dense(dims) => write!(f, "{dims:?}"),
+            Shape::Ragged { rank, elements } => write!(f, "ragged with {rank} dims and {elements} elements"),
+        }
+    }
+}
+
 /// An array in logical form: elements in row-major ragged order, without padding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RaggedArray {

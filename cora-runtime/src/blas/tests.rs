@@ -1,6 +1,10 @@
 //! Products in every orientation, against loops.
 
+#[path = "../../../tests/support/skip.rs"]
+mod skip;
+
 use super::*;
+use skip::skip;
 
 /// A matrix of `rows` x `columns` in a larger one: its elements, strides, and the buffer.
 fn matrix(rows: i64, columns: i64, by_rows: bool, first: f64) -> (Vec<f64>, i64, i64) {
@@ -13,7 +17,7 @@ fn matrix(rows: i64, columns: i64, by_rows: bool, first: f64) -> (Vec<f64>, i64,
 #[test]
 fn every_orientation() {
     let Ok(gemm) = gemm_f64() else {
-        println!("SKIP every_orientation: no BLAS");
+        skip("every_orientation: no BLAS");
         return;
     };
     let sizes = [[0, 3, 2], [3, 0, 2], [2, 3, 0], [1, 1, 1], [1, 4, 3], [4, 1, 3], [4, 3, 1], [5, 7, 6], [-1, 2, 2]];

@@ -46,9 +46,34 @@ fn failed(what: &str) -> impl Fn(DriverError) -> Error + '_ {
 
 /// The first device of this machine, and a stream on it.
 pub(super) struct Context {
-    device: sys::CUdevice,
     stream: sys::CUstream,
     name: String,
+    /// Released after the stream.
+    _primary: Primary,
+}
+
+/// The device's context, for as long as this is there.
+struct Primary(sys::CUdevice);
+
+impl Primary {
+    /// Makes it that of this thread.
+    fn retain(device: sys::CUdevice) -> Result<Primary> {
+        // SAFETY: the device is valid; the context is released in `drop`.
+        let context = unsafe { result::primary_ctx::retain(device) }.map_err(failed("no context on the device"))?;
+        let retained = Primary(device);
+        // SAFETY: the context was retained just now.
+        unsafe { result::ctx::set_current(context) }.map_err(failed("no context on the device"))?;
+        Ok(retained)
+    }
+}
+
+impl Drop for Primary {
+    fn drop(&mut self) {
+        // SAFETY: retained once, in `retain`. An error cannot be answered here.
+        unsafe {
+            let _ = result::primary_ctx::release(self.0);
+        }
+    }
 }
 
 impl Context {
@@ -63,14 +88,10 @@ impl Context {
         }
         let device = result::device::get(0).map_err(failed("the device cannot be opened"))?;
         let name = result::device::get_name(device).map_err(failed("the device has no name"))?;
-        // SAFETY: the device is valid; the context is released in `drop`.
-        unsafe {
-            let context = result::primary_ctx::retain(device).map_err(failed("no context on the device"))?;
-            result::ctx::set_current(context).map_err(failed("no context on the device"))?;
-        }
+        let primary = Primary::retain(device)?;
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
         let stream = stream.map_err(failed("no stream on the device"))?;
-        Ok(Context { device, stream, name })
+        Ok(Context { stream, name, _primary: primary })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -306,7 +327,6 @@ impl Drop for Context {
         // SAFETY: made in `new`; all that uses them was dropped before. An error cannot be answered here.
         unsafe {
             let _ = result::stream::destroy(self.stream);
-            let _ = result::primary_ctx::release(self.device);
         }
     }
 }

@@ -215,6 +215,10 @@ impl Instance {
     pub fn set_input_bytes(&mut self, tensor: usize, logical: &[u8]) -> Result<()> {
         self.input_role(tensor)?;
         self.layouts[tensor].check(self.tables()?.env(), logical, &self.options.limits)?;
+        self.pack_input(tensor, logical)
+    }
+
+    fn pack_input(&mut self, tensor: usize, logical: &[u8]) -> Result<()> {
         self.place_input(tensor, |layout, env, storage, fill, limits| layout.pack(env, logical, storage, fill, limits))
     }
 
@@ -255,17 +259,15 @@ impl Instance {
         Ok(())
     }
 
-    /// Gives an input or const input.
+    /// Gives an input or const input: an array of the tensor's form for the bound batch, or of one dimension with the
+    /// elements in row-major ragged order.
     ///
     /// # Errors
-    /// [`Error::DType`], and those of [`Instance::set_input_bytes`].
+    /// [`Error::Role`] for an output, and those of [`TensorLayout::check_array`] and [`TensorLayout::pack`].
     pub fn set_input(&mut self, tensor: usize, array: &RaggedArray) -> Result<()> {
-        let desc = self.layout(tensor)?.desc();
-        if desc.dtype != array.dtype() {
-            let what = format!("the array for tensor `{}`", desc.name);
-            return Err(Error::DType { what, want: desc.dtype, got: array.dtype().to_string() });
-        }
-        self.set_input_bytes(tensor, array.bytes())
+        self.input_role(tensor)?;
+        self.layouts[tensor].check_array(self.tables()?.env(), array, &self.options.limits)?;
+        self.pack_input(tensor, array.bytes())
     }
 
     /// Runs the kernels (and setup, where const inputs are new).

@@ -238,6 +238,40 @@ fn the_order_of_calls_is_checked() {
     assert_eq!(code(i.run()), "E0320");
 }
 
+/// As the files of inputs, an array has the tensor's form, or one dimension.
+#[test]
+fn arrays_have_the_form_of_their_tensor() {
+    let mut desc = program();
+    desc.tensors[W as usize].dims =
+        [3, 2].map(|n| DimDesc { extent: Ix::from(n) * Ix::Param(0), storage: Ix::from(n) * Ix::Param(0) }).to_vec();
+    desc.tensors[W as usize].offset = Ix::Arg(0) * 2 + Ix::Arg(1);
+    desc.buffers[W as usize].elems = 6.into();
+    let mut i = make(desc, 1, Options::default()).unwrap();
+    i.bind(&batch(&[4])).unwrap();
+    let mut set = |tensor, shape: Shape| {
+        let array = RaggedArray::zeros(DType::F32, shape).unwrap();
+        i.set_input(tensor, &array).map_err(|e| (e.code(), e.to_string()))
+    };
+    let dense = |dims: &[u64]| Shape::Dense(dims.to_vec());
+    let ragged = |rank, elements| Shape::Ragged { rank, elements };
+    for shape in [dense(&[3, 2]), dense(&[6]), ragged(2, 6)] {
+        set(W as usize, shape).unwrap();
+    }
+    for shape in [dense(&[4]), ragged(2, 4)] {
+        set(A as usize, shape).unwrap();
+    }
+    let (code, text) = set(W as usize, dense(&[2, 3])).unwrap_err();
+    assert_eq!((code, text.as_str()), ("E0333", "the array for tensor `W` has shape [2, 3], [3, 2] is needed"));
+    for shape in [dense(&[3, 2, 1]), ragged(1, 6)] {
+        assert_eq!(set(W as usize, shape).unwrap_err().0, "E0333");
+    }
+    assert_eq!(set(W as usize, dense(&[3, 3])).unwrap_err().0, "E0316", "the number of elements is said first");
+    // Rows that happen to be of one length are no reason to take a matrix for them.
+    let (code, text) = set(A as usize, dense(&[1, 4])).unwrap_err();
+    assert_eq!((code, text.contains("[1, 4], ragged with 2 dims and 4 elements is needed")), ("E0333", true), "{text}");
+    assert_eq!(set(A as usize, ragged(3, 4)).unwrap_err().0, "E0333");
+}
+
 #[test]
 fn reports() {
     let mut i = make(program(), 2, Options::default()).unwrap();

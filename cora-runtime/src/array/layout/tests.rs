@@ -81,7 +81,12 @@ fn neighbouring_rows_are_one_copy() {
     let layout = TensorLayout::new(&tensor(DType::F32, dims, Ix::Arg(0) * 7 + Ix::Arg(1)));
     let mut runs = Vec::new();
     let env = Env { params: &[], tables: &[] };
-    layout.copy(env, 42, &Limits::default(), &mut |a, b, n| runs.push((a, b, n))).unwrap();
+    layout
+        .copy(env, 42, &Limits::default(), &mut |a, b, n| {
+            runs.push((a, b, n));
+            true
+        })
+        .unwrap();
     assert_eq!(runs, [(0, 0, 168)]);
     assert_eq!(layout.shape(env, &Limits::default()).unwrap(), Shape::Dense(vec![6, 7]));
     let ragged = TensorLayout::new(&padded());
@@ -89,6 +94,27 @@ fn neighbouring_rows_are_one_copy() {
     let env = Env { params: &[], tables: &tables };
     let shape = ragged.shape(env, &Limits::default()).unwrap();
     assert_eq!(shape, Shape::Ragged { rank: 2, elements: 9 });
+}
+
+/// A copy that cannot be made is an error, in the first run as in the last.
+#[test]
+fn no_copy_is_dropped() {
+    let tables = tables();
+    let (env, limits) = (Env { params: &[], tables: &tables }, Limits::default());
+    let layout = TensorLayout::new(&padded());
+    for refused in [0, 3, 12] {
+        let copied = layout.copy(env, 16, &limits, &mut |_, storage, _| storage != 2 * refused);
+        match copied {
+            Err(Error::Offset { offset, elems: 16, .. }) => assert_eq!(offset, refused as i64),
+            other => assert!(other.is_ok() && refused == 3, "{refused}: {other:?}"),
+        }
+    }
+    let (mut to, from) = ([0; 4], [1, 2, 3, 4]);
+    assert!(copy_run(&mut to, 1, &from, 0, 3) && to == [0, 1, 2, 3]);
+    for (at, start, n) in [(2, 0, 3), (0, 2, 3), (usize::MAX, 0, 2), (0, usize::MAX, 2)] {
+        assert!(!copy_run(&mut to, at, &from, start, n));
+    }
+    assert_eq!(to, [0, 1, 2, 3]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The command line.
 
+use cora_runtime::Limits;
 use cora_runtime::pool::MAX_THREADS;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -22,6 +23,7 @@ the seed. Several artifacts are run one after the other, their samples only; one
   --check                  compare with the results that are stored; an error where there are none
   --repeat N               run this many times and report the median; if more than once, after one run not timed
   --threads N              worker threads; 0 = one for each core
+  --memory-limit BYTES     what buffers, and what tables, may take, with k, M or G for KiB, MiB or GiB; 16G and 1G are usual
   --poison                 fill padding and unused memory with NaN before each run
   --graph                  on a GPU: capture the kernels and replay them as one
   --streams N              on a GPU: N instances at once (1 to 64), each captured, on a stream of its own; all are checked
@@ -66,6 +68,7 @@ pub struct Args {
     pub seed: u64,
     pub repeat: usize,
     pub threads: usize,
+    pub limits: Limits,
 }
 
 impl Args {
@@ -106,6 +109,7 @@ fn read(mut words: impl Iterator<Item = OsString>) -> Result<Command, String> {
             "--repeat" => args.repeat = count(name, &value()?, 1, u64::MAX)?,
             "--streams" => args.streams = count(name, &value()?, 1, MAX_STREAMS)?,
             "--flush" => args.flush = number(name, &value()?, 0, u64::MAX)?,
+            "--memory-limit" => args.limits = limits(name, &value()?)?,
             "--threads" => args.threads = threads(name, &value()?)?,
             _ if given.is_some() => return Err(format!("there is no option {name} with a value")),
             "--help" | "-h" => return Ok(Command::Help),
@@ -177,6 +181,12 @@ fn count(option: &str, given: &OsStr, lo: u64, hi: u64) -> Result<usize, String>
     number(option, given, lo, hi).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
 }
 
+fn limits(option: &str, given: &OsStr) -> Result<Limits, String> {
+    given.to_str().and_then(Limits::of_memory).ok_or_else(|| {
+        format!("{option} takes a number of bytes, or one with k, M or G behind it, not `{}`", given.display())
+    })
+}
+
 /// Any number: of too many the pool says so.
 fn threads(option: &str, given: &OsStr) -> Result<usize, String> {
     let number = given.to_str().and_then(|text| text.parse().ok());
@@ -194,7 +204,8 @@ mod tests {
 
     #[test]
     fn complaints_name_the_option() {
-        let cases: [(&[u8], &str); 9] = [
+        let cases: [(&[u8], &str); 10] = [
+            (b"--memory-limit=4X", "--memory-limit takes a number of bytes, or one with k, M or G behind it, not `4X`"),
             (b"--threads=x", "--threads takes a number from 0 to 1024, not `x`"),
             (b"--repeat=0", "--repeat takes a number of at least 1, not `0`"),
             (b"--streams=0", "--streams takes a number from 1 to 64, not `0`"),

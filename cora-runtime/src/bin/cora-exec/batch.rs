@@ -109,7 +109,7 @@ pub fn of_args(args: &Args, desc: &Arc<ProgramDesc>, has_sample: bool) -> Result
     let prelude = Prelude::new(desc.clone())?;
     // How many entries a function has follows from parameters and the functions before it: the check says.
     loop {
-        let (function, want) = match prelude.build(&batch, &Limits::default()) {
+        let (function, want) = match prelude.build(&batch, &args.limits) {
             Ok(_) => return Ok(batch),
             Err(Error::LengthCount { function, want, got: 0 }) => (function, want),
             Err(e) => return Err(e.into()),
@@ -131,6 +131,7 @@ pub struct Inputs<'a> {
     stored: Option<&'a Sample>,
     files: Vec<(usize, RaggedArray)>,
     seed: u64,
+    limits: Limits,
 }
 
 impl<'a> Inputs<'a> {
@@ -140,9 +141,9 @@ impl<'a> Inputs<'a> {
     /// A file that cannot be read or has another shape or type; as `Prelude::build`; `E0314` and `E0315` for storage
     /// that contradicts the description.
     pub fn new(args: &Args, desc: &Arc<ProgramDesc>, batch: &Batch, stored: Option<&'a Sample>) -> Result<Self, Error> {
-        let limits = Limits::default();
+        let limits = args.limits;
         let tables = Prelude::new(desc.clone())?.build(batch, &limits)?;
-        check_storage(desc, tables.env())?;
+        check_storage(desc, tables.env(), &limits)?;
         let mut files = Vec::new();
         for (n, t) in desc.tensors.iter().enumerate() {
             if let Some((_, path)) = args.inputs.iter().find(|(name, _)| *name == t.name) {
@@ -150,7 +151,7 @@ impl<'a> Inputs<'a> {
                 files.push((n, npy::NpyArray::read(path)?.into_array(t.dtype, shape)?));
             }
         }
-        Ok(Self { desc: desc.clone(), tables, stored, files, seed: args.seed })
+        Ok(Self { desc: desc.clone(), tables, stored, files, seed: args.seed, limits })
     }
 
     /// The tensors that are inputs.
@@ -180,7 +181,7 @@ impl<'a> Inputs<'a> {
             return Ok(array.clone());
         }
         let t = &self.desc.tensors[n];
-        let shape = TensorLayout::new(t).shape(self.tables.env(), &Limits::default())?;
+        let shape = TensorLayout::new(t).shape(self.tables.env(), &self.limits)?;
         if let Some(s) = self.stored {
             return RaggedArray::from_bytes(t.dtype, shape, &s.tensors[n]);
         }
@@ -201,14 +202,13 @@ impl<'a> Inputs<'a> {
 
 /// Whether every tensor's buffer holds it. Compilers see to that, so this tells of an altered description before the
 /// code writes outside a buffer that it made too small.
-fn check_storage(desc: &ProgramDesc, env: Env<'_>) -> Result<(), Error> {
-    let limits = Limits::default();
+fn check_storage(desc: &ProgramDesc, env: Env<'_>, limits: &Limits) -> Result<(), Error> {
     for t in &desc.tensors {
         let buffer = &desc.buffers[t.buffer as usize];
         let at = || format!("buffer `{}`", buffer.name);
         let elems = eval(&buffer.elems, env, &[]).map_err(|fault| Error::Index { at: at(), fault })?;
         let negative = |_| Error::NegativeExtent { at: at(), dim: 0, extent: elems };
-        TensorLayout::new(t).check_storage(env, usize::try_from(elems).map_err(negative)?, &limits)?;
+        TensorLayout::new(t).check_storage(env, usize::try_from(elems).map_err(negative)?, limits)?;
     }
     Ok(())
 }

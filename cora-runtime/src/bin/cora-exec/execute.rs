@@ -71,7 +71,7 @@ fn on_cpu(args: &Args, artifact: &Artifact, desc: &Arc<ProgramDesc>) -> Result<L
     let pool = Arc::new(Pool::new(threads)?);
     // SAFETY: the user asked for this artifact's code to be run; its checksum holds.
     let kernels = unsafe { library::load(&artifact.manifest.machine, desc, &artifact.code) }?;
-    let options = Options { poison: args.poison, ..Options::default() };
+    let options = Options { poison: args.poison, limits: args.limits };
     // SAFETY: code and description come from one compilation.
     let instance = unsafe { Instance::new(desc.clone(), Arc::new(kernels), pool, options) }?;
     Ok(Loaded::Cpu(Box::new(instance), threads))
@@ -109,6 +109,7 @@ fn on_gpu(args: &Args, artifact: &Artifact, desc: &Arc<ProgramDesc>) -> Result<L
         // SAFETY: the user asked for this artifact's code to be run; its checksum holds, and code, launches and
         // description come from one compilation.
         let mut device = unsafe { Device::new(desc.clone(), grid.clone(), &ptx) }?;
+        device.set_limits(args.limits);
         device.poison(args.poison);
         device.flush(args.flush.saturating_mul(1 << 20))?;
         devices.push(device);
