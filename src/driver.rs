@@ -268,9 +268,11 @@ pub fn lower_verified(
         observer.observe(r);
         observe(r);
     })?;
-    let batches = observer.finish().map_err(|(what, text)| {
-        let path = text.map(|t| write_reproducer(&t)).map_or(String::new(), |p| format!("\n  reproducer: {p}"));
-        Failure::Bug(format!("{what}{path}"))
+    let batches = observer.finish().map_err(|(what, text)| match text {
+        Some(text) => Failure::Bug(format!("{what}\n  reproducer: {}", write_reproducer(&text))),
+        None => Diagnostic::new("E0615", format!("the passes cannot be checked: {what}"))
+            .hint("check it with smaller constants and ranges, or leave --verify-each away")
+            .into(),
     })?;
     Ok((lowered, batches))
 }

@@ -12,6 +12,7 @@
 //! a refusal means that it does not fit the nest, and the next one is tried.
 
 mod attach;
+mod chains;
 pub(crate) mod contraction;
 mod copies;
 mod dots;
@@ -163,8 +164,11 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
             || attempt(m, |m| units::unit_tiles(m, stage, |i| features.contain(i)))
             || attempt(m, |m| dots::dot_tiles(m, stage, vectors))
             || (shape.rows && rows.into_iter().any(|rule| attempt(m, |m| rule(m, stage, vectors))))
+            || (shape.neighbours
+                && !shape.rows
+                && attempt(m, |m| few_terms::few_terms(m, stage, vectors, few_terms::FEW_TAPS)))
             || (shape.neighbours && attempt(m, |m| contraction::column_tiles(m, stage, vectors)))
-            || attempt(m, |m| few_terms::few_terms(m, stage, vectors))
+            || attempt(m, |m| few_terms::few_terms(m, stage, vectors, few_terms::FEW))
             || attempt(m, |m| groups::vectors_of_groups(m, stage, vectors))
             || is_of_rows(m, stage)
             || innermost(m, stage, vectors).is_some()
@@ -182,6 +186,9 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
 /// that `is_near` where it is read.
 pub(crate) fn choose_stages(m: &mut LoopModule, is_near: bool) {
     inline_cheap(m);
+    for stage in stages(m) {
+        chains::in_steps(m, stage);
+    }
     for stage in stages(m) {
         factors::precompute_factors(m, stage, is_near);
     }

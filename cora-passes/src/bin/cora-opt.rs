@@ -88,7 +88,11 @@ fn run(args: &Args) -> Result<String, (String, u8)> {
     })
     .map_err(|ds| user(ds.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
     if let Some(o) = observer {
-        let batches = o.finish().map_err(|(what, _)| (format!("error: {what}"), 70))?;
+        let batches = o.finish().map_err(|(what, text)| {
+            // Only a program after a pass shows a fault of ours.
+            let code = if text.is_some() { 70 } else { 1 };
+            (format!("error: {what}"), code)
+        })?;
         complain(&format!("every pass keeps the results on {batches} batches"));
     }
     Ok(program.print())

@@ -17,10 +17,13 @@ use cora_ir::schedule::{StepKind, Tail};
 use cora_ir::{Reduction, TensorId};
 
 /// Terms that are few, all reduced loops together.
-const FEW: i64 = 4;
+pub(super) const FEW: i64 = 4;
+/// Terms that are few where lanes take them from neighbours, as the taps of a window in each channel: a tile of several
+/// vectors gives each of them nothing to share but a factor.
+pub(super) const FEW_TAPS: i64 = 16;
 
-/// Makes the innermost loop over results vectors, around whose statements the terms are unrolled.
-pub(super) fn few_terms(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
+/// Makes the innermost loop over results vectors, around whose statements the terms, `most` of them, are unrolled.
+pub(super) fn few_terms(m: &mut LoopModule, stage: TensorId, vectors: Vectors, most: i64) -> Option<()> {
     let nest = Nest::of(m, stage)?;
     if !matches!(nest.block.role, BlockRole::Update(Reduction::Op(_))) {
         return None;
@@ -40,7 +43,7 @@ pub(super) fn few_terms(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     }
     let written = (nest.block.tensor, nest.block.index.clone());
     let side_by_side = is_along(m, &written, iter) && written.1.iter().any(|&e| m.env.pool.uses_var(e, iter));
-    if reduced.is_empty() || terms > FEW || !side_by_side {
+    if reduced.is_empty() || terms > most || !side_by_side {
         return None;
     }
     if !nest.reads(m).iter().all(|r| strides(m, r, iter)) {

@@ -92,7 +92,7 @@ impl Observer {
     /// How many batches each pass was checked on.
     ///
     /// # Errors
-    /// The first pass at fault with the text of the program after it, or why nothing could be checked.
+    /// The first pass at fault with the text of the program after it; why nothing could be checked, and no text.
     pub fn finish(self) -> Result<usize, (String, Option<String>)> {
         match (self.state, self.fault) {
             (Err(e), _) => Err((format!("the program cannot be interpreted: {e}"), None)),

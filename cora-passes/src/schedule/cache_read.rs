@@ -18,7 +18,7 @@ use super::compute_at::compute_at;
 use super::compute_inline::zero_of;
 use super::pad_dim::calls_with_arg;
 use super::padded_reads::{Redirected, computed_ends, guard_padded_reads};
-use super::readers::{block_paths, collect_readers};
+use super::readers::{block_paths, collect_readers, element_reads};
 use super::region::range_over;
 use super::split::divisible;
 use super::tree::{
@@ -96,8 +96,7 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     if !redirected {
         m.restore(saved);
         let place = at.map_or(String::new(), |at| format!(" in loop `{}.{}`", at.stage, at.name));
-        return Err(Diagnostic::new("E0463", format!("stage `{}` does not read `{}`{place}", c.stage, c.tensor))
-            .hint("name a tensor that the stage reads there"));
+        return Err(not_read(c.stage, c.tensor, &place));
     }
     let Some((path, at)) = path.zip(at) else {
         let reads = |s: &Stmt| reads_below(&m.env.pool, std::slice::from_ref(s)).contains(&new);
@@ -113,6 +112,11 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     }
     m.env.tensors[new].scope = c.scope;
     Ok(())
+}
+
+fn not_read(stage: &str, tensor: &str, place: &str) -> Diagnostic {
+    Diagnostic::new("E0463", format!("stage `{stage}` does not read `{tensor}`{place}"))
+        .hint("name a tensor that the stage reads there")
 }
 
 fn check_loop(m: &LoopModule, source: TensorId, path: &[usize], tensor: &str, at: &LoopRef) -> Result<(), Diagnostic> {
@@ -247,6 +251,10 @@ fn check_before(m: &LoopModule, stage: TensorId, source: TensorId) -> Result<(),
     let nest = m.body.iter().position(|s| stages_of(std::slice::from_ref(s)).contains(&stage)).unwrap_or(0);
     if t.scope == Scope::Global && !writes_below(&m.body[nest..]).contains(&source) {
         return Ok(());
+    }
+    let reads = |b: &&Block| b.stage == stage && !element_reads(&m.env.pool, b, source).is_empty();
+    if !m.blocks().iter().any(reads) {
+        return Err(not_read(&m.env.tensors[stage].name, &t.name, ""));
     }
     let what = format!("`{}` is computed in the nest that reads it, so it cannot be copied before", t.name);
     Err(Diagnostic::new("E0466", what).hint("copy it at a loop inside the one in which it is computed"))

@@ -338,7 +338,7 @@ fn takes_all_rows(m: &mut LoopModule, tensor: TensorId, region: &Region) -> bool
     let few = |pool: &mut ExprPool, range: Option<Range>| {
         range.is_some_and(|r| {
             let steps = pool.sub(r.hi, r.lo);
-            let steps = normalize(pool, steps);
+            let steps = shift_min(pool, steps);
             pool.constant_bound(steps).is_some()
         })
     };

@@ -17,6 +17,7 @@ pub mod fuse_dims;
 pub mod hfuse;
 pub mod hoist_loads;
 mod independent;
+pub(crate) mod inner_sum;
 mod key_parts;
 mod layout_dims;
 mod mirrored;

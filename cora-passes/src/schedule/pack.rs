@@ -22,7 +22,7 @@ use super::tensor_called;
 use super::tree::{find_loop, find_stage};
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::{CopyAt, LayoutDim, PackDim};
-use cora_ir::{Diagnostic, Scope, TensorId};
+use cora_ir::{Diagnostic, Expr, Scope, TensorDim, TensorId};
 
 /// Bytes at whose multiples tiles begin: a line of the caches, and the widest vector.
 const ALIGNMENT: i64 = 64;
@@ -87,7 +87,16 @@ fn tile_size(m: &LoopModule, source: TensorId, p: &Pack) -> Result<i64, Diagnost
         let dim = &dims[t.dim];
         let Some(size) = t.size.or_else(|| m.env.pool.as_int(dim.storage)) else {
             let what = format!("a tile of `{}` has no constant size in dimension `{}`", p.tensor, dim.name);
-            return refuse(what, format!("give it one, `{} 32`", dim.name));
+            let steers = |d: &TensorDim| m.env.pool.any(d.extent, &mut |n| *n == Expr::Arg(t.dim as u32));
+            let hint = if dims[t.dim + 1..].iter().any(steers) {
+                format!(
+                    "leave `{}` out of the tile: dimensions inside it have sizes of their own for each position",
+                    dim.name
+                )
+            } else {
+                format!("give it one, `{} 32`", dim.name)
+            };
+            return refuse(what, hint);
         };
         elements = elements.saturating_mul(size.max(0));
     }

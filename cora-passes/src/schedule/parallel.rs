@@ -4,10 +4,10 @@
 
 use super::independent::{Among, conflict};
 use super::serial_loop::serial_loop;
-use super::tree::{enclosing, find_loop, loop_at_mut};
-use cora_ir::Diagnostic;
+use super::tree::{blocks_below, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut};
 use cora_ir::loops::{For, LoopKind, LoopModule};
 use cora_ir::schedule::LoopRef;
+use cora_ir::{Diagnostic, VarId};
 
 /// Spreads a loop's iterations over the workers.
 ///
@@ -38,14 +38,26 @@ pub fn parallel(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> 
                 names.join(", ")
             ),
         )
-        .hint(format!(
-            "reorder it outermost, or fuse it with the loops around it: `fuse {} {}.{} -> {}`",
-            around.join(" "),
-            target.stage,
-            target.name,
-            target.name
-        )));
+        .hint(if can_fuse(m, &outer, loop_at(&m.body, &path)) {
+            format!(
+                "reorder it outermost, or fuse it with the loops around it: `fuse {} {}.{} -> {}`",
+                around.join(" "),
+                target.stage,
+                target.name,
+                target.name
+            )
+        } else {
+            format!("make the outermost one parallel: `parallel {}`", around[0])
+        }));
     }
     loop_at_mut(&mut m.body, &path).kind = LoopKind::Parallel;
     Ok(())
+}
+
+/// Whether the loops around a loop have nothing else inside, and none of them all is reduced over.
+fn can_fuse(m: &LoopModule, outer: &[&For], own: &For) -> bool {
+    let alone = |l: &For| l.body.len() == 1 && l.stage == own.stage;
+    let blocks = blocks_below(&own.body);
+    let reduced = |v: VarId| blocks.iter().any(|b| is_reduction_var(&m.env.pool, b, v));
+    outer.iter().all(|l| alone(l) && !reduced(l.var)) && !reduced(own.var)
 }

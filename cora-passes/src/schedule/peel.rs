@@ -254,7 +254,7 @@ fn check_reduced(target: &LoopRef, tiles: &[Tile]) -> Result<(), Diagnostic> {
             target.stage, target.name
         ),
     )
-    .hint("reorder the reduced loops inside the spatial ones, then peel one kind at a time"))
+    .hint("reorder the reduced loops inside the spatial ones, then peel one kind at a time; a `split .. tail(mask)` needs no parts"))
 }
 
 /// The number of leading iterations with full tiles, if they come first.

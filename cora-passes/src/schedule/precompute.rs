@@ -125,7 +125,7 @@ fn scheduled(stage: &str) -> Diagnostic {
 }
 
 /// The top-level nest of a stage as it was lowered, and its block: each iterator is a loop of just its extent.
-fn naive(m: &mut LoopModule, stage: TensorId) -> Option<(usize, Block)> {
+pub(super) fn naive(m: &mut LoopModule, stage: TensorId) -> Option<(usize, Block)> {
     let (top, nest) = m.body.iter().enumerate().find(|(_, s)| matches!(s, Stmt::For(l) if l.stage == stage))?;
     let (mut block, mut plain) = (None, true);
     let mut loops: FxHashMap<VarId, ExprId> = FxHashMap::default();
@@ -186,7 +186,7 @@ fn moves(env: &mut Env, b: &Block, e: ExprId) -> Vec<ExprId> {
 }
 
 /// The iterators that a factor moves with, and those that their extents need.
-fn own_iters(pool: &ExprPool, iters: &[Iter], factor: ExprId) -> Vec<Iter> {
+pub(super) fn own_iters(pool: &ExprPool, iters: &[Iter], factor: ExprId) -> Vec<Iter> {
     let mut used: Vec<Iter> = Vec::new();
     for i in iters.iter().rev() {
         if pool.uses_var(factor, i.var) || used.iter().any(|u| pool.uses_var(u.extent, i.var)) {
@@ -220,7 +220,7 @@ fn in_order_of_reads(pool: &ExprPool, factor: ExprId, mut used: Vec<Iter>) -> Ve
 }
 
 /// Whether `e` has a value wherever `facts` hold: functions are called in their domains, tensors are read in their extents.
-fn has_value(env: &mut Env, prover: &mut Prover, facts: &Facts, e: ExprId) -> bool {
+pub(super) fn has_value(env: &mut Env, prover: &mut Prover, facts: &Facts, e: ExprId) -> bool {
     let (mut facts, mut goals) = (facts.clone(), Vec::new());
     match env.pool.get(e).clone() {
         Expr::Call(f, args) => (0..args.len()).for_each(|n| goals.extend(in_domain(env, f, &args, n))),
@@ -246,7 +246,7 @@ fn has_value(env: &mut Env, prover: &mut Prover, facts: &Facts, e: ExprId) -> bo
 }
 
 /// The tensor of a factor: a dimension for each iterator.
-fn declare(env: &mut Env, used: &[Iter], ty: ScalarType, name: &str) -> TensorId {
+pub(super) fn declare(env: &mut Env, used: &[Iter], ty: ScalarType, name: &str) -> TensorId {
     let mut args: FxHashMap<VarId, ExprId> = FxHashMap::default();
     let mut dims = Vec::new();
     for (n, i) in used.iter().enumerate() {
@@ -257,7 +257,7 @@ fn declare(env: &mut Env, used: &[Iter], ty: ScalarType, name: &str) -> TensorId
 }
 
 /// The nest that computes it.
-fn nest(env: &mut Env, used: &[Iter], factor: ExprId, stage: TensorId) -> Stmt {
+pub(super) fn nest(env: &mut Env, used: &[Iter], factor: ExprId, stage: TensorId) -> Stmt {
     let (mut own, mut vars) = (FxHashMap::default(), FxHashMap::default());
     let (mut iters, mut loops) = (Vec::new(), Vec::new());
     for i in used {

@@ -70,8 +70,14 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
     };
     if reduced {
         return relax_reduced::relax_reduced(m, &path, (full, rest)).map_err(|why| {
-            Diagnostic::new("E0480", format!("loop `{}.{}` cannot be relaxed: {why}", target.stage, target.name))
-                .hint("read all factors through copies, and relax these over the same tile first: `relax Copy.k zero`")
+            Diagnostic::new("E0480", format!("loop `{}.{}` cannot be relaxed: {why}", target.stage, target.name)).hint(
+                match why {
+                    relax_reduced::NOT_A_SUM => "leave its tail exact, or split with `tail(mask)`",
+                    _ => {
+                        "read all factors through copies, and relax these over the same tile first: `relax Copy.k zero`"
+                    }
+                },
+            )
         });
     }
     if !blocks_allow(&m.env, &l.body, (stage, tensor), var) {

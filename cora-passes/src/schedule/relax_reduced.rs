@@ -30,6 +30,9 @@ pub fn is_reduced(m: &LoopModule, path: &Path) -> bool {
     blocks_below(&l.body).iter().any(|b| is_reduction_var(&m.env.pool, b, l.var))
 }
 
+/// Why other reductions are not relaxed.
+pub const NOT_A_SUM: &str = "only a sum takes surplus terms of 0";
+
 /// Relaxes the loop at `path`, whose extent is `min(full, rest)`; else says why not.
 ///
 /// # Errors
@@ -44,7 +47,7 @@ pub fn relax_reduced(m: &mut LoopModule, path: &Path, (full, rest): (ExprId, Exp
     let loops: Loops = enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)).collect();
     for b in blocks_below(&l.body) {
         if b.stage != l.stage || b.role != BlockRole::Update(cora_ir::Reduction::Op(Combiner::Sum)) {
-            return Err("only a sum takes surplus terms of 0");
+            return Err(NOT_A_SUM);
         }
         let unused = unused(&m.env, b, l.var);
         let steers = |i: &&Iter| m.env.pool.uses_var(i.binding, l.var) && !unused.contains(&i.var);

@@ -106,8 +106,9 @@ impl Nest {
 }
 
 fn shared(name: &str) -> Diagnostic {
-    Diagnostic::new("E0495", format!("`{name}` is not alone in its loops"))
-        .hint("factor the reduction before stages are attached; the new stage can be attached itself")
+    Diagnostic::new("E0495", format!("`{name}` is not alone in its loops")).hint(
+        "factor the reduction before stages are attached and loops are peeled; the new stage can be attached itself",
+    )
 }
 
 fn is_reduced(m: &LoopModule, nest: &Nest, l: &For) -> bool {

@@ -28,7 +28,11 @@ pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Re
             "E0440",
             format!("loop `{}.{}` is not innermost, so it cannot become vector lanes", target.stage, target.name),
         )
-        .hint("reorder it to the innermost place first"));
+        .hint(if depended_on(m, l) {
+            "loops inside have another extent for each of its iterations: make the innermost one of them vector"
+        } else {
+            "reorder it to the innermost place first"
+        }));
     }
     if combines_tuples(&m.env.pool, l) {
         return Err(Diagnostic::new(
@@ -61,6 +65,8 @@ pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Re
             place_init(m, stage);
             Ok(())
         }
+        // Without an iteration there is nothing to make lanes of.
+        (None, Some(..=0)) | (Some(_), Some(..0)) => Ok(()),
         (_, Some(1..=MAX)) => {
             loop_at_mut(&mut m.body, &path).kind = LoopKind::Vector;
             place_init(m, stage);
@@ -75,4 +81,13 @@ pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Re
                 .hint("give a width, as in `vectorize S.i 16`"))
         }
     }
+}
+
+/// Whether the extent of a loop inside depends on the loop, so that no order has it inside that one.
+fn depended_on(m: &LoopModule, l: &For) -> bool {
+    let mut found = false;
+    for s in &l.body {
+        s.walk(&mut |s| found |= matches!(s, Stmt::For(inner) if m.env.pool.uses_var(inner.extent, l.var)));
+    }
+    found
 }

@@ -47,7 +47,7 @@ fn product(p: &mut Parser) -> Parsed<Measured> {
     if ["/", "%"].contains(&p.peek().text.as_str()) {
         let d = Diagnostic::new("E0106", format!("expected the end of the formula, found `{}`", p.peek().text));
         let hint = if p.at("%") {
-            "write `a - b * floordiv(a, b)`"
+            "write `a - b * floordiv(a, b)`, by a positive constant b"
         } else {
             "write `floordiv(a, b)`, rounded down, or `ceildiv(a, b)`"
         };
