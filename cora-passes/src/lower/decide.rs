@@ -1,4 +1,4 @@
-//! Branches whose conditions the ranges of the loops around decide.
+//! Branches, and conditions of lanes that read, which the ranges of the loops around decide.
 //!
 //! ```text
 //! for %t in 0..4 thread.y { if 1 < min(%n, %t + 4) { .. }  if 4 < min(%n, %t) { .. } }
@@ -44,10 +44,56 @@ impl Decide<'_> {
                         None => out.push(Stmt::If { cond, then: self.body(then), other: self.body(other) }),
                     }
                 }
-                s => out.push(s),
+                mut s => {
+                    s.map_exprs(&mut |e| self.reads(e));
+                    out.push(s);
+                }
             }
         }
         out
+    }
+
+    /// Reads without the conditions of their lanes that always hold: those of a window's middle tap, say.
+    fn reads(&mut self, e: ExprId) -> ExprId {
+        let mut guards = Vec::new();
+        self.env.pool.walk(e, &mut |_, n| {
+            if let Expr::Load { guard: Some((c, _)), .. } = n {
+                guards.extend(self.env.pool.conjuncts(*c));
+            }
+        });
+        guards.retain(|&c| self.env.pool.ty(c).lanes > 1 && self.always(c));
+        if guards.is_empty() {
+            return e;
+        }
+        self.env.pool.rewrite(e, &mut |pool, id| {
+            let Expr::Load { tensor, part, index, guard: Some((cond, other)) } = pool.get(id).clone() else {
+                return None;
+            };
+            let rest: Vec<ExprId> = pool.conjuncts(cond).into_iter().filter(|c| !guards.contains(c)).collect();
+            let guard = if rest.is_empty() { None } else { Some((pool.all(rest), other)) };
+            let ty = pool.ty(id).scalar;
+            Some(pool.load_guarded((tensor, part), ty, index.iter().copied(), guard))
+        })
+    }
+
+    /// Whether a comparison holds in each lane, by the ranges of the loops.
+    fn always(&mut self, c: ExprId) -> bool {
+        let Expr::Bin(op @ (BinOp::Lt | BinOp::Le), a, b) = *self.env.pool.get(c) else { return false };
+        let lanes = |e| match *self.env.pool.get(e) {
+            Expr::Splat(base, n) if self.env.pool.ty(base).scalar == ScalarType::Index => Some((base, 0, n)),
+            Expr::Ramp { base, stride, lanes } => Some((base, stride, lanes)),
+            _ => None,
+        };
+        let (Some((a, sa, n)), Some((b, sb, _))) = (lanes(a), lanes(b)) else { return false };
+        // The least distance is that of the first lane, or of the last.
+        let Some(apart) = sb.checked_sub(sa).and_then(|s| s.min(0).checked_mul(i64::from(n) - 1)) else { return false };
+        let pool = &mut self.env.pool;
+        let room = pool.sub(b, a);
+        let less = pool.int(apart.saturating_sub(i64::from(op == BinOp::Lt)));
+        let room = pool.add(room, less);
+        let room = cora_ir::affine::normalize(pool, room);
+        let facts = Facts::in_loops(self.loops.iter().copied());
+        interval::bounds(self.env, &facts, room).lo.is_some_and(|lo| lo >= 0)
     }
 
     fn condition(&mut self, c: ExprId) -> ExprId {

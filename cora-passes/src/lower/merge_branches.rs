@@ -18,8 +18,9 @@ use cora_ir::{Env, Expr, ExprId, VarId};
 /// Merges branches in every kernel.
 pub fn merge_branches(m: &mut StorageModule) {
     for k in &mut m.kernels {
+        let on_cpu = !k.is_grid();
         let mut body = merged(&m.env, std::mem::take(&mut k.body));
-        if !k.is_grid() {
+        if on_cpu {
             body = before_loops(&mut m.env, body);
             body = merged(&m.env, body);
         }

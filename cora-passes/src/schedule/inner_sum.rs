@@ -81,7 +81,9 @@ pub(crate) fn sum_inside(m: &mut LoopModule, stage: TensorId, sum: &InnerSum, na
     let used: Vec<Iter> = sum.own.iter().chain(block.iters.iter().filter(summed)).cloned().collect();
     // Wherever its own loops run, others need not.
     let facts = Facts::in_loops(used.iter().map(|i| (i.var, i.extent)));
-    if own_iters(&m.env.pool, &used, term).len() > used.len() || !has_value(&mut m.env, &mut Prover::new(), &facts, term) {
+    if own_iters(&m.env.pool, &used, term).len() > used.len()
+        || !has_value(&mut m.env, &mut Prover::new(), &facts, term)
+    {
         return None;
     }
     let new = declare(&mut m.env, &sum.own, ty, name);

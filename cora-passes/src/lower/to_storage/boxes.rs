@@ -18,6 +18,14 @@ pub(super) struct Use<'a> {
     path: Vec<usize>,
 }
 
+/// A dimension of a region.
+struct Size {
+    /// What it has at most.
+    bound: ExprId,
+    /// Whether that is what the tensor's own dimension has at most.
+    whole: bool,
+}
+
 /// What one writer leaves out in each dimension.
 type Gaps = Vec<Option<Digits>>;
 
@@ -169,48 +177,10 @@ impl Lowering<'_> {
         let mut whole = Vec::new();
         for d in 0..rank {
             let (Some(l), Some(h), Some(least)) = (lo[d], hi[d], least[d]) else { continue };
-            let one = self.env.pool.int(1);
-            let mut size_from = |l: ExprId| {
-                let size = self.env.pool.sub(h, l);
-                let size = self.env.pool.add(size, one);
-                let size = normalize(&mut self.env.pool, size);
-                bound_above(&mut self.env, size, &outer)
-            };
-            // From the first element on there is no more than from before it.
-            let found = size_from(l).or_else(|| size_from(least));
-            let dim = self.env.tensors[tensor].dims[d].name.clone();
-            let name = self.env.tensors[tensor].name.clone();
-            // Nothing is written beyond the dimension either.
-            let room = self.room(tensor, d, (&los, &sizes), &outer);
-            let mut bound = match (found, room) {
-                (Some(bound), Some(room)) => {
-                    let bound = normalize(&mut self.env.pool, bound);
-                    self.lower_bound(bound, room)
-                }
-                (Some(bound), None) | (None, Some(bound)) => normalize(&mut self.env.pool, bound),
-                (None, None) => {
-                    let d =
-                        Diagnostic::new("E0490", format!("no bound is known for dimension `{dim}` of buffer `{name}`"));
-                    return Err(d.hint("attach the stage at a loop where its region has a bound, or keep it global"));
-                }
-            };
-            if self.env.pool.as_int(bound).is_none() && in_grid(m, tensor) {
-                bound = grid::constant_size(&mut self.env, bound)
-                    .ok_or_else(|| grid::unbounded(&self.env, tensor, &dim))?;
-            }
-            if self.env.tensors[tensor].scope == Scope::Reg && self.env.pool.as_int(bound).is_none() {
-                return Err(Diagnostic::new(
-                    "E0491",
-                    format!("register buffer `{name}` has variable size in dimension `{dim}`"),
-                )
-                .hint("attach it inside loops that leave constant tiles, or use scope `local`"));
-            }
-            whole.push(
-                room.is_some_and(|room| normalize(&mut self.env.pool, room) == bound)
-                    && self.env.pool.as_int(l) == Some(0),
-            );
+            let size = self.size_of(m, (tensor, d), (l, least, h), (&los, &sizes), &outer)?;
+            whole.push(size.whole && self.env.pool.as_int(l) == Some(0));
             los.push(l);
-            sizes.push(self.padded(tensor, d, bound));
+            sizes.push(self.padded(tensor, d, size.bound));
         }
         let (own, copies): (Vec<_>, Vec<_>) =
             threads.into_iter().partition(|&(_, v)| los.iter().any(|&l| self.env.pool.uses_var(l, v)));
@@ -229,6 +199,53 @@ impl Lowering<'_> {
         }
         self.boxes.insert(tensor, DenseBox { lo: los, size: sizes, threads });
         Ok(())
+    }
+
+    /// The size of dimension `d` of a region from `l`, or `least` as the writers have it, to `h`.
+    fn size_of(
+        &mut self,
+        m: &LoopModule,
+        (tensor, d): (TensorId, usize),
+        (l, least, h): (ExprId, ExprId, ExprId),
+        outside: (&[ExprId], &[ExprId]),
+        outer: &[(VarId, ExprId)],
+    ) -> Result<Size, Diagnostic> {
+        let one = self.env.pool.int(1);
+        let mut size_from = |l: ExprId| {
+            let size = self.env.pool.sub(h, l);
+            let size = self.env.pool.add(size, one);
+            let size = normalize(&mut self.env.pool, size);
+            bound_above(&mut self.env, size, outer)
+        };
+        // From the first element on there is no more than from before it.
+        let found = size_from(l).or_else(|| size_from(least));
+        let dim = self.env.tensors[tensor].dims[d].name.clone();
+        let name = self.env.tensors[tensor].name.clone();
+        // Nothing is written beyond the dimension either.
+        let room = self.room(tensor, d, outside, outer);
+        let mut bound = match (found, room) {
+            (Some(bound), Some(room)) => {
+                let bound = normalize(&mut self.env.pool, bound);
+                self.lower_bound(bound, room)
+            }
+            (Some(bound), None) | (None, Some(bound)) => normalize(&mut self.env.pool, bound),
+            (None, None) => {
+                let d = Diagnostic::new("E0490", format!("no bound is known for dimension `{dim}` of buffer `{name}`"));
+                return Err(d.hint("attach the stage at a loop where its region has a bound, or keep it global"));
+            }
+        };
+        if self.env.pool.as_int(bound).is_none() && in_grid(m, tensor) {
+            bound =
+                grid::constant_size(&mut self.env, bound).ok_or_else(|| grid::unbounded(&self.env, tensor, &dim))?;
+        }
+        if self.env.tensors[tensor].scope == Scope::Reg && self.env.pool.as_int(bound).is_none() {
+            return Err(Diagnostic::new(
+                "E0491",
+                format!("register buffer `{name}` has variable size in dimension `{dim}`"),
+            )
+            .hint("attach it inside loops that leave constant tiles, or use scope `local`"));
+        }
+        Ok(Size { bound, whole: room == Some(bound) })
     }
 
     /// Lays a local tensor out by the rule of offsets where its region is all rows of one position of the dimensions
