@@ -64,10 +64,9 @@ fn before_loops(env: &mut Env, body: Vec<Stmt>) -> Vec<Stmt> {
 
 /// A branch around nothing but another one asks for both conditions, where asking for the second one is harmless.
 fn nested(env: &mut Env, cond: ExprId, mut then: Vec<Stmt>, other: Vec<Stmt>) -> Stmt {
-    let harmless = |c: ExprId| !env.pool.any(c, &mut |n| matches!(n, Expr::Load { .. } | Expr::Search { .. }));
     match then.as_mut_slice() {
         [Stmt::If { cond: second, then: inner, other: none }]
-            if other.is_empty() && none.is_empty() && harmless(*second) =>
+            if other.is_empty() && none.is_empty() && !reads(env, *second) =>
         {
             let cond = env.pool.all([cond, *second]);
             Stmt::If { cond, then: std::mem::take(inner), other }
@@ -93,7 +92,8 @@ fn before_loop(env: &mut Env, (var, extent): (VarId, ExprId), body: Vec<Stmt>) -
             _ => return Stmt::For { var, extent, kind: LoopKind::Serial, body },
         }
     }
-    let fixed = |c: &ExprId| !names.iter().any(|&v| env.pool.uses_var(*c, v)) && holds_after(env, *c, &body);
+    // What it reads may be there only where the loop runs.
+    let fixed = |c: &ExprId| !names.iter().any(|&v| env.pool.uses_var(*c, v)) && !reads(env, *c);
     let shared: Vec<ExprId> = shared.unwrap_or_default().into_iter().filter(fixed).collect();
     if shared.is_empty() {
         return Stmt::For { var, extent, kind: LoopKind::Serial, body };
@@ -115,6 +115,10 @@ fn before_loop(env: &mut Env, (var, extent): (VarId, ExprId), body: Vec<Stmt>) -
     }
     let then = vec![Stmt::For { var, extent, kind: LoopKind::Serial, body: inside }];
     Stmt::If { cond: env.pool.all(shared), then, other: Vec::new() }
+}
+
+fn reads(env: &Env, cond: ExprId) -> bool {
+    env.pool.any(cond, &mut |n| matches!(n, Expr::Load { .. } | Expr::Search { .. }))
 }
 
 /// Whether `cond` has the same value after `body`.
