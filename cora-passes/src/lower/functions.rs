@@ -180,9 +180,11 @@ impl Functions<'_> {
         } else {
             let entries = self.tables.iter().find(|t| t.uf == f).map(|t| t.entries);
             let zero = self.env.pool.int(0);
-            let above = self.env.pool.le(zero, at);
+            let loops = self.loops_of(&self.env.pool.vars_of(at));
+            let ranges = self.ranges(&loops);
+            let above = (!never_negative(&mut self.env, &ranges, at)).then(|| self.env.pool.le(zero, at));
             let below = entries.map(|n| self.env.pool.lt(at, n));
-            let cond = self.env.pool.all([above].into_iter().chain(below));
+            let cond = self.env.pool.all(above.into_iter().chain(below));
             let other = self.env.pool.lit(Literal::int(self.env.tensors[table].ty, 0));
             Some((cond, other))
         };

@@ -22,7 +22,7 @@ use super::defined::is_defined;
 use super::mirrored::{build_pointwise, one_each, pointwise};
 use super::padded_reads::guard_padded_reads;
 use super::positions::build_positions;
-use super::readers::{Access, Reader, collect_readers, mark_conditional, read_whole, shared_mask};
+use super::readers::{Access, Reader, collect_readers, element_reads, mark_conditional, read_whole, shared_mask};
 use super::region::{plainly_below, range_over, without_greater, without_lesser};
 use super::tree::{
     Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below, steered_by,
@@ -202,8 +202,36 @@ fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: 
             "E0452",
             format!("stage `{}` reads `{name}` outside loop `{}.{}`", name_of(reader), at.stage, at.name),
         )
-        .hint("attach that stage in the same loop first (one step for several names readers before what they read), or inline it")),
+        .hint(match output_of(m, reader).filter(|&o| o != at_stage(m, path)) {
+            Some(output) => {
+                let what = if output == reader { "it is".to_owned() } else { format!("`{}` is computed for", name_of(reader)) };
+                format!(
+                    "{what} output `{}`, which has loops of its own: keep `{name}` where it is, or define it twice",
+                    name_of(output)
+                )
+            }
+            None => "attach that stage in the same loop first (one step for several names readers before what they read), or inline it".to_owned(),
+        })),
     }
+}
+
+/// The first output that a stage is, or is computed for.
+fn output_of(m: &LoopModule, stage: TensorId) -> Option<TensorId> {
+    let (mut seen, mut next) = (Vec::new(), vec![stage]);
+    while let Some(t) = next.pop() {
+        if m.env.tensors[t].role == Role::Output {
+            return Some(t);
+        }
+        seen.push(t);
+        let readers = m.blocks().into_iter().filter(|b| !element_reads(&m.env.pool, b, t).is_empty()).map(|b| b.tensor);
+        next.extend(readers.filter(|r| !seen.contains(r)));
+    }
+    None
+}
+
+/// The stage whose nest a loop is in.
+fn at_stage(m: &LoopModule, path: &Path) -> TensorId {
+    loop_at(&m.body, &path[..1]).stage
 }
 
 /// That all conditions hold: what one reads is there where those before it hold.
