@@ -25,8 +25,8 @@ use super::pad_dim::calls_with_arg;
 use super::region::bound_above;
 use super::relax_reduced;
 use super::tree::{
-    blocks_below, blocks_in, clamp_surplus, enclosing, find_loop, looks_up_at, loop_at, loop_at_mut, place_init,
-    written_by,
+    blocks_below, blocks_in, clamp_surplus, enclosing, find_loop, is_reduction_var, looks_up_at, loop_at, loop_at_mut,
+    place_init, written_by,
 };
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover, with_example};
@@ -90,8 +90,13 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
     let one = m.env.pool.int(1);
     let last = m.env.pool.sub(rest, one);
     let mut loops: Vec<(VarId, ExprId)> = enclosing(&m.body, &path).iter().map(|l| (l.var, l.extent)).collect();
-    let never_empty = is_position(&mut m.env, last, &loops);
+    // The first value of a sum is written outside of the loops over its terms, which may have no iteration.
+    let own = blocks_below(&l.body);
+    let reduced = |v: VarId| own.iter().any(|b| is_reduction_var(&m.env.pool, b, v));
+    let mut around: Vec<(VarId, ExprId)> = loops.iter().copied().filter(|&(v, _)| !reduced(v)).collect();
+    let never_empty = is_position(&mut m.env, last, &around);
     loops.push((var, full));
+    around.push((var, full));
     let mask = zero || kind == LoopKind::Vector || !never_empty;
     if mask && bounded(&m.env, &loop_at(&m.body, &path).body, var) {
         return Err(refuse(
@@ -100,22 +105,23 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
         ));
     }
     if !never_empty && extents_below_use(&m.env, &loop_at(&m.body, &path).body, var) {
-        let around = loops[..loops.len() - 1].iter().copied();
+        let outside = loops[..loops.len() - 1].iter().copied();
         let (zero, last) = (m.env.pool.int(0), last);
         let runs = m.env.pool.le(zero, last);
         let d = refuse(
             "it may be empty, and loops inside depend on it",
             "relax a loop that always has an iteration where it is reached, or the loops inside alone",
         );
-        return Err(with_example(d, &m.env, &Facts::in_loops(around), runs));
+        return Err(with_example(d, &m.env, &Facts::in_loops(outside), runs));
     }
-    let storage = room(&mut m.env, &loop_at(&m.body, &path).body, (var, full), &loops, never_empty).map_err(|why| {
-        let hint = match why {
-            NO_ROOM => "attach the stage inside the loop over the tiles, so that its buffer is one of them",
-            _ => "relax it before its order is changed",
-        };
-        refuse(why, hint)
-    })?;
+    let storage =
+        room(&mut m.env, &loop_at(&m.body, &path).body, (var, full), &around, never_empty).map_err(|why| {
+            let hint = match why {
+                NO_ROOM => "attach the stage inside the loop over the tiles, so that its buffer is one of them",
+                _ => "relax it before its order is changed",
+            };
+            refuse(why, hint)
+        })?;
     for (d, extent) in storage {
         m.env.tensors[tensor].dims[d].storage = extent;
     }
