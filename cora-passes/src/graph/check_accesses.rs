@@ -254,16 +254,18 @@ impl Check<'_> {
     /// Replaces loaded indices by variables with the tensor's declared range; `held` are conditions
     /// that hold.
     fn without_gathers(&mut self, e: ExprId, held: &[ExprId]) -> ExprId {
-        let mut loads = Vec::new();
-        self.env.pool.walk(e, &mut |id, n| {
-            if let Expr::Cast(ScalarType::Index, x) = n
-                && matches!(self.env.pool.get(*x), Expr::Load { .. })
-            {
+        let (mut loads, mut choices) = (Vec::new(), Vec::new());
+        self.env.pool.walk(e, &mut |id, n| match n {
+            Expr::Cast(ScalarType::Index, x) if matches!(self.env.pool.get(*x), Expr::Load { .. }) => {
                 loads.push((id, *x));
             }
+            Expr::Select(c, ..) => choices.push(*c),
+            _ => {}
         });
-        let known: FxHashMap<ExprId, ExprId> =
+        let mut known: FxHashMap<ExprId, ExprId> =
             loads.into_iter().filter_map(|(cast, x)| self.gather(x, held).map(|v| (cast, v))).collect();
+        // What is compared may be the elements themselves.
+        known.extend(choices.into_iter().map(|c| (c, self.condition(c, held))).collect::<Vec<_>>());
         self.env.pool.rewrite(e, &mut |_, x| known.get(&x).copied())
     }
 
