@@ -134,7 +134,7 @@ impl<'a> Evaluator<'a> {
                     s[..rows].partition_point(|&v| v <= r).saturating_sub(1) as i64
                 })
             }
-            UfDef::SortDesc { .. } => args.first().copied().unwrap_or(0),
+            UfDef::SortDesc { .. } => args.last().copied().unwrap_or(0),
         }
     }
 

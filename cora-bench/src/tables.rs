@@ -131,8 +131,10 @@ pub fn storage_tables(desc: &ProgramDesc) -> Vec<bool> {
             TableKind::Map { domain, value }
             | TableKind::PrefixSum { domain, value }
             | TableKind::ReduceMax { domain, value }
-            | TableKind::ReduceSum { domain, value } => domain.iter().chain([value]).for_each(|x| mark(x, &mut used)),
-            TableKind::SortDesc { extent, key } => [extent, key].into_iter().for_each(|x| mark(x, &mut used)),
+            | TableKind::ReduceSum { domain, value }
+            | TableKind::SortDesc { domain, key: value } => {
+                domain.iter().chain([value]).for_each(|x| mark(x, &mut used));
+            }
         }
     }
     used

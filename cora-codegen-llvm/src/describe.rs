@@ -206,10 +206,7 @@ impl Describer<'_> {
             UfDef::PrefixSum { .. } => TableKind::PrefixSum { domain, value: body()? },
             UfDef::Max { .. } => TableKind::ReduceMax { domain, value: body()? },
             UfDef::Map { .. } => TableKind::Map { domain, value: body()? },
-            UfDef::SortDesc { .. } => {
-                let [extent] = <[Ix; 1]>::try_from(domain).map_err(|_| unbuildable())?;
-                TableKind::SortDesc { extent, key: body()? }
-            }
+            UfDef::SortDesc { .. } => TableKind::SortDesc { domain, key: body()? },
             UfDef::Search { .. } => return Err(unbuildable()),
         })
     }

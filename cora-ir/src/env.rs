@@ -4,7 +4,7 @@ use crate::expr::{Expr, ExprPool};
 use crate::ids::{Arena, CombinerId, DimId, ExprId, ParamId, TensorId, UfId, VarId};
 use crate::layout::LayoutStep;
 use crate::tuple::TupleCombiner;
-use crate::types::{Combiner, ScalarType};
+use crate::types::{BinOp, Combiner, ScalarType};
 
 /// A run-time size with its declared range.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,9 +61,10 @@ pub enum UfDef {
         /// Over `Arg(0..n)`.
         body: ExprId,
     },
-    /// A permutation of `0..domain[0]` that sorts `key` in descending order, ties by index.
+    /// `F(a.., x)` = the x-th of `0..domain.last()` in descending order of `key(a.., i)`, ties by index: for each `a..` a
+    /// permutation.
     SortDesc {
-        /// Over `Arg(0)`.
+        /// Over `Arg(0..n)`, the last being what is sorted.
         key: ExprId,
     },
 }
@@ -306,8 +307,40 @@ impl Env {
         self.pool.load(tensor, ty, index)
     }
 
+    /// The least value that the form and declared ranges show, if they show one.
+    pub fn least(&self, e: ExprId) -> Option<i64> {
+        let both = |a: ExprId, b: ExprId| self.least(a).zip(self.least(b));
+        match *self.pool.get(e) {
+            Expr::Int(v) => Some(v),
+            Expr::Var(_) | Expr::Arg(_) => Some(0),
+            Expr::Param(p) => Some(self.params[p].lo),
+            Expr::Call(f, _) => match self.ufs[f].def {
+                UfDef::Extent { lo, .. } => self.least(lo),
+                UfDef::Map { body } => self.least(body),
+                _ => Some(0),
+            },
+            Expr::Bin(BinOp::Add, a, b) => both(a, b).and_then(|(x, y)| x.checked_add(y)),
+            Expr::Bin(BinOp::Mul, a, b) => {
+                both(a, b).filter(|&(x, y)| x >= 0 && y >= 0).and_then(|(x, y)| x.checked_mul(y))
+            }
+            Expr::Bin(BinOp::Min, a, b) => both(a, b).map(|(x, y)| x.min(y)),
+            Expr::Bin(BinOp::Max, a, b) => match (self.least(a), self.least(b)) {
+                (Some(x), Some(y)) => Some(x.max(y)),
+                (x, y) => x.or(y),
+            },
+            // Positive divisors only; by 0 the quotient is 0.
+            Expr::Bin(BinOp::FloorDiv, a, b) => match self.pool.as_int(b) {
+                Some(c) if c > 0 => Some(crate::expr::floor_div(self.least(a)?, c)),
+                _ => both(a, b).filter(|&(x, y)| x >= 0 && y >= 0).map(|_| 0),
+            },
+            Expr::Bin(BinOp::Mod, _, b) => self.least(b).filter(|&m| m >= 0).map(|_| 0),
+            Expr::Select(_, a, b) => both(a, b).map(|(x, y)| x.min(y)),
+            _ => None,
+        }
+    }
+
     /// `sum over 0 <= i < x of body(outer.., i)`, as a closed form where the body is affine in i
-    /// without a function of i, else as a call of a prefix-sum function.
+    /// without a function of i or all rows but the last are full, else as a call of a prefix-sum function.
     ///
     /// `domain` gives the extents of `Arg(0..n)`, n = `outer.len() + 1`; `body` is over `Arg(0..n)`.
     /// Paper section B.2: the sums that storage offsets and fused loops need.
@@ -331,6 +364,10 @@ impl Env {
             let cx = self.pool.mul(constant, x);
             return self.pool.add(st, cx);
         }
+        if let Some((size, total)) = self.full_rows_at(domain, body, outer) {
+            let before = self.pool.mul(size, x);
+            return self.pool.min(before, total);
+        }
         let used = self.used_args(body, n);
         // Drop outer arguments on which the body does not depend.
         let (domain, body, outer) = self.project(domain, body, outer, &used);
@@ -339,9 +376,27 @@ impl Env {
         self.pool.call(f, args)
     }
 
+    /// [`Env::sum_upto`] for an x that is a row, less than the last extent of `domain`, or that extent itself.
+    pub fn sum_before(&mut self, name: &str, domain: &[ExprId], body: ExprId, outer: &[ExprId], x: ExprId) -> ExprId {
+        let Some((size, total)) = self.full_rows_at(domain, body, outer) else {
+            return self.sum_upto(name, domain, body, outer, x);
+        };
+        let all = domain.last().map(|&e| self.pool.instantiate(e, outer));
+        if all == Some(x) { total } else { self.pool.mul(size, x) }
+    }
+
+    /// The size of a full row and of all together, where all but the last are full.
+    fn full_rows_at(&mut self, domain: &[ExprId], body: ExprId, outer: &[ExprId]) -> Option<(ExprId, ExprId)> {
+        let full = self.full_rows(*domain.last()?, body, outer.len() as u32)?;
+        Some((self.pool.instantiate(full.size, outer), self.pool.instantiate(full.total, outer)))
+    }
+
     /// The row that holds flat position `r` of rows whose sizes are `body`: the inverse of
     /// [`Env::sum_upto`] in its last argument (the paper's `f_fo`), as a call of a search function.
     pub fn search_row(&mut self, name: &str, domain: &[ExprId], body: ExprId, outer: &[ExprId], r: ExprId) -> ExprId {
+        if let Some((size, _)) = self.full_rows_at(domain, body, outer) {
+            return self.pool.floor_div(r, size);
+        }
         let used = self.used_args(body, domain.len().saturating_sub(1) as u32);
         let (mut domain, body, outer) = self.project(domain, body, outer, &used);
         let sum = self.uf(name, domain.clone(), UfDef::PrefixSum { body });

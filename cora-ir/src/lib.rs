@@ -36,6 +36,7 @@ pub mod diag;
 pub mod dimgraph;
 pub mod env;
 pub mod expr;
+mod full_rows;
 pub mod graph;
 pub mod ids;
 pub mod interp;

@@ -4,6 +4,8 @@
 mod explain;
 #[path = "rules/false_rules.rs"]
 mod false_rules;
+#[path = "rules/full_rows.rs"]
+mod full_rows;
 #[path = "rules/proofs.rs"]
 mod proofs;
 #[path = "rules/random.rs"]

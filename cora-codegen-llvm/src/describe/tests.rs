@@ -135,7 +135,7 @@ fn describes_everything_the_runtime_needs() {
     let m = || Ix::Param(0);
     let len = || Ix::table(0, Ix::Arg(0));
     assert_eq!(desc.tables[1].kind, TableKind::PrefixSum { domain: vec![m()], value: len() });
-    assert_eq!(desc.tables[2].kind, TableKind::SortDesc { extent: m(), key: len() });
+    assert_eq!(desc.tables[2].kind, TableKind::SortDesc { domain: vec![m()], key: len() });
     assert_eq!(desc.tables[3].kind, TableKind::ReduceMax { domain: vec![m()], value: len() });
     let extents: Vec<_> = desc.extents.iter().map(|e| (e.name.as_str(), e.table, e.hi.clone())).collect();
     assert_eq!(extents, [("lens", 0, Ix::Const(100)), ("unused", 4, Ix::Const(100))]);

@@ -131,14 +131,15 @@ impl Builder<'_> {
 
     fn domain(&self, more_on_last: i64) -> Result<Levels, InterpError> {
         let uf = &self.scalars.env.ufs[self.f];
-        let (domain, sums) = (&uf.domain, matches!(uf.def, UfDef::PrefixSum { .. }));
+        let domain = &uf.domain;
+        let padded = matches!(uf.def, UfDef::PrefixSum { .. } | UfDef::SortDesc { .. });
         let mut levels = Levels::scalar();
         for (d, &e) in domain.iter().enumerate() {
             let more = if d + 1 == domain.len() { more_on_last } else { 0 };
             let depends = leading_args(self.scalars.env, e);
             let mut at = |args: &[i64]| {
                 // A row of padding has no extent: it is empty, as in compiled code.
-                let extent = if sums { self.scalars.int(e, args, &[])?.unwrap_or(0) } else { self.extent(e, args)? };
+                let extent = if padded { self.scalars.int(e, args, &[])?.unwrap_or(0) } else { self.extent(e, args)? };
                 Ok(extent.max(0).saturating_add(more))
             };
             levels.push(LevelExtent { at: &mut at, depends }, self.limit)?.ok_or_else(|| InterpError::TooLarge {
@@ -206,10 +207,7 @@ pub(crate) fn tabulate(
         })?;
         return Ok(match def {
             UfDef::Max { .. } => vec![values.into_iter().try_fold(0, |a: i64, b| b.map(|b| a.max(b)))],
-            UfDef::SortDesc { .. } => match values.iter().copied().collect::<Option<Vec<i64>>>() {
-                Some(keys) => sorted_descending(&keys).into_iter().map(Some).collect(),
-                None => vec![None; values.len()],
-            },
+            UfDef::SortDesc { .. } => sorted_rows(levels, &values)?,
             _ => values,
         });
     }
@@ -231,6 +229,21 @@ pub(crate) fn tabulate(
         Ok(())
     })?;
     Ok(values)
+}
+
+/// The permutation of each row, nothing where a key of it has no value.
+fn sorted_rows(levels: &Levels, keys: &[Option<i64>]) -> Result<Vec<Option<i64>>, InterpError> {
+    let mut order = Vec::new();
+    let Some(last) = levels.levels.len().checked_sub(1) else { return Ok(order) };
+    levels.visit_rows(last, &mut |_, n| {
+        let row = &keys[order.len()..order.len() + n as usize];
+        match row.iter().copied().collect::<Option<Vec<i64>>>() {
+            Some(keys) => order.extend(sorted_descending(&keys).into_iter().map(Some)),
+            None => order.resize(order.len() + row.len(), None),
+        }
+        Ok(())
+    })?;
+    Ok(order)
 }
 
 /// The permutation that sorts `keys` in descending order, ties by index.

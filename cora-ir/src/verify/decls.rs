@@ -98,8 +98,7 @@ impl Checker<'_> {
             }
         }
         let shape = match f.def {
-            UfDef::PrefixSum { .. } | UfDef::Search { .. } | UfDef::Map { .. } => n >= 1,
-            UfDef::SortDesc { .. } => n == 1,
+            UfDef::PrefixSum { .. } | UfDef::Search { .. } | UfDef::Map { .. } | UfDef::SortDesc { .. } => n >= 1,
             UfDef::Extent { .. } | UfDef::Max { .. } => true,
         };
         if !shape {

@@ -120,7 +120,7 @@ fn declarations() {
     loops("uf @g($0 < M) = map %v", "uf-pure");
     loops("uf @g($0 < M) = map 1.5:f32", "uf-pure");
     loops("uf @g() = map 1", "uf-shape");
-    loops("uf @g($0 < M, $1 < M) = sort_desc $0", "uf-shape");
+    loops("uf @g() = sort_desc 1", "uf-shape");
     loops("uf @g($0 < M) = search @lens", "uf-shape");
     loops("tensor @C[x: M, y: $1] : f32 temp", "tensor-dims");
     loops("tensor @C[x: M, y: index(@I[$0])] : f32 temp", "tensor-dims");

@@ -164,7 +164,10 @@ impl<'a> Build<'a> {
         let stmts = match (self.env.ufs[t.uf].def.clone(), domain.as_slice()) {
             (UfDef::Max { .. }, _) => self.greatest(t.tensor, &domain, body),
             (UfDef::PrefixSum { .. }, &[n]) => self.sums(t.tensor, n, body),
-            (UfDef::SortDesc { .. }, &[n]) => self.entries(n, |b, x| b.ranked(t.tensor, n, body, x)),
+            (UfDef::SortDesc { .. }, &[n]) => self.entries(n, |b, x| {
+                let zero = b.env.pool.int(0);
+                b.ranked((t.tensor, zero), n, (body, &[]), x)
+            }),
             (_, []) => {
                 let (zero, one) = (self.env.pool.int(0), self.env.pool.int(1));
                 self.entries(one, |b, _| vec![b.put(t.tensor, zero, body)])
@@ -173,7 +176,7 @@ impl<'a> Build<'a> {
                 let value = b.env.pool.instantiate(body, &[x]);
                 vec![b.put(t.tensor, x, value)]
             }),
-            (def, _) => self.rows(t.tensor, &domain, body, matches!(def, UfDef::PrefixSum { .. })),
+            (def, _) => self.rows(t.tensor, &domain, body, &def),
         };
         // What no statement uses any more is no buffer.
         let used = |b: TensorId| stmts.iter().any(|s| s.any(&mut |s| s.writes().contains(&b)));
@@ -298,8 +301,9 @@ impl<'a> Build<'a> {
     }
 
     /// The entries of a function of several arguments, in order: each thread those of a stretch of the first one.
-    fn rows(&mut self, table: TensorId, domain: &[ExprId], body: ExprId, sums: bool) -> Vec<Stmt> {
+    fn rows(&mut self, table: TensorId, domain: &[ExprId], body: ExprId, def: &UfDef) -> Vec<Stmt> {
         let (n, inner) = (domain[0], &domain[1..]);
+        let sums = matches!(def, UfDef::PrefixSum { .. });
         let first = self.partial(n, |b, x| {
             b.each_row(inner, vec![x], &mut |b, _, n| {
                 let more = b.env.pool.int(i64::from(sums));
@@ -314,8 +318,10 @@ impl<'a> Build<'a> {
             let own = b.own();
             let here = b.set(b.place, None, own);
             let rest = b.stretch(t, n, |b, x| {
-                b.each_row(inner, vec![x], &mut |b, args, n| {
-                    if sums { b.sums_of_row(table, args, n, body) } else { b.row(table, args, n, body) }
+                b.each_row(inner, vec![x], &mut |b, args, n| match def {
+                    UfDef::PrefixSum { .. } => b.sums_of_row(table, args, n, body),
+                    UfDef::SortDesc { .. } => b.order_of_row(table, args, n, body),
+                    _ => b.row(table, args, n, body),
                 })
             });
             vec![begin, before, here, rest]
@@ -364,6 +370,15 @@ impl<'a> Build<'a> {
         out
     }
 
+    /// The order of a row: each index at its place.
+    fn order_of_row(&mut self, table: TensorId, args: &[ExprId], n: ExprId, key: ExprId) -> Vec<Stmt> {
+        let ranks = self.for_loop("x", n, LoopKind::Serial, |b, x| {
+            let first = b.get(b.place);
+            b.ranked((table, first), n, (key, args), x)
+        });
+        vec![ranks, self.set(self.place, Some(Combiner::Sum), n)]
+    }
+
     /// The greatest of `own` and `body` over the dimensions that are left, whose extents are over `args`.
     fn over(&mut self, inner: &[ExprId], args: Vec<ExprId>, body: ExprId) -> Vec<Stmt> {
         let Some((&extent, rest)) = inner.split_first() else {
@@ -393,20 +408,31 @@ impl<'a> Build<'a> {
         })]
     }
 
-    /// Index `x` at its place: after all with a greater key, and those before it with the same.
-    fn ranked(&mut self, table: TensorId, n: ExprId, key: ExprId, x: ExprId) -> Vec<Stmt> {
+    /// Index `x` of a row of `n` at its place in the table from `first`: after all with a greater key, and those before it
+    /// with the same.
+    fn ranked(
+        &mut self,
+        (table, first): (TensorId, ExprId),
+        n: ExprId,
+        (key, args): (ExprId, &[ExprId]),
+        x: ExprId,
+    ) -> Vec<Stmt> {
         let zero = self.env.pool.int(0);
         let begin = self.collect(None, zero);
         let count = self.for_loop("j", n, LoopKind::Serial, |b, j| {
+            let [own, other] = [x, j].map(|i| {
+                let all: Vec<ExprId> = args.iter().copied().chain([i]).collect();
+                b.env.pool.instantiate(key, &all)
+            });
             let p = &mut b.env.pool;
-            let (own, other) = (p.instantiate(key, &[x]), p.instantiate(key, &[j]));
             let (greater, same, earlier) = (p.lt(own, other), p.bin(BinOp::Eq, own, other), p.lt(j, x));
             let tie = p.and(same, earlier);
             let cond = p.bin(BinOp::Or, greater, tie);
             let one = p.int(1);
             vec![Stmt::If { cond, then: vec![b.collect(Some(Combiner::Sum), one)], other: Vec::new() }]
         });
-        let at = self.own();
+        let place = self.own();
+        let at = self.env.pool.add(first, place);
         vec![begin, count, self.put(table, at, x)]
     }
 }

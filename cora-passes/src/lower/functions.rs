@@ -429,7 +429,7 @@ impl Functions<'_> {
             if c == 0 || !never_negative(&mut self.env, &formals, rest) {
                 return e;
             }
-            let sum = self.env.sum_upto(name, &domain, rest, &args[..args.len() - 1], x);
+            let sum = self.env.sum_before(name, &domain, rest, &args[..args.len() - 1], x);
             let c = self.env.pool.int(c);
             let all = self.env.pool.mul(c, x);
             return self.env.pool.add(sum, all);

@@ -69,7 +69,7 @@ impl Layout<'_> {
             body = env.pool.mul(body, v);
         }
         let outer: Vec<ExprId> = (0..d as u32).map(|a| env.pool.arg(a)).collect();
-        env.sum_upto(self.name, &self.extents[..=d], body, &outer, self.extents[d])
+        env.sum_before(self.name, &self.extents[..=d], body, &outer, self.extents[d])
     }
 
     /// Number of elements of the dimensions `from..`, over `Arg(0..from)`.
@@ -110,7 +110,7 @@ impl Layout<'_> {
             let t = self.term(env, d);
             let outer: Vec<ExprId> = (0..d as u32).map(|a| env.pool.arg(a)).collect();
             let x = env.pool.arg(d as u32);
-            let s = env.sum_upto(self.name, &self.extents[..=d], t.body, &outer, x);
+            let s = env.sum_before(self.name, &self.extents[..=d], t.body, &outer, x);
             let term = env.pool.mul(t.factor, s);
             sum = env.pool.add(sum, term);
         }
@@ -135,7 +135,7 @@ impl Layout<'_> {
             let i = if depends(&env.pool, t.body, d) {
                 let position = env.pool.floor_div(rest, factor);
                 let i = env.search_row(self.name, &self.extents[..=d], t.body, &index, position);
-                let below = env.sum_upto(self.name, &self.extents[..=d], t.body, &index, i);
+                let below = env.sum_before(self.name, &self.extents[..=d], t.body, &index, i);
                 let below = env.pool.mul(below, factor);
                 rest = env.pool.sub(rest, below);
                 i

@@ -34,38 +34,6 @@ pub fn inside(env: &mut Env, ranges: &[Range], e: ExprId, size: ExprId) -> bool 
     never_negative(env, ranges, e) && never_negative(env, ranges, above)
 }
 
-/// The least value that the form and declared ranges show, if they show one.
-fn least(env: &Env, e: ExprId) -> Option<i64> {
-    let both = |a: ExprId, b: ExprId| least(env, a).zip(least(env, b));
-    match *env.pool.get(e) {
-        Expr::Int(v) => Some(v),
-        Expr::Var(_) | Expr::Arg(_) => Some(0),
-        Expr::Param(p) => Some(env.params[p].lo),
-        Expr::Call(f, _) => match env.ufs[f].def {
-            UfDef::Extent { lo, .. } => least(env, lo),
-            UfDef::Map { body } => least(env, body),
-            _ => Some(0),
-        },
-        Expr::Bin(BinOp::Add, a, b) => both(a, b).and_then(|(x, y)| x.checked_add(y)),
-        Expr::Bin(BinOp::Mul, a, b) => {
-            both(a, b).filter(|&(x, y)| x >= 0 && y >= 0).and_then(|(x, y)| x.checked_mul(y))
-        }
-        Expr::Bin(BinOp::Min, a, b) => both(a, b).map(|(x, y)| x.min(y)),
-        Expr::Bin(BinOp::Max, a, b) => match (least(env, a), least(env, b)) {
-            (Some(x), Some(y)) => Some(x.max(y)),
-            (x, y) => x.or(y),
-        },
-        // Positive divisors only; by 0 the quotient is 0.
-        Expr::Bin(BinOp::FloorDiv, a, b) => match env.pool.as_int(b) {
-            Some(c) if c > 0 => Some(cora_ir::expr::floor_div(least(env, a)?, c)),
-            _ => both(a, b).filter(|&(x, y)| x >= 0 && y >= 0).map(|_| 0),
-        },
-        Expr::Bin(BinOp::Mod, _, b) => least(env, b).filter(|&m| m >= 0).map(|_| 0),
-        Expr::Select(_, a, b) => both(a, b).map(|(x, y)| x.min(y)),
-        _ => None,
-    }
-}
-
 fn prove(env: &mut Env, ranges: &[Range], e: ExprId, steps: usize) -> bool {
     let e = normalize(&mut env.pool, e);
     let p = poly(&mut env.pool, e);
@@ -97,7 +65,7 @@ fn sum_of_least(env: &Env, p: &Poly) -> Option<i64> {
     for (m, &c) in &p.terms {
         let mut product = 1i64;
         for &a in m {
-            product = product.checked_mul(least(env, a).filter(|&v| v >= 0)?)?;
+            product = product.checked_mul(env.least(a).filter(|&v| v >= 0)?)?;
         }
         let positive = c > 0 || m.is_empty();
         sum = sum.checked_add(product.checked_mul(c).filter(|_| positive)?)?;

@@ -4,7 +4,7 @@
 //! b = row.at(f), i = f - row(b)          determine f = i + row(b)
 //! x // n and x % n                       determine x where n is determined
 //! 32 * o + i where i < 32                determines o and i
-//! order(x), sorted by `remap`            determines x
+//! order(a, x), sorted by `remap`         determines x where a is determined
 //! x dealt to n pieces by `remap`         determines x
 //! ```
 //!
@@ -40,7 +40,7 @@ fn determines_by(
         if known.contains(&wanted) {
             return true;
         }
-        let found = from_order(pool, sorts, known[next])
+        let found = from_order(pool, sorts, known[next], &known, moving)
             .or_else(|| from_dealt(pool, known[next], moving))
             .or_else(|| from_sum(pool, known[next], &known, moving))
             .or_else(|| from_digits(pool, known[next], &known, moving));
@@ -56,12 +56,17 @@ fn determines_by(
     known.contains(&wanted)
 }
 
-/// `x` of `order(x)`, which a function that sorts gives.
-fn from_order(pool: &ExprPool, sorts: &dyn Fn(UfId) -> bool, e: ExprId) -> Option<ExprId> {
-    match pool.get(e) {
-        Expr::Call(f, args) if sorts(*f) && args.len() == 1 => Some(args[0]),
-        _ => None,
-    }
+/// `x` of `order(a, x)`, which a function that sorts gives, where `a` is known.
+fn from_order(
+    pool: &ExprPool,
+    sorts: &dyn Fn(UfId) -> bool,
+    e: ExprId,
+    known: &[ExprId],
+    moving: &[(VarId, ExprId)],
+) -> Option<ExprId> {
+    let Expr::Call(f, args) = pool.get(e) else { return None };
+    let (&x, outer) = args.split_last()?;
+    (sorts(*f) && outer.iter().all(|&a| is_known(pool, a, known, moving))).then_some(x)
 }
 
 /// The variable of a loop whose iterations are dealt to a number of pieces by `e`.
@@ -172,6 +177,9 @@ mod tests {
         let start = pool.call(row, [first]);
         let rest = pool.sub(sorted, start);
         assert!(determines(&mut pool, &[first, rest], alone, f) && !determines(&mut pool, &[first], alone, f));
+        let in_row = pool.call(order, [o, x]);
+        assert!(determines(&mut pool, &[in_row], alone, f) && determines(&mut pool, &[in_row, o], both, f));
+        assert!(!determines(&mut pool, &[in_row], both, f));
         let order = dealt(&mut pool, many, x, 4);
         let tail = pool.sub(order, n);
         let order = normalize(&mut pool, order);

@@ -8,8 +8,8 @@
 //! The prelude evaluates keys as trees, in which each guarded read of a table has its index three times, so searches inside
 //! searches grow threefold with every level.
 //!
-//! Requires: a key over `Arg(0)` alone. Ensures: the same key; a part has a value for every argument, 0 where the key
-//! does not ask for it.
+//! Requires: a key over the arguments of the order. Ensures: the same key; a part has a value for all arguments, 0 where
+//! the key does not ask for it.
 
 use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, UfDef, UnOp};
 use rustc_hash::FxHashMap;
@@ -17,12 +17,12 @@ use rustc_hash::FxHashMap;
 /// Keys of fewer nodes stay whole.
 const LONG: usize = 128;
 
-/// `key`, over `0..size`, with its searches as functions called after `name` if it is long.
-pub(super) fn in_parts(env: &mut Env, name: &str, size: ExprId, key: ExprId) -> ExprId {
+/// `key`, over `domain`, with its searches as functions called after `name` if it is long.
+pub(super) fn in_parts(env: &mut Env, name: &str, domain: &[ExprId], key: ExprId) -> ExprId {
     if nodes(&env.pool, key, &mut FxHashMap::default()) < LONG {
         return key;
     }
-    Parts { env, name, size, done: FxHashMap::default() }.rewrite(key, None)
+    Parts { env, name, domain, done: FxHashMap::default() }.rewrite(key, None)
 }
 
 /// The nodes of `e` as a tree.
@@ -38,7 +38,7 @@ fn nodes(pool: &ExprPool, e: ExprId, seen: &mut FxHashMap<ExprId, usize>) -> usi
 struct Parts<'a> {
     env: &'a mut Env,
     name: &'a str,
-    size: ExprId,
+    domain: &'a [ExprId],
     done: FxHashMap<(ExprId, Option<ExprId>), ExprId>,
 }
 
@@ -89,8 +89,8 @@ impl Parts<'_> {
         let pool = &mut self.env.pool;
         let zero = pool.int(0);
         let body = cond.map_or(search, |c| pool.select(c, search, zero));
-        let f = self.env.uf(&format!("{}.at", self.name), vec![self.size], UfDef::Map { body });
-        let place = self.env.pool.arg(0);
-        self.env.pool.call(f, [place])
+        let f = self.env.uf(&format!("{}.at", self.name), self.domain.to_vec(), UfDef::Map { body });
+        let all: Vec<ExprId> = (0..self.domain.len()).map(|n| self.env.pool.arg(n as u32)).collect();
+        self.env.pool.call(f, all)
     }
 }

@@ -19,6 +19,7 @@ pub mod hoist_loads;
 mod independent;
 pub(crate) mod inner_sum;
 mod key_parts;
+mod key_rows;
 mod layout_dims;
 mod mirrored;
 pub mod offload;

@@ -14,7 +14,7 @@
 //! attaches. Ensures: the same iterations; a point outside the loop leaves one part empty.
 
 use super::filled::Loops;
-use super::formula;
+use super::formula::{self, Purpose};
 use super::parts::PARTS;
 use super::peel::{go_on, replace};
 use super::relax::each_block;
@@ -74,7 +74,7 @@ fn split_one(m: &mut LoopModule, target: &LoopRef, at: &Formula) -> Result<(), D
     }
     let path = find_loop(m, target)?;
     let root = own_nest(m, &path);
-    let at = formula::value(m, &path, at, false)?;
+    let at = formula::value(m, &path, at, Purpose::Bound)?;
     let l = loop_at(&m.body, &path);
     let (var, extent) = (l.var, l.extent);
     check_alone(m, &root, &path, &shown)?;

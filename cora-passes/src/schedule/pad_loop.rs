@@ -11,7 +11,7 @@
 use super::compute_inline::zero_of;
 use super::defined::is_defined;
 use super::filled::{Loops, Relaxed, stretches};
-use super::formula;
+use super::formula::{self, Purpose};
 use super::pad_dim::check_multiple;
 use super::relax::each_block;
 use super::serial_loop::serial_or;
@@ -130,7 +130,7 @@ pub fn pad_loop_to(m: &mut LoopModule, target: &LoopRef, to: &Formula) -> Result
         (l.var, l.extent)
     };
     serial_or(m, &path, target, "pad it before it is made parallel, vector or unrolled")?;
-    let to = formula::value(m, &path, to, false)?;
+    let to = formula::value(m, &path, to, Purpose::Bound)?;
     let refuse = |why: &str, hint: &str| {
         Err(Diagnostic::new(
             "E0472",

@@ -127,7 +127,11 @@ fn fused<'a>(env: &mut Env, readers: &'a [Reader]) -> Option<(Vec<Fused>, Vec<Re
         let whole = |a: &Access| a.index.iter().copied().map(Some).collect();
         reads.extend(reader.accesses.iter().map(|access| Read { reader, access, index: whole(access) }));
     }
-    let by_loops = |d: &usize| reads.iter().all(|r| near_var(&env.pool, r.access.raw[*d]));
+    // Partial results are over the loops themselves: no program names the row that holds a position.
+    let searches = |e: ExprId| {
+        env.pool.any(e, &mut |n| matches!(n, Expr::Call(f, _) if matches!(env.ufs[*f].def, UfDef::Search { .. })))
+    };
+    let by_loops = |d: &usize| reads.iter().map(|r| r.access.raw[*d]).all(|e| near_var(&env.pool, e) || searches(e));
     let dims: Vec<usize> = (0..reads.first()?.index.len()).filter(by_loops).collect();
     let mut steps = Vec::new();
     while let Some(step) = next_fused(env, readers, &reads, &dims) {

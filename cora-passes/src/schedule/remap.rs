@@ -5,21 +5,24 @@
 //! ```
 //!
 //! `longest_first` and `by KEY` sort in the prelude, so what they give is a permutation whatever the
-//! batch; a table that comes with the batch is used as a key. `round_robin n` cuts the iterations into
+//! batch; a table that comes with the batch is used as a key. Where the number of iterations or their keys vary in the loops
+//! around (`by pi(b, i)`), the table has a row for each combination of what they depend on (`key_rows`). `round_robin n` cuts the iterations into
 //! n pieces and takes one of each in turn, a closed form. `order F` is a formula that is proved to be
 //! a permutation.
 //!
 //! Requires: a loop that is not vector or unrolled and that nothing is reduced over. Ensures: the same
 //! iterations, each once; every element is computed as before, so results are the same bits.
 
+use super::MAX_FACTOR;
+use super::formula::{self, Purpose};
 use super::key_parts::in_parts;
+use super::key_rows::{Rows, rows};
 use super::tree::{
     Path, enclosing, find_loop, is_condition, is_reduction_var, loop_at, loop_at_mut, place_init, runs, substitute,
 };
-use super::{MAX_FACTOR, formula};
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, with_example};
-use cora_ir::affine::normalize;
+use cora_ir::affine::{normalize, poly};
 use cora_ir::loops::{LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Remap};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, ExprPool, UfDef, VarId};
@@ -29,7 +32,7 @@ use rustc_hash::FxHashMap;
 ///
 /// # Errors
 /// `E0402` no such loop, `E0411` a vector or unrolled loop, `E0485` a loop that is reduced over,
-/// `E0434` an order that needs a table which the loops around would have to steer, `E0435` a formula
+/// `E0434` an order by what a tensor holds, `E0435` a formula
 /// that is not proved to be a permutation, `E0484` a formula with unknown names.
 pub fn remap(m: &mut LoopModule, target: &LoopRef, policy: &Remap) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
@@ -49,7 +52,7 @@ pub fn remap(m: &mut LoopModule, target: &LoopRef, policy: &Remap) -> Result<(),
             sorted(m, &path, &shown, work)?
         }
         Remap::By(key) => {
-            let key = formula::value(m, &path, key, true)?;
+            let key = formula::value(m, &path, key, Purpose::Key)?;
             let zero = m.env.pool.int(0);
             let descending = m.env.pool.sub(zero, key);
             sorted(m, &path, &shown, descending)?
@@ -63,7 +66,7 @@ pub fn remap(m: &mut LoopModule, target: &LoopRef, policy: &Remap) -> Result<(),
             dealt(&mut m.env.pool, extent, place, *n)
         }
         Remap::Order(f) => {
-            let f = formula::value(m, &path, f, true)?;
+            let f = formula::value(m, &path, f, Purpose::Place)?;
             check_permutation(m, &path, &shown, f)?;
             f
         }
@@ -138,32 +141,43 @@ fn work(env: &mut Env, stmts: &[Stmt]) -> ExprId {
 fn sorted(m: &mut LoopModule, path: &Path, shown: &str, key: ExprId) -> Result<ExprId, Diagnostic> {
     let l = loop_at(&m.body, path);
     let (var, extent) = (l.var, l.extent);
-    let outer = enclosing(&m.body, path)
-        .iter()
-        .map(|l| l.var)
-        .find(|&v| [extent, key].iter().any(|&e| m.env.pool.uses_var(e, v)));
-    let loads = [extent, key].iter().any(|&e| m.env.pool.any(e, &mut |n| matches!(n, Expr::Load { .. })));
-    let why = match outer {
-        Some(v) => format!("depends on the loop `{}` around it", m.env.vars[v].name),
-        None if loads => "reads a tensor".to_owned(),
-        None => String::new(),
-    };
-    if !why.is_empty() {
+    let place = m.env.pool.var(var);
+    let key = normalize(&mut m.env.pool, key);
+    if let Some(steps) = steps(&mut m.env.pool, key, place) {
+        let one = m.env.pool.int(1);
+        let last = m.env.pool.sub(extent, one);
+        return Ok(if steps > 0 { m.env.pool.sub(last, place) } else { place });
+    }
+    if [extent, key].iter().any(|&e| m.env.pool.any(e, &mut |n| matches!(n, Expr::Load { .. }))) {
         return Err(Diagnostic::new(
             "E0434",
-            format!("the iterations of `{shown}` cannot be sorted before the kernels run: their number or work {why}"),
+            format!("the iterations of `{shown}` cannot be sorted before the kernels run: their number or work reads a tensor"),
         )
-        .hint("remap the outermost loop, or fuse the loops and remap the fused one; `round_robin` needs no table"));
+        .hint("`round_robin` and `order` need no table"));
     }
-    let arg = m.env.pool.arg(0);
-    let map = [(var, arg)].into_iter().collect();
-    let key = m.env.pool.substitute(key, &map);
+    let around: Vec<(VarId, ExprId)> = enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)).collect();
+    let Rows { args, mut domain, extent, key } = rows(&mut m.env, &around, (var, extent), key);
     let name = format!("{shown}.order");
     let size = as_size(&mut m.env, &[], extent);
-    let key = in_parts(&mut m.env, &name, size, key);
-    let f = m.env.uf(&name, vec![size], UfDef::SortDesc { key });
-    let place = m.env.pool.var(var);
-    Ok(m.env.pool.call(f, [place]))
+    domain.push(size);
+    let key = in_parts(&mut m.env, &name, &domain, key);
+    let f = m.env.uf(&name, domain, UfDef::SortDesc { key });
+    Ok(m.env.pool.call(f, args.into_iter().chain([place])))
+}
+
+/// By how much `key` grows from one iteration to the next, if it is the same everywhere: the order needs no table then.
+fn steps(pool: &mut ExprPool, key: ExprId, iteration: ExprId) -> Option<i64> {
+    let v = pool.as_var(iteration)?;
+    let p = poly(pool, key);
+    let mut steps = 0;
+    for (m, &c) in &p.terms {
+        match m[..] {
+            [a] if a == iteration => steps = c,
+            _ if m.iter().any(|&a| pool.uses_var(a, v)) => return None,
+            _ => {}
+        }
+    }
+    Some(steps)
 }
 
 /// Place p takes iteration `p // n` of piece `p % n`; the first pieces are longer by one. That this is at most the last one is

@@ -236,8 +236,8 @@ impl Linear<'_, '_> {
                 }
             }
             UfDef::SortDesc { .. } => {
-                if upper && self.in_domain(f, args, 1, depth) {
-                    let Some(n) = self.cx.domain_at(f, 0, args) else { return };
+                if upper && self.in_domain(f, args, args.len(), depth) {
+                    let Some(n) = self.cx.domain_at(f, args.len() - 1, args) else { return };
                     let n = self.cx.normal_poly(n);
                     out.extend(self.cx.plus(&n, -1).map(exact));
                 }

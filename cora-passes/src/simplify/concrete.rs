@@ -152,13 +152,16 @@ impl Batch {
             }
             UfDef::Map { body } => self.go(env, body, &none, args),
             UfDef::SortDesc { key } => {
-                let n = self.go(env, uf.domain[0], &none, &[])?;
+                let (&place, outer) = args.split_last()?;
+                let n = self.go(env, *uf.domain.last()?, &none, outer)?;
+                let mut row = args.to_vec();
                 let mut order = Vec::new();
                 for x in 0..n {
-                    order.push((std::cmp::Reverse(self.go(env, key, &none, &[x])?), x));
+                    *row.last_mut()? = x;
+                    order.push((std::cmp::Reverse(self.go(env, key, &none, &row)?), x));
                 }
                 order.sort_unstable();
-                order.get(usize::try_from(args[0]).ok()?).map(|&(_, x)| x)
+                order.get(usize::try_from(place).ok()?).map(|&(_, x)| x)
             }
         }
     }

@@ -107,8 +107,9 @@ pub(super) fn about_call(env: &mut Env, call: &Call) -> Vec<ExprId> {
         }
         UfDef::Max { .. } => vec![env.pool.le(zero, e)],
         UfDef::SortDesc { .. } => {
-            let domain = in_domain(env, f, args, 1);
-            let n = env.ufs[f].domain[0];
+            let Some((_, outer)) = args.split_last() else { return Vec::new() };
+            let domain = in_domain(env, f, args, args.len());
+            let n = rows(env, f, outer);
             let found = inside(env, e, n);
             vec![implies(env, domain, found)]
         }
@@ -133,22 +134,31 @@ pub(super) fn about_pair(env: &mut Env, a: &Call, b: &Call) -> Vec<ExprId> {
         (UfDef::PrefixSum { body }, UfDef::Search { sum }) if sum == a.f => row_found(env, body, b, a),
         (UfDef::Max { body }, _) => below_maximum(env, body, a, b),
         (_, UfDef::Max { body }) => below_maximum(env, body, b, a),
-        (UfDef::SortDesc { key }, UfDef::SortDesc { .. }) if a.f == b.f => {
-            let (x, y) = (a.args[0], b.args[0]);
-            let (dx, dy) = (in_domain(env, a.f, &a.args, 1), in_domain(env, b.f, &b.args, 1));
-            let premise = env.pool.and(dx, dy);
-            let (ex, ee) = (env.pool.bin(BinOp::Eq, x, y), env.pool.bin(BinOp::Eq, a.expr, b.expr));
-            let not = env.pool.un(UnOp::Not, ee);
-            let apart = env.pool.bin(BinOp::Or, not, ex);
-            let (ka, kb) = (env.pool.instantiate(key, &[a.expr]), env.pool.instantiate(key, &[b.expr]));
-            let (xy, yx) = (env.pool.le(x, y), env.pool.le(y, x));
-            let (down, up) = (env.pool.le(kb, ka), env.pool.le(ka, kb));
-            let (first, second) = (implies(env, xy, down), implies(env, yx, up));
-            let all = env.pool.all([apart, first, second]);
-            vec![implies(env, premise, all)]
-        }
+        (UfDef::SortDesc { key }, UfDef::SortDesc { .. }) if a.f == b.f => sorted_apart(env, key, a, b),
         _ => Vec::new(),
     }
+}
+
+/// Two places of one row have different indices, and their keys do not ascend.
+fn sorted_apart(env: &mut Env, key: ExprId, a: &Call, b: &Call) -> Vec<ExprId> {
+    let (Some((&x, outer)), Some((&y, outer_b))) = (a.args.split_last(), b.args.split_last()) else {
+        return Vec::new();
+    };
+    if outer != outer_b {
+        return Vec::new();
+    }
+    let n = a.args.len();
+    let (dx, dy) = (in_domain(env, a.f, &a.args, n), in_domain(env, b.f, &b.args, n));
+    let premise = env.pool.and(dx, dy);
+    let (ex, ee) = (env.pool.bin(BinOp::Eq, x, y), env.pool.bin(BinOp::Eq, a.expr, b.expr));
+    let not = env.pool.un(UnOp::Not, ee);
+    let apart = env.pool.bin(BinOp::Or, not, ex);
+    let (ka, kb) = (body_at(env, key, outer, a.expr), body_at(env, key, outer, b.expr));
+    let (xy, yx) = (env.pool.le(x, y), env.pool.le(y, x));
+    let (down, up) = (env.pool.le(kb, ka), env.pool.le(ka, kb));
+    let (first, second) = (implies(env, xy, down), implies(env, yx, up));
+    let all = env.pool.all([apart, first, second]);
+    vec![implies(env, premise, all)]
 }
 
 /// `x <= y` gives `P(x) <= P(y)`; `x < y`, x a row, gives `P(x) + term(x) <= P(y)`.

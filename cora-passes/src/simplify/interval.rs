@@ -104,7 +104,7 @@ impl Cx<'_> {
             }
             UfDef::Map { body } => self.in_definition(f, |cx| cx.bounds(body)),
             UfDef::SortDesc { .. } => {
-                let hi = self.domain_at(f, 0, args).and_then(|n| self.bounds(n).hi);
+                let hi = self.domain_at(f, args.len() - 1, args).and_then(|n| self.bounds(n).hi);
                 Interval::new(Some(0), hi.map(|h| (h - 1).max(0)))
             }
         }

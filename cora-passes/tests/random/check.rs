@@ -1,7 +1,7 @@
 //! Runs one case: every stage and step must verify, print, and compute what the graph means.
 
 use super::graphs::{Made, graph};
-use super::steps::{Proposer, kind_name};
+use super::steps::Proposer;
 use cora_frontend::{parse_program, print_program};
 use cora_ir::interp::{Batch, Data, Options, Results, run_graph, run_loops, run_storage};
 use cora_ir::intrinsic::Features;
@@ -385,4 +385,45 @@ fn greatest(d: &Data) -> f64 {
 fn without_numbers(e: &str) -> String {
     let words = e.split(" at ").next().unwrap_or(e);
     words.split('`').step_by(2).collect::<Vec<_>>().join("..").trim().to_owned()
+}
+
+/// Names of the kinds, for counting.
+fn kind_name(s: &StepKind) -> &'static str {
+    match s {
+        StepKind::Split { .. } => "split",
+        StepKind::Fuse { .. } => "fuse",
+        StepKind::Reorder { .. } => "reorder",
+        StepKind::Vectorize { .. } => "vectorize",
+        StepKind::Unroll { .. } => "unroll",
+        StepKind::Parallel { .. } => "parallel",
+        StepKind::PadLoop { .. } => "pad_loop",
+        StepKind::PadLoopTo { .. } => "pad_loop to",
+        StepKind::PadDim { .. } => "pad_dim",
+        StepKind::SplitDim { .. } => "split_dim",
+        StepKind::FuseDims { .. } => "fuse_dims",
+        StepKind::ReorderDims { .. } => "reorder_dims",
+        StepKind::ComputeAt { .. } => "compute_at",
+        StepKind::ComputeInline { .. } => "compute_inline",
+        StepKind::Precompute { .. } => "precompute",
+        StepKind::CacheWrite { .. } => "cache_write",
+        StepKind::CacheRead { .. } => "cache_read",
+        StepKind::Pack { .. } => "pack",
+        StepKind::HoistLoads { .. } => "hoist_loads",
+        StepKind::SetScope { .. } => "set_scope",
+        StepKind::Relax { .. } => "relax",
+        StepKind::Rfactor { .. } => "rfactor",
+        StepKind::Bind { .. } => "bind",
+        StepKind::Peel { .. } => "peel",
+        StepKind::Offload { .. } => "offload",
+        StepKind::BulkCopy { .. } => "bulk_copy",
+        StepKind::Swizzle { .. } => "swizzle",
+        StepKind::Tensorize { .. } => "tensorize",
+        StepKind::Prefetch { .. } => "prefetch",
+        StepKind::DoubleBuffer { .. } => "double_buffer",
+        StepKind::StorageAlign { .. } => "storage_align",
+        StepKind::Remap { .. } => "remap",
+        StepKind::OpSplit { .. } => "op_split",
+        StepKind::Hfuse { .. } => "hfuse",
+        StepKind::Tile { .. } => "tile",
+    }
 }

@@ -2,51 +2,10 @@
 
 use cora_ir::loops::{Axis, Block, BlockRole, For, IterKind, LoopModule, Stmt};
 use cora_ir::schedule::{Binding, CopyAt, DimRef, Formula, LayoutDim, LoopRef, PackDim, Part, Remap, StepKind, Tail};
-use cora_ir::{BinOp, Combiner, Expr, Role, Scope, TensorDim, TensorId};
+use cora_ir::{BinOp, Combiner, Expr, Role, Scope, TensorDim, TensorId, UfDef};
 use cora_passes::schedule::tree::{enclosing, loop_at, reads_below, stage_loops};
 use rand::prelude::*;
 use std::collections::VecDeque;
-
-/// Names of the kinds, for counting.
-pub fn kind_name(s: &StepKind) -> &'static str {
-    match s {
-        StepKind::Split { .. } => "split",
-        StepKind::Fuse { .. } => "fuse",
-        StepKind::Reorder { .. } => "reorder",
-        StepKind::Vectorize { .. } => "vectorize",
-        StepKind::Unroll { .. } => "unroll",
-        StepKind::Parallel { .. } => "parallel",
-        StepKind::PadLoop { .. } => "pad_loop",
-        StepKind::PadLoopTo { .. } => "pad_loop to",
-        StepKind::PadDim { .. } => "pad_dim",
-        StepKind::SplitDim { .. } => "split_dim",
-        StepKind::FuseDims { .. } => "fuse_dims",
-        StepKind::ReorderDims { .. } => "reorder_dims",
-        StepKind::ComputeAt { .. } => "compute_at",
-        StepKind::ComputeInline { .. } => "compute_inline",
-        StepKind::Precompute { .. } => "precompute",
-        StepKind::CacheWrite { .. } => "cache_write",
-        StepKind::CacheRead { .. } => "cache_read",
-        StepKind::Pack { .. } => "pack",
-        StepKind::HoistLoads { .. } => "hoist_loads",
-        StepKind::SetScope { .. } => "set_scope",
-        StepKind::Relax { .. } => "relax",
-        StepKind::Rfactor { .. } => "rfactor",
-        StepKind::Bind { .. } => "bind",
-        StepKind::Peel { .. } => "peel",
-        StepKind::Offload { .. } => "offload",
-        StepKind::BulkCopy { .. } => "bulk_copy",
-        StepKind::Swizzle { .. } => "swizzle",
-        StepKind::Tensorize { .. } => "tensorize",
-        StepKind::Prefetch { .. } => "prefetch",
-        StepKind::DoubleBuffer { .. } => "double_buffer",
-        StepKind::StorageAlign { .. } => "storage_align",
-        StepKind::Remap { .. } => "remap",
-        StepKind::OpSplit { .. } => "op_split",
-        StepKind::Hfuse { .. } => "hfuse",
-        StepKind::Tile { .. } => "tile",
-    }
-}
 
 /// Whether a sum of products reads its factors as tensor instructions do, most likely.
 fn has_conversions(m: &LoopModule) -> bool {
@@ -341,16 +300,33 @@ impl<'r> Proposer<'r> {
         found.choose(self.rng).cloned()
     }
 
+    /// The index of a dimension, or the value of an extent function at such indices.
+    fn index_or_entry(&mut self, m: &LoopModule) -> Option<Formula> {
+        let (_, block) = blocks(m).into_iter().choose(self.rng)?;
+        let dims: Vec<Formula> = block.iters.iter().map(|i| Formula::Name(m.env.vars[i.var].name.clone())).collect();
+        let given = m.env.ufs.iter().filter(|(_, f)| matches!(f.def, UfDef::Extent { .. }));
+        let called = given.choose(self.rng).filter(|_| self.rng.random_bool(0.7));
+        match called {
+            Some((_, f)) => Some(Formula::Call(f.name.clone(), dims.into_iter().take(f.domain.len()).collect())),
+            None => dims.choose(self.rng).cloned(),
+        }
+    }
+
     /// Steps that make parts or change the order of iterations.
     fn parts(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
         match self.rng.random_range(0..7) {
             0..2 => {
                 let target = self.any_loop(m, stages)?;
                 let own = Formula::Name(target.name.clone());
-                let policy = match self.rng.random_range(0..4) {
+                let policy = match self.rng.random_range(0..6) {
                     0 => Remap::LongestFirst,
                     1 => Remap::RoundRobin(self.rng.random_range(1..5)),
                     2 => Remap::By(Formula::Bin('*', Box::new(own), Box::new(Formula::Int(-1)))),
+                    3 | 4 => {
+                        let least = Formula::Int(self.rng.random_range(-4..3));
+                        let key = Formula::Call("max".into(), vec![self.index_or_entry(m)?, least]);
+                        Remap::By(Formula::Bin('*', Box::new(key), Box::new(own)))
+                    }
                     _ => {
                         let last = Formula::Bin('-', Box::new(size(&target.name)), Box::new(Formula::Int(1)));
                         Remap::Order(Formula::Bin('-', Box::new(last), Box::new(own)))
@@ -363,7 +339,8 @@ impl<'r> Proposer<'r> {
                 for _ in 0..*[1, 1, 2].choose(self.rng)? {
                     let target = self.any_loop(m, stages)?;
                     let whole = Formula::Call("floordiv".into(), vec![size(&target.name), Formula::Int(2)]);
-                    let at = match self.rng.random_range(0..3) {
+                    let at = match self.rng.random_range(0..4) {
+                        3 => self.index_or_entry(m)?,
                         0 => Formula::Int(self.rng.random_range(-1..6)),
                         1 => Formula::Bin('*', Box::new(Formula::Int(2)), Box::new(whole)),
                         _ => Formula::Bin('-', Box::new(size(&target.name)), Box::new(Formula::Int(2))),

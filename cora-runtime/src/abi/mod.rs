@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// The version of this contract; [`ProgramDesc::version`] must equal it.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 
 /// The native signature of a kernel.
 ///
@@ -195,11 +195,12 @@ pub enum TableKind {
         /// The value at `Arg(0..domain.len())`.
         value: Ix,
     },
-    /// A permutation of `0..extent` by decreasing `key`; equal keys keep increasing order.
+    /// For each row of the last dim (of at least one) a permutation of its indices by decreasing `key`; equal keys keep
+    /// increasing order.
     SortDesc {
-        /// Number of entries.
-        extent: Ix,
-        /// The key of entry `Arg(0)`.
+        /// Extents of the domain, outermost first.
+        domain: Vec<Ix>,
+        /// The key at `Arg(0..domain.len())`.
         key: Ix,
     },
 }

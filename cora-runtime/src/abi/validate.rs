@@ -245,15 +245,12 @@ impl ProgramDesc {
             TableKind::Map { domain, value }
             | TableKind::PrefixSum { domain, value }
             | TableKind::ReduceMax { domain, value }
-            | TableKind::ReduceSum { domain, value } => {
-                let is_scan = matches!(self.tables[i].kind, TableKind::PrefixSum { .. });
-                require(!is_scan || !domain.is_empty(), "a prefix sum needs at least one dim")?;
+            | TableKind::ReduceSum { domain, value }
+            | TableKind::SortDesc { domain, key: value } => {
+                let by_row = matches!(self.tables[i].kind, TableKind::PrefixSum { .. } | TableKind::SortDesc { .. });
+                require(!by_row || !domain.is_empty(), "a prefix sum or an order needs at least one dim")?;
                 self.check_domain(domain, i)?;
                 check_ix(value, self.scope(domain.len(), Some(i)))
-            }
-            TableKind::SortDesc { extent, key } => {
-                check_ix(extent, self.scope(0, Some(i)))?;
-                check_ix(key, self.scope(1, Some(i)))
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Tables compiled from their description, and their construction one entry after the other.
 
-use super::sinks::{Keys, Map, Max, Scan, Sum, Writer};
+use super::sinks::{Keys, Map, Max, Scan, SortRows, Sum, Writer};
 use crate::abi::{Ix, ProgramDesc, TableDesc, TableKind};
 use crate::domain::{Budget, DomainProgram, Scratch, WalkFault};
 use crate::eval::Env;
@@ -13,7 +13,7 @@ pub(super) enum Builder {
     Scan(Domain),
     Max(DomainProgram),
     Sum(DomainProgram),
-    Sort(DomainProgram),
+    Sort(Domain),
 }
 
 /// The domain of a table that has entries for its points.
@@ -57,7 +57,7 @@ impl Builder {
             TableKind::PrefixSum { domain, value } => Builder::Scan(Domain::new(domain, value)),
             TableKind::ReduceMax { domain, value } => Builder::Max(program(domain, value)),
             TableKind::ReduceSum { domain, value } => Builder::Sum(program(domain, value)),
-            TableKind::SortDesc { extent, key } => Builder::Sort(program(std::slice::from_ref(extent), key)),
+            TableKind::SortDesc { domain, key } => Builder::Sort(Domain::new(domain, key)),
         }
     }
 
@@ -83,11 +83,12 @@ impl Builder {
                 p.walk(env, scratch, budget, &mut sum)?;
                 out.push(&[sum.entry()?])
             }
-            Builder::Sort(p) => {
+            Builder::Sort(d) if d.rows.is_none() => {
                 let mut keys = Keys::new(out.free());
-                p.walk(env, scratch, budget, &mut keys)?;
-                out.push(&keys.into_permutation()?)
+                d.points.walk(env, scratch, budget, &mut keys)?;
+                out.push(&keys.permutation()?)
             }
+            Builder::Sort(d) => d.points.walk(env, scratch, budget, &mut SortRows::new(out)),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! before them is known and added. A fault anywhere is left to the serial construction, which finds the first in order.
 
 use super::builder::{Builder, Domain};
-use super::sinks::{Keys, Map, Max, Scan, ScanPart, Slots, Sum, Writer};
+use super::sinks::{Keys, Map, Max, Scan, ScanPart, Slots, SortRows, Sum, Writer};
 use crate::domain::{Budget, Count, DomainProgram, Scratch, WalkFault};
 use crate::eval::{Env, TableData};
 use crate::pool::Pool;
@@ -69,8 +69,8 @@ impl<'a> Workers<'a> {
         let Some(pool) = self.pool else { return false };
         let domain = match builder {
             Builder::Input(..) => return false,
-            Builder::Map(d) | Builder::Scan(d) => &d.points,
-            Builder::Max(p) | Builder::Sum(p) | Builder::Sort(p) => p,
+            Builder::Map(d) | Builder::Scan(d) | Builder::Sort(d) => &d.points,
+            Builder::Max(p) | Builder::Sum(p) => p,
         };
         let Some(Ok(extent)) = domain.outermost(env) else { return false };
         let step = if domain.dims() == 1 { POINTS } else { ROWS }.max(extent / PARTS + 1);
@@ -85,7 +85,8 @@ impl<'a> Workers<'a> {
             Builder::Scan(d) => cx.rows(d, table, limit),
             Builder::Max(p) => cx.max(p, table, limit),
             Builder::Sum(p) => cx.sum(p, table, limit),
-            Builder::Sort(p) => cx.sort(p, table, limit),
+            Builder::Sort(d) if d.rows.is_none() => cx.sort(&d.points, table, limit),
+            Builder::Sort(d) => cx.sort_rows(d, table, limit),
         };
         // Together the parts may have spent more than there was.
         match (built, budget.0.checked_sub(cx.spent.into_inner())) {
@@ -206,6 +207,15 @@ impl Parts<'_> {
         })
     }
 
+    /// The order of each row.
+    fn sort_rows(&self, d: &Domain, table: &mut TableData, limit: u64) -> Option<()> {
+        let sizes: Vec<u64> = self.counts(d)?.into_iter().map(|(points, _)| points).collect();
+        let pieces = Self::pieces(table, &sizes, limit)?;
+        self.fill(&pieces, |part, out| {
+            d.points.walk_rows(self.env, part.scratch, &mut part.budget, &mut SortRows::new(out), part.rows.clone())
+        })
+    }
+
     /// Prefix sums of rows: each has one more entry than points.
     fn rows(&self, d: &Domain, table: &mut TableData, limit: u64) -> Option<()> {
         let sizes: Vec<u64> = self.counts(d)?.into_iter().map(|(points, rows)| points + rows).collect();
@@ -266,6 +276,6 @@ impl Parts<'_> {
         })?;
         drop(pieces);
         let TableData::I64(keys) = keys else { return None };
-        Writer::new(table, limit).push(&Keys::of(keys).into_permutation().ok()?).ok()
+        Writer::new(table, limit).push(&Keys::of(keys).permutation().ok()?).ok()
     }
 }

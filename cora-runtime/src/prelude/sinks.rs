@@ -281,8 +281,8 @@ impl Keys {
 
     /// Positions by decreasing key, equal keys in increasing order. Keys of a small range, such as lengths, are
     /// counted; others sorted.
-    pub(super) fn into_permutation(self) -> Result<Vec<i64>, WalkFault> {
-        let keys = self.keys;
+    pub(super) fn permutation(&self) -> Result<Vec<i64>, WalkFault> {
+        let keys = &self.keys;
         let n = keys.len();
         let max = keys.iter().copied().max().unwrap_or(0);
         let min = keys.iter().copied().min().unwrap_or(0);
@@ -290,7 +290,7 @@ impl Keys {
         let bytes = n as u64 * 8;
         let mut order: Vec<i64> = Vec::new();
         order.try_reserve_exact(n).map_err(|_| WalkFault::Alloc { bytes })?;
-        if range <= 2 * n as u128 + 1024 && u32::try_from(n).is_ok() {
+        if range <= (2 * n + 32 * n.min(32)) as u128 && u32::try_from(n).is_ok() {
             let mut starts = vec![0u32; range as usize + 2];
             keys.iter().for_each(|&k| starts[(max - k) as usize + 1] += 1);
             for i in 1..starts.len() {
@@ -310,6 +310,34 @@ impl Keys {
     }
 }
 
+/// The order of each row.
+pub(super) struct SortRows<'w, 't> {
+    out: &'w mut Writer<'t>,
+    keys: Keys,
+}
+
+impl<'w, 't> SortRows<'w, 't> {
+    pub(super) fn new(out: &'w mut Writer<'t>) -> SortRows<'w, 't> {
+        // Places that are there already hold as much.
+        let limit = out.free().max(out.left() as u64 * 8);
+        SortRows { out, keys: Keys::new(limit) }
+    }
+}
+
+impl Sink for SortRows<'_, '_> {
+    const BY_ROW: bool = true;
+
+    fn strip(&mut self, strip: Strip<'_>) -> Done {
+        self.keys.strip(strip)
+    }
+
+    fn end_row(&mut self) -> Done {
+        let order = self.keys.permutation()?;
+        self.keys.keys.clear();
+        self.out.push(&order)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -321,7 +349,7 @@ mod tests {
         for keys in cases {
             let mut want: Vec<i64> = (0..keys.len() as i64).collect();
             want.sort_by_key(|&i| std::cmp::Reverse(keys[i as usize]));
-            assert_eq!(Keys::of(keys.to_vec()).into_permutation(), Ok(want), "{keys:?}");
+            assert_eq!(Keys::of(keys.to_vec()).permutation(), Ok(want), "{keys:?}");
         }
     }
 }

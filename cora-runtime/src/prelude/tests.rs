@@ -48,7 +48,7 @@ fn documents() -> ProgramDesc {
             table("longest", I32, TableKind::ReduceMax { domain: pair(), value: words() }),
             table("total", I64, TableKind::ReduceSum { domain: pair(), value: words() }),
             table("doc_of", I32, TableKind::Map { domain: pair(), value: arg(0) }),
-            table("order", I32, TableKind::SortDesc { extent: docs(), key: sents(arg(0)) }),
+            table("order", I32, TableKind::SortDesc { domain: vec![docs()], key: sents(arg(0)) }),
         ],
         vec![],
     );
@@ -224,7 +224,8 @@ fn large() -> ProgramDesc {
             table("triple", I32, TableKind::Map { domain: vec![docs(), lens(), arg(1).modulo(3)], value: arg(2) }),
             table("longest", I32, TableKind::ReduceMax { domain: vec![docs()], value: lens() }),
             table("total", I64, TableKind::ReduceSum { domain: pair(), value: mixed(arg(0) * arg(1)) }),
-            table("order", I32, TableKind::SortDesc { extent: docs(), key: mixed(lens() + arg(0)) }),
+            table("order", I32, TableKind::SortDesc { domain: vec![docs()], key: mixed(lens() + arg(0)) }),
+            table("in_rows", I32, TableKind::SortDesc { domain: pair(), key: mixed(arg(0) + arg(1)) }),
         ],
         vec![self::lens(0)],
     );
