@@ -391,16 +391,21 @@ fn check_changed(parents: Vec<Vec<usize>>, rng: &mut SmallRng) -> usize {
     s.env = m.env;
     let extents = s.extents.clone();
     let stored = Stored::new(&mut s.env, "T.row", extents.clone(), &steps);
+    let addressed = Stored::addressed(&mut s.env, "T.row", extents.clone(), &steps);
+    let apart = Layout { extents: &addressed.extents, name: "T.row" };
+    let (apart, all) = (apart.offset(&mut s.env), apart.volume(&mut s.env, 0));
     let layout = Layout { extents: &stored.extents, name: "T.row" };
     let (offset, volume) = (layout.offset(&mut s.env), layout.volume(&mut s.env, 0));
     let size = s.eval(volume, &[]);
     let places = s.points(&stored.extents);
-    assert_eq!(size, places.len() as i64, "size of {parents:?} after {steps:?}");
+    assert_eq!((size, s.eval(all, &[])), (places.len() as i64, size), "size of {parents:?} after {steps:?}");
     let mut taken = FxHashSet::default();
     for p in s.points(&extents) {
         let place: Vec<i64> = stored.index.iter().map(|&e| s.eval(e, &p)).collect();
         let at = s.eval(offset, &place);
         assert!(places.get(at as usize) == Some(&place), "{p:?} goes to {place:?} of {parents:?} after {steps:?}");
+        let same: Vec<i64> = addressed.index.iter().map(|&e| s.eval(e, &p)).collect();
+        assert_eq!(s.eval(apart, &same), at, "{p:?} of {parents:?} after {steps:?}");
         assert!(taken.insert(at), "two elements at {at} of {parents:?} after {steps:?}");
     }
     let padded = steps.iter().any(|s| matches!(s, LayoutStep::Split { .. } | LayoutStep::Align { .. }));

@@ -7,7 +7,9 @@
 //! ```
 //!
 //! The rule of offsets (`layout`) then applies to the stored dimensions as to any others. Each step
-//! maps different positions to different ones, so the whole does.
+//! maps different positions to different ones, so the whole does. Elements of dimensions that are fused
+//! lie where they would lie otherwise: for addresses these stay apart until a step takes positions of the
+//! fused one apart, so that no table has an entry for each of them.
 
 use super::layout::{Layout, sizes};
 use cora_ir::layout::LayoutStep;
@@ -40,6 +42,50 @@ impl Stored {
             }
         }
         out
+    }
+
+    /// The stored dimensions for addresses: like [`Stored::new`], but dimensions that are fused stay apart where nothing
+    /// depends on their being one.
+    pub fn addressed(env: &mut Env, name: &str, extents: Vec<ExprId>, steps: &[LayoutStep]) -> Self {
+        // How many dimensions each one that the steps speak of consists of.
+        let mut parts = vec![1; extents.len()];
+        let mut own: Vec<LayoutStep> = Vec::new();
+        let mut fused = 0;
+        for step in steps {
+            match step {
+                LayoutStep::Fuse { first, count, .. } => {
+                    let together = parts[*first..first + count].iter().sum();
+                    parts.splice(*first..first + count, [together]);
+                }
+                LayoutStep::Split { dim, .. } | LayoutStep::Align { dim, .. } => {
+                    let first: usize = parts[..*dim].iter().sum();
+                    if parts[*dim] > 1 {
+                        let name = format!("fused{fused}");
+                        fused += 1;
+                        own.push(LayoutStep::Fuse { first, count: parts[*dim], name });
+                        parts[*dim] = 1;
+                    }
+                    let mut step = step.clone();
+                    if let LayoutStep::Split { dim: d, .. } | LayoutStep::Align { dim: d, .. } = &mut step {
+                        *d = first;
+                    }
+                    // What lies inside an aligned dimension becomes one.
+                    match step {
+                        LayoutStep::Align { .. } => parts.splice(dim + 1.., [1]).for_each(drop),
+                        _ => parts.insert(*dim, 1),
+                    }
+                    own.push(step);
+                }
+                LayoutStep::Reorder { order } => {
+                    let starts: Vec<usize> = (0..parts.len()).map(|d| parts[..d].iter().sum()).collect();
+                    let order_of_parts = order.iter().flat_map(|&d| starts[d]..starts[d] + parts[d]).collect();
+                    own.push(LayoutStep::Reorder { order: order_of_parts });
+                    parts = order.iter().map(|&d| parts[d]).collect();
+                }
+                LayoutStep::Slots(_) | LayoutStep::Swizzle => own.push(step.clone()),
+            }
+        }
+        Self::new(env, name, extents, &own)
     }
 
     fn split(&mut self, env: &mut Env, d: usize, factor: i64) {

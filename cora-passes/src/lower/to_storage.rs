@@ -329,7 +329,7 @@ impl Lowering<'_> {
     fn stored(&mut self, tensor: TensorId, sizes: Vec<ExprId>) -> Stored {
         let t = &self.env.tensors[tensor];
         let (name, steps) = (format!("{}.row", t.name), t.layout.clone());
-        Stored::new(&mut self.env, &name, sizes, &steps)
+        Stored::addressed(&mut self.env, &name, sizes, &steps)
     }
 
     /// The sizes of a local tensor's box, and an element's position in it.
