@@ -163,6 +163,7 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
         let _ = attempt(m, |m| units::unit_parts(m, stage, &|i| features.contain(i), vectors))
             || attempt(m, |m| units::unit_tiles(m, stage, |i| features.contain(i)))
             || attempt(m, |m| dots::dot_tiles(m, stage, vectors))
+            || attempt(m, |m| dots::dots_of_rows(m, stage, vectors))
             || (shape.rows && rows.into_iter().any(|rule| attempt(m, |m| rule(m, stage, vectors))))
             || (shape.neighbours
                 && !shape.rows

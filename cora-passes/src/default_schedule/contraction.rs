@@ -248,7 +248,7 @@ impl Contraction {
         let iter = self.nest.iterator(m, term.var);
         let dots = iter.is_some_and(|i| self.nest.reads(m).iter().all(|r| is_along(m, r, i)));
         dots && columns.is_some_and(|n| n * 4 <= 3 * lanes)
-            && m.env.pool.as_int(term.extent).is_some_and(|k| k >= 4 * lanes)
+            && m.env.pool.constant_bound(term.extent).is_none_or(|k| k >= 4 * lanes)
     }
 
     /// Whether one tile of rows reads the factor of the columns, which is another one for each batch: it is read once, and so
@@ -489,7 +489,7 @@ pub(super) fn triangle(m: &mut LoopModule, stage: TensorId, vectors: Vectors) ->
     let registers = Registers::of(m, stage, vectors);
     let c = Contraction::of(m, stage)?;
     let ([row], [reduced]) = (c.rows.as_slice(), c.reduced.as_slice()) else { return None };
-    if !m.env.pool.uses_var(reduced.extent, row.var) {
+    if !m.env.pool.uses_var(reduced.extent, row.var) || c.is_thin(m, registers.lanes) {
         return None;
     }
     if attempt(m, |m| stairs(m, &c, &row.name, &reduced.name, registers.broad())) {
