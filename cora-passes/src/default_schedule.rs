@@ -321,7 +321,9 @@ fn spread(m: &mut LoopModule, n: usize) {
         let stage = target.stage.clone();
         let named = |name: &str| LoopRef { stage: stage.clone(), name: name.to_owned() };
         let (loops, tile) = (vec![target.clone(), reference(m, inner)], tile_of_task(m, inner));
-        let few = m.env.pool.as_int(outer.extent).map_or(tile.is_some(), |e| e < FEW);
+        // Of a batch there may be few as well.
+        let much = depth(&inner.body) >= MUCH && is_dimension(m, &outer) && is_dimension(m, inner);
+        let few = m.env.pool.as_int(outer.extent).map_or(tile.is_some() || much, |e| e < FEW);
         let both = |m: &mut LoopModule| {
             let mut loops = loops.clone();
             if let Some(factor) = tile.filter(|&t| t > 1) {
@@ -348,6 +350,19 @@ fn spread(m: &mut LoopModule, n: usize) {
         }
     }
     let _ = step(m, StepKind::Parallel { target });
+}
+
+/// Whether a loop runs through a dimension of its stage as it is: no tile of it.
+fn is_dimension(m: &LoopModule, l: &For) -> bool {
+    let mut plain = false;
+    for s in &l.body {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s {
+                plain |= b.stage == l.stage && b.iters.iter().any(|i| m.env.pool.as_var(i.binding) == Some(l.var));
+            }
+        });
+    }
+    plain && l.kind == LoopKind::Serial
 }
 
 /// How many loops are nested in one another.
