@@ -54,7 +54,8 @@ pub(super) fn dots_of_rows(m: &mut LoopModule, stage: TensorId, vectors: Vectors
     let ([term], Some((row, others))) = (c.reduced.as_slice(), c.rows.split_last()) else { return None };
     let iter = c.nest.iterator(m, term.var)?;
     let count = |n: i64, l: &Loop| n.checked_mul(m.env.pool.as_int(l.extent)?);
-    let columns = c.columns.iter().chain([&c.inner]).try_fold(1, count).filter(|n| (2..=registers.lanes / 2).contains(n))?;
+    let columns =
+        c.columns.iter().chain([&c.inner]).try_fold(1, count).filter(|n| (2..=registers.lanes / 2).contains(n))?;
     let long = m.env.pool.constant_bound(term.extent).is_none_or(|n| n >= 4 * registers.lanes);
     let rows_along = c.a.as_ref().is_some_and(|a| is_along(m, a, iter));
     if !rows_along || !long || c.nest.most(m, &c.rows) <= ROWS {
