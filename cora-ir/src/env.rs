@@ -365,8 +365,11 @@ impl Env {
             return self.pool.add(st, cx);
         }
         if let Some((size, total)) = self.full_rows_at(domain, body, outer) {
+            let all = domain.last().map(|&e| self.pool.instantiate(e, outer));
+            let all = all.map(|e| crate::affine::normalize(&mut self.pool, e));
             let before = self.pool.mul(size, x);
-            return self.pool.min(before, total);
+            let is_all = all == Some(crate::affine::normalize(&mut self.pool, x));
+            return if is_all { total } else { self.pool.min(before, total) };
         }
         let used = self.used_args(body, n);
         // Drop outer arguments on which the body does not depend.
@@ -376,13 +379,12 @@ impl Env {
         self.pool.call(f, args)
     }
 
-    /// [`Env::sum_upto`] for an x that is a row, less than the last extent of `domain`, or that extent itself.
+    /// [`Env::sum_upto`] for an x that is a row: less than the last extent of `domain`.
     pub fn sum_before(&mut self, name: &str, domain: &[ExprId], body: ExprId, outer: &[ExprId], x: ExprId) -> ExprId {
-        let Some((size, total)) = self.full_rows_at(domain, body, outer) else {
-            return self.sum_upto(name, domain, body, outer, x);
-        };
-        let all = domain.last().map(|&e| self.pool.instantiate(e, outer));
-        if all == Some(x) { total } else { self.pool.mul(size, x) }
+        match self.full_rows_at(domain, body, outer) {
+            Some((size, _)) => self.pool.mul(size, x),
+            None => self.sum_upto(name, domain, body, outer, x),
+        }
     }
 
     /// The size of a full row and of all together, where all but the last are full.

@@ -429,7 +429,12 @@ impl Functions<'_> {
             if c == 0 || !never_negative(&mut self.env, &formals, rest) {
                 return e;
             }
-            let sum = self.env.sum_before(name, &domain, rest, &args[..args.len() - 1], x);
+            // The index of an entry is a row; what else there is may be all rows.
+            let outer = &args[..args.len() - 1];
+            let sum = match self.env.pool.get(x) {
+                Expr::Arg(_) => self.env.sum_before(name, &domain, rest, outer, x),
+                _ => self.env.sum_upto(name, &domain, rest, outer, x),
+            };
             let c = self.env.pool.int(c);
             let all = self.env.pool.mul(c, x);
             return self.env.pool.add(sum, all);

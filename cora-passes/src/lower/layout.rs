@@ -69,7 +69,7 @@ impl Layout<'_> {
             body = env.pool.mul(body, v);
         }
         let outer: Vec<ExprId> = (0..d as u32).map(|a| env.pool.arg(a)).collect();
-        env.sum_before(self.name, &self.extents[..=d], body, &outer, self.extents[d])
+        env.sum_upto(self.name, &self.extents[..=d], body, &outer, self.extents[d])
     }
 
     /// Number of elements of the dimensions `from..`, over `Arg(0..from)`.

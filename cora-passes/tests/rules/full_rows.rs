@@ -40,7 +40,7 @@ impl Tiles {
         let (at, domain) = (self.env.pool.var(f), [rows]);
         let before = self.env.sum_before("t", &domain, body, &[], at);
         let upto = self.env.sum_upto("t", &domain, body, &[], at);
-        let all = self.env.sum_before("t", &domain, body, &[], rows);
+        let all = self.env.sum_upto("t", &domain, body, &[], rows);
         let row = self.env.search_row("t", &domain, body, &[], at);
         for n in 0..=100 {
             let world = World { env: &self.env, params: vec![n], tables: FxHashMap::default() };
