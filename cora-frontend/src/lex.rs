@@ -142,13 +142,19 @@ fn bad_character(text: &str, span: Span, diags: &mut Vec<Diagnostic>) {
     {
         s.end = span.end;
         let all = &text[s.start..s.end];
-        last.message = format!("unexpected characters `{}`", all.escape_debug());
+        last.message = format!("unexpected characters `{}`", shown(all));
         last.hint = Some(instead_of(all).to_owned());
         return;
     }
     let one = &text[span.start..span.end];
-    let d = Diagnostic::new("E0101", format!("unexpected character `{}`", one.escape_debug()));
+    let d = Diagnostic::new("E0101", format!("unexpected character `{}`", shown(one)));
     diags.push(d.at(span).hint(instead_of(one)));
+}
+
+/// Characters as they are, but for those that cannot be seen.
+fn shown(text: &str) -> String {
+    let show = |c: char| if matches!(c, '"' | '\'' | '\\') { c.to_string() } else { c.escape_debug().to_string() };
+    text.chars().map(show).collect()
 }
 
 /// What to write for characters that mean something in other languages.
@@ -159,6 +165,7 @@ fn instead_of(text: &str) -> &'static str {
         "!" => "write `not`",
         "^" => "a power is `pow(x, y)`",
         "?" => "write `if condition then x else y`",
+        "\"" | "'" => "names are written without quotes",
         "#" => "comments start with `//`",
         "@" => "a product of matrices is written out: `sum(k) A[i, k] * B[k, j]`",
         _ => "names are ASCII letters, digits and `_`; comments start with `//`",

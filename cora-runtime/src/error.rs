@@ -176,7 +176,9 @@ impl Error {
             Error::Index { .. } | Error::Narrow { .. } => {
                 "use smaller lengths or parameters, and declare the ranges they have"
             }
-            Error::Steps { .. } => "use a smaller batch; callers of the library can raise the limit",
+            Error::Steps { .. } => {
+                "make the batch or the program's constants smaller; callers of the library can raise the limit"
+            }
             Error::Memory { .. } => {
                 "use a smaller batch, or raise the limit: --memory-limit BYTES (`Limits` in the library)"
             }

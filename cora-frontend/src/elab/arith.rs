@@ -6,6 +6,9 @@ use cora_ir::expr::{floor_div, floor_mod};
 use cora_ir::schedule::Span;
 use cora_ir::{BinOp, Diagnostic, ExprId, Literal, ScalarType, UnOp};
 
+/// What to do about an integer beyond the widest type.
+const TOO_LONG: &str = "integers have at most 64 bits: write a smaller number, or compute in a floating-point type";
+
 impl Elab<'_> {
     /// `v` as a value of type `ty`: a number takes the type, a typed value must have it.
     pub(super) fn adapt(&mut self, v: Val, ty: ScalarType, span: Span) -> Option<ExprId> {
@@ -56,7 +59,8 @@ impl Elab<'_> {
                 self.error(span, d)
             }
             (Num::Int(v), _) => {
-                self.error(span, Diagnostic::new("E0212", format!("{v} does not fit {ty}")).hint("use a wider type"))
+                let hint = if i64::try_from(v).is_ok() { "use a wider type" } else { TOO_LONG };
+                self.error(span, Diagnostic::new("E0212", format!("{v} does not fit {ty}")).hint(hint))
             }
             (Num::Float(v), ScalarType::Index) => self.error(
                 span,
@@ -307,7 +311,7 @@ impl Elab<'_> {
                 let x = x.trunc();
                 if x.is_nan() || x.abs() > 2_f64.powi(63) {
                     let d = Diagnostic::new("E0212", format!("{x} does not fit {to}"));
-                    return self.error(span, d.hint("use a wider type, or a smaller number"));
+                    return self.error(span, d.hint(TOO_LONG));
                 }
                 return self.number(Num::Int(x as i128), to, span);
             }

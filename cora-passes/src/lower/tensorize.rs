@@ -337,7 +337,10 @@ impl Lowering<'_> {
             if vars.iter().any(|&v| self.env.pool.uses_var(cond, v)) {
                 let text = print_expr(&self.env, cond, &Names::of(&self.env, &[cond]));
                 let fact = format!("only positions with {text} count");
-                return Err(wrong_size(&self.env, l, id.get(), &fact));
+                return Err(wrong_size(&self.env, l, id.get(), &fact).hint(
+                    "the instruction computes all positions of its tile: split its loops without `tail(mask)` and relax \
+                     them (`zero` where they are reduced); those of the stage that copies the result may then be split again, with masks",
+                ));
             }
             around.push(cond);
         }

@@ -22,13 +22,14 @@ use super::readers::{block_paths, collect_readers, element_reads};
 use super::region::range_over;
 use super::split::divisible;
 use super::tree::{
-    Path, enclosing, find_loop, find_stage, loop_at, loop_at_mut, reads_below, stages_of, stmt_at, writes_below,
+    Path, blocks_in, enclosing, find_loop, find_stage, loop_at, loop_at_mut, reads_below, stages_of, stmt_at,
+    writes_below,
 };
 use super::{MAX_PADDING, tensor_called};
 use cora_ir::affine::{least_operands, normalize};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{CopyAt, LayoutDim, LoopRef, Part};
-use cora_ir::{Diagnostic, Env, Expr, ExprId, Role, ScalarType, Scope, Tensor, TensorDim, TensorId, VarId};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, ExprPool, Role, ScalarType, Scope, Tensor, TensorDim, TensorId, VarId};
 
 /// What to copy and where.
 pub struct CacheRead<'a> {
@@ -96,7 +97,13 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
     if !redirected {
         m.restore(saved);
         let place = at.map_or(String::new(), |at| format!(" in loop `{}.{}`", at.stage, at.name));
-        return Err(not_read(c.stage, c.tensor, &place));
+        let body = path.as_deref().map_or(&m.body, |path| &loop_at(&m.body, path).body);
+        let own = blocks_in(body).into_iter().filter(|(b, _)| b.stage == stage);
+        let reads = own.map(|(b, _)| loads(&m.env.pool, b.value, source).len()).max().unwrap_or(0);
+        return Err(match c.access {
+            Some(n) if reads > 0 => no_such_read(c, n, reads, &place),
+            _ => not_read(c.stage, c.tensor, &place),
+        });
     }
     let Some((path, at)) = path.zip(at) else {
         let reads = |s: &Stmt| reads_below(&m.env.pool, std::slice::from_ref(s)).contains(&new);
@@ -117,6 +124,15 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
 fn not_read(stage: &str, tensor: &str, place: &str) -> Diagnostic {
     Diagnostic::new("E0463", format!("stage `{stage}` does not read `{tensor}`{place}"))
         .hint("name a tensor that the stage reads there")
+}
+
+fn no_such_read(c: &CacheRead, access: usize, reads: usize, place: &str) -> Diagnostic {
+    let count = if reads == 1 { "one read".to_owned() } else { format!("{reads} distinct reads") };
+    let what = format!("stage `{}` has {count} of `{}`{place}, and none is `access({access})`", c.stage, c.tensor);
+    Diagnostic::new("E0463", what).hint(match reads - 1 {
+        0 => "reads are counted from 0: write `access(0)`, or leave it out".to_owned(),
+        last => format!("reads are counted from 0, in order of appearance: the last one is `access({last})`"),
+    })
 }
 
 fn check_loop(m: &LoopModule, source: TensorId, path: &[usize], tensor: &str, at: &LoopRef) -> Result<(), Diagnostic> {
@@ -300,6 +316,17 @@ fn constant_positions(
     seen.into_iter().map(|at| at.first().copied().flatten().filter(|&c| at.iter().all(|&x| x == Some(c)))).collect()
 }
 
+/// The distinct reads of `source` in a value, in order of appearance.
+fn loads(pool: &ExprPool, value: ExprId, source: TensorId) -> Vec<ExprId> {
+    let mut reads = Vec::new();
+    pool.walk(value, &mut |id, n| {
+        if matches!(n, Expr::Load { tensor, .. } if *tensor == source) {
+            reads.push(id);
+        }
+    });
+    reads
+}
+
 /// Makes the reads of `source` in `stage` below `body` reads of `new`; whether there were any.
 fn redirect(
     env: &mut Env,
@@ -315,12 +342,7 @@ fn redirect(
             if b.stage != stage {
                 return;
             }
-            let mut reads = Vec::new();
-            pool.walk(b.value, &mut |id, n| {
-                if matches!(n, Expr::Load { tensor, .. } if *tensor == source) {
-                    reads.push(id);
-                }
-            });
+            let reads = loads(pool, b.value, source);
             let chosen = access.map(|n| reads.get(n).copied());
             let value = pool.rewrite(b.value, &mut |p, e| match p.get(e).clone() {
                 Expr::Load { tensor, part, index, guard }

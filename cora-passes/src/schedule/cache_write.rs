@@ -6,8 +6,10 @@
 //! ```
 //!
 //! The buffer has one dimension for each spatial loop inside the attach loop, so its indices are
-//! loop variables whatever the raggedness. Requires: only loops of this stage inside. Ensures: the
-//! new stage owns the computing loops, the old one the copying loops, under their old names.
+//! loop variables whatever the raggedness. A loop that alone runs through a dimension of the stage, and
+//! the buffer's dimension for it, are called like that dimension too. Requires: only loops of this stage
+//! inside. Ensures: the new stage owns the computing loops, the old one the copying loops, under their
+//! old names.
 //!
 //! In a loop that the stage is reduced over, the buffer holds the partial result of one iteration, which is combined
 //! with what the stage has:
@@ -19,6 +21,7 @@
 //!
 //! The part of an iteration without terms is the identity of the reduction.
 
+use super::mirrored::dims_of_loops;
 use super::region::bound_above;
 use super::tree::{
     Path, enclosing, find_loop, find_stage, in_own_loops, is_reduction_var, loop_at_mut, own_iters, place_init,
@@ -64,15 +67,16 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
     }
     let ranges: Vec<(VarId, ExprId)> = all.iter().map(|l| (l.var, l.extent)).collect();
     let spatial: Vec<For> = inner.into_iter().filter(|l| !is_reduction_var(&m.env.pool, &block, l.var)).collect();
+    let names = other_names(m, &block, &spatial);
     let mut dims = Vec::new();
-    for l in &spatial {
+    for (l, also) in spatial.iter().zip(&names) {
         let Some(bound) = bound_above(&mut m.env, l.extent, &ranges) else {
             m.body = saved;
             let lname = &m.env.vars[l.var].name;
             return Err(Diagnostic::new("E0462", format!("loop `{stage}.{lname}` has no bound to size `{name}` by"))
                 .hint("split it by a constant, or cache at an inner loop"));
         };
-        dims.push(TensorDim::new(m.env.vars[l.var].name.clone(), bound));
+        dims.push(TensorDim { also: also.clone(), ..TensorDim::new(m.env.vars[l.var].name.clone(), bound) });
     }
     let Some(parts) = part_numbers(m, &block, &all[..path.len()]) else {
         m.body = saved;
@@ -85,6 +89,9 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
     // Without a first term the combination is of the part with that number.
     let numbers = (partial && !has_terms(m, &block, &all, path.len())).then_some(&parts[..]);
     let copy = copy_nest(m, &block, numbers, &all[path.len()..], &spatial, new, partial);
+    for (l, also) in spatial.iter().zip(names) {
+        m.env.vars[l.var].also = also;
+    }
     let mut compute = block.clone();
     compute.stage = new;
     compute.continues = false;
@@ -101,6 +108,20 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
         place_init(m, old);
     }
     Ok(())
+}
+
+/// What else the loops are called, and the buffer's dimensions: as the dimensions of the stage that they run through.
+fn other_names(m: &mut LoopModule, block: &Block, spatial: &[For]) -> Vec<Option<String>> {
+    let bindings: FxHashMap<VarId, ExprId> = block.iters.iter().map(|i| (i.var, i.binding)).collect();
+    let index: Vec<ExprId> = block.index.iter().map(|&e| m.env.pool.substitute(e, &bindings)).collect();
+    let loops: Vec<(VarId, ExprId)> = spatial.iter().map(|l| (l.var, l.extent)).collect();
+    let dims = dims_of_loops(&m.env, &index, &loops);
+    let name = |(l, d): (&For, Option<usize>)| {
+        let own = &m.env.vars[l.var];
+        let dim = d.map(|d| m.env.tensors[block.tensor].dims[d].name.clone());
+        dim.filter(|n| *n != own.name).or_else(|| own.also.clone())
+    };
+    spatial.iter().zip(dims).map(name).collect()
 }
 
 /// A spatial iterator for each of the loops that the stage is reduced over: the buffer is another one in each iteration.

@@ -26,6 +26,7 @@ use super::readers::{Access, Reader, collect_readers, element_reads, mark_condit
 use super::region::{plainly_below, range_over, without_greater, without_lesser};
 use super::tree::{
     Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below, steered_by,
+    written_by,
 };
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, interval};
@@ -210,6 +211,11 @@ fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: 
                     name_of(output)
                 )
             }
+            None if written_by(m, reader) != reader => format!(
+                "`{}` is a part of a stage: attach `{name}` before the step that takes that apart, at the loop which the \
+                 step names or one inside it, so that each part has its own; or inline it",
+                name_of(reader)
+            ),
             None => "attach that stage in the same loop first (one step for several names readers before what they read), or inline it".to_owned(),
         })),
     }

@@ -125,11 +125,11 @@ fn bring_together(m: &mut LoopModule, outer: &[usize], r: &LoopRef) -> Result<()
     let shared =
         |m: &mut LoopModule, t: &TensorId| !apart(&first, &nest, *t) && !elements_apart(m, &loops, &first, &nest, *t);
     if let Some(t) = dependence(m, &first, &nest, shared) {
-        return Err(dependent(m, t, &show(r), "the loops before it"));
+        return Err(dependent(m, t, &show(r), "the loops before it", goes_on(&first, &nest, t)));
     }
     let passed = |m: &mut LoopModule, t: &TensorId| !elements_apart(m, &loops, &between, &nest, *t);
     if let Some(t) = dependence(m, &between, &nest, passed) {
-        return Err(dependent(m, t, &show(r), "what stands between the loops"));
+        return Err(dependent(m, t, &show(r), "what stands between the loops", None));
     }
     let mut own = nest.into_iter().collect::<Vec<_>>();
     for _ in level..outer.len() {
@@ -170,23 +170,44 @@ fn take_neighbour(
             !apart(&before, &own, *t) && !elements_apart(m, &around, &before, &own, *t)
         };
         if let Some(t) = dependence(m, &before, &own, shared) {
-            return Err(dependent(m, t, &show(r), "the loops before it"));
+            return Err(dependent(m, t, &show(r), "the loops before it", goes_on(&before, &own, t)));
         }
     }
     let passed = |m: &mut LoopModule, t: &TensorId| !elements_apart(m, &around, &between, &own, *t);
     match dependence(m, &between, &own, passed) {
-        Some(t) => Err(dependent(m, t, &show(r), "what stands between the loops")),
+        Some(t) => Err(dependent(m, t, &show(r), "what stands between the loops", None)),
         None => Ok(l),
     }
 }
 
-fn dependent(m: &LoopModule, t: TensorId, r: &str, on: &str) -> Diagnostic {
-    Diagnostic::new(
-        "E0468",
-        format!("`{r}` cannot run together with the others: `{}` connects it with {on}", m.env.tensors[t].name),
-    )
-    .note("one of them writes what the other reads or writes")
-    .hint("fuse loops that are independent, such as the parts of an operator or operators with other results")
+/// `sum` says which part goes on from which one, if that is why.
+fn dependent(m: &LoopModule, t: TensorId, r: &str, on: &str, sum: Option<[TensorId; 2]>) -> Diagnostic {
+    let name = |t: TensorId| &m.env.tensors[t].name;
+    let what = format!("`{r}` cannot run together with the others: `{}` connects it with {on}", name(t));
+    let d = Diagnostic::new("E0468", what);
+    match sum {
+        Some([main, tail]) => d
+            .note(format!(
+                "they are parts of a loop that `{}` is reduced over: `{}` goes on from what `{}` leaves in the same elements",
+                name(t),
+                name(tail),
+                name(main)
+            ))
+            .hint("make loops of each part parallel by themselves, or `peel` the loop: its parts stay in the loops around them"),
+        None => d
+            .note("one of them writes what the other reads or writes")
+            .hint("fuse loops that are independent, such as the parts of a loop that is not reduced over or operators with other results"),
+    }
+}
+
+/// The stages that write `t` in `a` and in `b`, if the second is a part that goes on from the first.
+fn goes_on(a: &[Stmt], b: &[Stmt], t: TensorId) -> Option<[TensorId; 2]> {
+    let writer = |stmts, continues: bool| {
+        let all = blocks_in(stmts).into_iter().map(|(b, _)| b);
+        let mut own = all.filter(|b| b.tensor == t && b.stage != t);
+        own.find(|b| b.continues || !continues).map(|b| b.stage)
+    };
+    Some([writer(a, false)?, writer(b, true)?])
 }
 
 /// A tensor by which `b` depends on `a` or `a` on `b`: one reads what the other writes, or both write elements that may be

@@ -204,7 +204,7 @@ pub(super) fn build_pointwise(
 }
 
 /// For each loop the last dimension whose index depends on it, if no other loop has that.
-fn dims_of_loops(env: &Env, index: &[ExprId], loops: &[(VarId, ExprId)]) -> Vec<Option<usize>> {
+pub(super) fn dims_of_loops(env: &Env, index: &[ExprId], loops: &[(VarId, ExprId)]) -> Vec<Option<usize>> {
     let last = |v: VarId| index.iter().rposition(|&e| env.pool.uses_var(e, v));
     let all: Vec<_> = loops.iter().map(|l| last(l.0)).collect();
     let alone = |d: &Option<usize>| d.filter(|_| all.iter().filter(|x| *x == d).count() == 1);

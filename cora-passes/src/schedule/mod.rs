@@ -112,8 +112,9 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
     let copies = parts::for_each_part(m, &step.kind).map_err(|d| d.at(step.span))?;
     let kinds = copies.unwrap_or_else(|| vec![step.kind.clone()]);
     let saved = (m.body.clone(), m.env.tensors.clone());
-    // A step about all parts may have marked some of them before it is refused.
-    let marked = matches!(step.kind, StepKind::HoistLoads { .. }).then(|| m.env.vars.clone());
+    // Steps that change what is known of loops may have done so before they are refused.
+    let marks = matches!(step.kind, StepKind::HoistLoads { .. } | StepKind::CacheWrite { .. });
+    let marked = marks.then(|| m.env.vars.clone());
     for kind in &kinds {
         if let Err(d) = apply_kind(m, kind).and_then(|()| check(m, (&saved.0, &saved.1))) {
             (m.body, m.env.tensors) = saved;

@@ -30,9 +30,9 @@ pub(super) fn for_each_part(m: &LoopModule, step: &StepKind) -> Result<Option<Ve
     let Some(stage) = whole else { return Ok(None) };
     let mut ends = Vec::new();
     for t in stages_of(&m.body) {
-        let end = m.env.tensors[t].name.strip_prefix(stage.as_str()).unwrap_or_default();
-        let is_part = !end.is_empty() && end.split('.').skip(1).all(|p| PARTS.contains(&p)) && end.starts_with('.');
-        if is_part && !ends.contains(&end) {
+        let name = &m.env.tensors[t].name;
+        let end = name.strip_prefix(stage.as_str()).unwrap_or_default();
+        if is_part(name, &stage) && !ends.contains(&end) {
             ends.push(end);
         }
     }
@@ -47,6 +47,12 @@ pub(super) fn for_each_part(m: &LoopModule, step: &StepKind) -> Result<Option<Ve
         step
     };
     Ok(Some(ends.iter().map(part).collect()))
+}
+
+/// Whether `name` is that of a part of `stage`.
+pub(super) fn is_part(name: &str, stage: &str) -> bool {
+    let end = name.strip_prefix(stage).and_then(|end| end.strip_prefix('.'));
+    end.is_some_and(|end| end.split('.').all(|p| PARTS.contains(&p)))
 }
 
 /// What a part has in place of the stages and buffers of the whole.

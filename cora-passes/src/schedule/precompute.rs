@@ -6,8 +6,8 @@
 //!       for i { for j { S[i, j] = 0; for k { S[i, j] += F[i, k] * W[k, j] } } }
 //! ```
 //!
-//! The factor is the largest part of the product that moves with no more of the stage's loops than what reads X does; of a
-//! term that is no product, the whole of it; of a tuple, that of one component. It is the opposite of `compute_inline`, for
+//! The factor is the largest part of the product that moves with no more of the stage's loops than what reads X does, which
+//! may be all of it; of a term that is no product, the whole of it; of a tuple, that of one component. It is the opposite of `compute_inline`, for
 //! what a program wrote in place. A factor that moves with a sum of loops, as in a convolution, has one dimension for the
 //! sum: what is read beside the ends of a tensor is stored with it then.
 //!
@@ -169,9 +169,11 @@ fn factor_reading(env: &mut Env, b: &Block, tensor: TensorId) -> Option<ExprId> 
             _ => break,
         }
     }
-    let least = moves(env, b, *path.last()?);
+    let smallest = *path.last()?;
+    let several = matches!(env.pool.get(smallest), Expr::Bin(BinOp::Mul, ..));
+    let least = moves(env, b, smallest);
     let found = path.into_iter().find(|&e| moves(env, b, e) == least)?;
-    (found != term || !matches!(env.pool.get(found), Expr::Bin(BinOp::Mul, ..))).then_some(found)
+    (found != term || !several).then_some(found)
 }
 
 /// The iterators that an expression moves with, and the sums of iterators.

@@ -40,7 +40,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 ///
 /// # Errors
 /// `E0402` no such loop; `E0480` the stage writes a global tensor, the loop does not index its
-/// buffer, or the extent is not a tile's.
+/// buffer, the extent is not a tile's, or a mask says which positions of a full tile count.
 pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
     let stage = loop_at(&m.body, &path).stage;
@@ -59,6 +59,13 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
     let (var, kind) = (l.var, l.kind);
     let extent = l.extent;
     if m.env.pool.as_int(extent).is_some() {
+        if !reduced && masked(m, &path, stage) {
+            return Err(refuse(
+                "it is full, and a mask says which of its positions count",
+                "split it without `tail(mask)` and relax the inner loop; the loops of the stage that copies the result \
+                 may then be split again, with masks",
+            ));
+        }
         return Ok(());
     }
     let extent = cora_ir::affine::normalize(&mut m.env.pool, extent);
@@ -193,6 +200,23 @@ fn blocks_allow(env: &Env, body: &[Stmt], (stage, tensor): (TensorId, TensorId),
         });
     }
     ok
+}
+
+/// Whether some of the stage's own elements at positions of the loop at `path` may be masked. A mask may also say which
+/// terms of a sum count, as in a triangle.
+fn masked(m: &mut LoopModule, path: &[usize], stage: TensorId) -> bool {
+    let around = enclosing(&m.body, path).into_iter().chain([loop_at(&m.body, path)]);
+    let around: Loops = around.map(|l| (l.var, l.extent)).collect();
+    let var = loop_at(&m.body, path).var;
+    let mut masks: Vec<(ExprId, Loops)> = Vec::new();
+    for (b, inner) in blocks_in(&loop_at(&m.body, path).body) {
+        let loops = || around.iter().copied().chain(inner.iter().map(|l| (l.var, l.extent))).collect();
+        let of_terms = |p: ExprId| m.env.pool.vars_of(p).into_iter().any(|v| is_reduction_var(&m.env.pool, b, v));
+        let own = b.predicate.iter().filter(|&&p| b.stage == stage && m.env.pool.uses_var(p, var) && !of_terms(p));
+        masks.extend(own.map(|&p| (p, loops())));
+    }
+    let mut prover = Prover::new();
+    masks.into_iter().any(|(p, loops)| !prover.prove(&mut m.env, &Facts::in_loops(loops), p).is_proved())
 }
 
 /// Whether a position that is written is kept below a bound, as `remap` does, so that a surplus iteration writes one that

@@ -1,5 +1,6 @@
 //! Finding and editing loops: paths, substitution, the placement of `init` blocks.
 
+use super::parts::is_part;
 use cora_ir::expr::ExprPool;
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
@@ -143,12 +144,30 @@ pub fn find_loop(m: &LoopModule, r: &LoopRef) -> Result<Path, Diagnostic> {
     let found = loops.iter().find(|p| name_of(p) == r.name).or_else(|| loops.iter().find(also));
     found.cloned().ok_or_else(|| {
         let names: Vec<String> = loops.iter().map(name_of).collect();
-        Diagnostic::new("E0402", format!("stage `{}` has no loop `{}`", r.stage, r.name)).hint(if names.is_empty() {
-            "it has none".to_owned()
-        } else {
-            format!("its loops are: {}", names.join(", "))
-        })
+        let own =
+            if names.is_empty() { "it has none".to_owned() } else { format!("its loops are: {}", names.join(", ")) };
+        let parts = parts_with_loop(m, r);
+        let hint = match parts.as_slice() {
+            [] => own,
+            [part] => format!("{own}; its part `{part}` has a loop `{}`", r.name),
+            _ => {
+                let parts: Vec<String> = parts.iter().map(|p| format!("`{p}`")).collect();
+                let (stage, parts) = (&r.stage, parts.join(" and "));
+                format!(
+                    "{own}; its parts {parts} have loops `{}`, and a step on `{stage}.*` is about each of them",
+                    r.name
+                )
+            }
+        };
+        Diagnostic::new("E0402", format!("stage `{}` has no loop `{}`", r.stage, r.name)).hint(hint)
     })
+}
+
+/// The parts of the stage that have a loop of that name.
+fn parts_with_loop<'a>(m: &'a LoopModule, r: &LoopRef) -> Vec<&'a str> {
+    let has = |t: &TensorId| stage_loops(m, *t).iter().any(|p| m.env.vars[loop_at(&m.body, p).var].name == r.name);
+    let parts = stages_of(&m.body).into_iter().filter(|&t| is_part(&m.env.tensors[t].name, &r.stage));
+    parts.filter(has).map(|t| m.env.tensors[t].name.as_str()).collect()
 }
 
 /// Refuses a loop name that the stage already uses.
