@@ -1,11 +1,14 @@
 //! The loop dialect: structured loops around blocks, multi-dimensional accesses, uninterpreted
 //! functions. Executable from the first lowering on; scheduling primitives rewrite it.
 
+mod body;
+
 use crate::env::Env;
 use crate::expr::Mark;
 use crate::ids::{ExprId, TensorId, VarId};
 use crate::intrinsic::{INTRINSICS, IntrinsicId};
 use crate::tuple::Reduction;
+pub use body::Body;
 
 /// A program in the loop dialect. `body` is a sequence of nests, each one kernel.
 #[derive(Clone, Debug, Default)]
@@ -15,7 +18,7 @@ pub struct LoopModule {
     /// Parameters, functions, tensors, expressions.
     pub env: Env,
     /// Top-level nests, in execution order.
-    pub body: Vec<Stmt>,
+    pub body: Body,
 }
 
 /// A statement of the loop dialect.
@@ -179,7 +182,7 @@ pub struct For {
     /// Whether it is one of the loops around a reduction's `init` block (derived from the update's).
     pub init: bool,
     /// What it runs.
-    pub body: Vec<Stmt>,
+    pub body: Body,
 }
 
 /// What a stage reads of a tensor in a later iteration of a loop. Has no meaning but for caches.

@@ -10,7 +10,7 @@ use super::step;
 use crate::schedule::compute_at::reads_box;
 use crate::schedule::readers::element_reads;
 use crate::schedule::tree::is_reduction_var;
-use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, Body, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, StepKind};
 use cora_ir::{ExprId, Role, TensorId, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -109,7 +109,7 @@ pub(super) fn readers(m: &mut LoopModule, stage: TensorId) -> Vec<Reader> {
         for s in body {
             match s {
                 Stmt::For(l) => {
-                    loops.push(For { body: Vec::new(), ..l.clone() });
+                    loops.push(For { body: Body::default(), ..l.clone() });
                     go(&l.body, loops, out);
                     loops.pop();
                 }

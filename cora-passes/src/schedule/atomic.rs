@@ -113,7 +113,15 @@ fn identity_nest(m: &mut LoopModule, update: &Block) -> Stmt {
         loops.push((env.new_var("once"), env.pool.int(1)));
     }
     loops.into_iter().rev().fold(Stmt::Block(block), |inner, (var, extent)| {
-        Stmt::For(For { var, stage, extent, kind: LoopKind::Serial, prefetch: vec![], init: false, body: vec![inner] })
+        Stmt::For(For {
+            var,
+            stage,
+            extent,
+            kind: LoopKind::Serial,
+            prefetch: vec![],
+            init: false,
+            body: vec![inner].into(),
+        })
     })
 }
 

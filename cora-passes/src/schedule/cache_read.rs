@@ -541,7 +541,7 @@ fn copy_stage(
             kind: LoopKind::Serial,
             prefetch: vec![],
             init: false,
-            body: vec![nest],
+            body: vec![nest].into(),
         });
     }
     (new, nest)

@@ -30,7 +30,7 @@ use super::tree::{
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, interval};
 use cora_ir::affine::{normalize, shift_min};
-use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, Body, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Env, Expr, ExprId, ExprPool, Role, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
@@ -174,7 +174,7 @@ fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: 
         for (i, s) in body.iter().enumerate() {
             here.push(i);
             let outside = match s {
-                Stmt::For(l) if reads(Stmt::For(For { body: Vec::new(), ..l.clone() })) => Some(l.stage),
+                Stmt::For(l) if reads(Stmt::For(For { body: Body::default(), ..l.clone() })) => Some(l.stage),
                 _ if here == path => None,
                 Stmt::For(l) => go(m, &l.body, tensor, here, path),
                 Stmt::Block(b) => reads(s.clone()).then_some(b.stage),
@@ -250,7 +250,15 @@ fn masked(env: &mut Env, stage: TensorId, nest: Stmt, mask: &[ExprId]) -> Stmt {
     let holds = all_in_turn(env, mask);
     let (one, zero) = (env.pool.int(1), env.pool.int(0));
     let extent = env.pool.select(holds, one, zero);
-    Stmt::For(For { var, stage, extent, kind: LoopKind::Serial, prefetch: vec![], init: false, body: vec![nest] })
+    Stmt::For(For {
+        var,
+        stage,
+        extent,
+        kind: LoopKind::Serial,
+        prefetch: vec![],
+        init: false,
+        body: vec![nest].into(),
+    })
 }
 
 /// The positions of one dimension that are read.
@@ -514,7 +522,7 @@ pub(super) fn wrap(env: &mut Env, stage: TensorId, block: Block, loops: &[(VarId
     };
     loops.iter().rev().fold(Stmt::Block(block), |body, &(var, extent)| {
         let (kind, prefetch) = (LoopKind::Serial, vec![]);
-        Stmt::For(For { var, stage, extent, kind, prefetch, init: false, body: vec![body] })
+        Stmt::For(For { var, stage, extent, kind, prefetch, init: false, body: vec![body].into() })
     })
 }
 

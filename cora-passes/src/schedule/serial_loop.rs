@@ -29,7 +29,7 @@ pub(super) fn serial_or<'a>(m: &'a LoopModule, path: &[usize], r: &LoopRef, hint
 /// The nest around the loop as a module of its own, for what can be said of it only once it is lowered, and the loop's
 /// place there.
 pub(crate) fn nest_alone(m: &LoopModule, path: &[usize]) -> (LoopModule, Vec<usize>) {
-    let body = vec![m.body[path[0]].clone()];
+    let body = vec![m.body[path[0]].clone()].into();
     let place = [&[0], &path[1..]].concat();
     (LoopModule { name: m.name.clone(), env: m.env.clone(), body }, place)
 }

@@ -1,7 +1,7 @@
 //! Finding and editing loops: paths, substitution, the placement of `init` blocks.
 
 use cora_ir::expr::ExprPool;
-use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, Body, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Env, ExprId, Reduction, TensorId, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -434,7 +434,7 @@ fn place_one(m: &mut LoopModule, stage: TensorId) {
         return;
     }
     let loops: Vec<For> =
-        enclosing(&m.body, &path).into_iter().map(|l| For { body: Vec::new(), ..l.clone() }).collect();
+        enclosing(&m.body, &path).into_iter().map(|l| For { body: Body::default(), ..l.clone() }).collect();
     let first = loops.iter().position(|l| is_reduction_var(&m.env.pool, &update, l.var)).unwrap_or(loops.len());
     let init = build_init(&mut m.env, &update, combiner, &loops[first..]);
     let at = path[first];
@@ -509,12 +509,12 @@ pub fn in_own_loops(env: &mut Env, block: Block, loops: &[For]) -> Stmt {
         let extent = env.pool.substitute(l.extent, &vars);
         let e = env.pool.var(var);
         vars.insert(l.var, e);
-        own.push(For { var, extent, body: Vec::new(), prefetch: vec![], ..*l });
+        own.push(For { var, extent, body: Body::default(), prefetch: vec![], ..*l });
     }
     let mut stmt = Stmt::Block(block);
     substitute(&mut env.pool, std::slice::from_mut(&mut stmt), &vars);
     for l in own.into_iter().rev() {
-        stmt = Stmt::For(For { body: vec![stmt], ..l });
+        stmt = Stmt::For(For { body: vec![stmt].into(), ..l });
     }
     stmt
 }
