@@ -8,6 +8,7 @@ mod cast;
 mod rewrite;
 
 use crate::ids::{EntityId, ExprId, ParamId, TensorId, UfId, VarId};
+use crate::tensor_set::TensorSet;
 use crate::types::{BinOp, Combiner, Literal, ScalarType, Type, UnOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -91,6 +92,8 @@ pub struct ExprPool {
     types: Vec<Type>,
     /// Which replaceable leaves may stand below each node (`rewrite`).
     leaves: Vec<u64>,
+    /// Which tensors may be read at or below each node.
+    loads: Vec<TensorSet>,
     index: FxHashMap<Expr, ExprId>,
     /// Normal forms that were computed; nodes never change, so that they stay true.
     normal: FxHashMap<ExprId, ExprId>,
@@ -199,6 +202,7 @@ impl ExprPool {
         }
         self.types.truncate(mark.nodes);
         self.leaves.truncate(mark.nodes);
+        self.loads.truncate(mark.nodes);
         let there = |id: &ExprId| id.index() < mark.nodes;
         self.normal.retain(|from, to| there(from) && there(to));
     }
@@ -214,6 +218,8 @@ impl ExprPool {
         self.nodes.push(node.clone());
         let leaves = self.leaves_of(id);
         self.leaves.push(leaves);
+        let loads = self.loads_of(id);
+        self.loads.push(loads);
         self.types.push(ty);
         if let Some(old) = self.index.insert(node, id) {
             self.displaced.push((id, old));

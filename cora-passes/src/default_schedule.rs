@@ -249,10 +249,10 @@ fn cheap(m: &LoopModule, stage: TensorId) -> bool {
     let summed = |b: &Block| {
         b.stage != stage
             && matches!(b.role, BlockRole::Update(_))
-            && m.env.pool.any(b.value, &mut |n| matches!(n, Expr::Load { tensor, .. } if *tensor == stage))
+            && m.env.pool.reads(b.value, stage)
             && contraction::factors(m, b).is_some()
     };
-    !slow && ops <= CHEAP && !m.blocks().into_iter().any(summed)
+    !slow && ops <= CHEAP && !m.blocks_reading(stage).into_iter().any(summed)
 }
 
 /// Whether each element is made of what is computed of a row of its own: in a vector of elements a task would have the rows

@@ -252,8 +252,8 @@ fn check_before(m: &LoopModule, stage: TensorId, source: TensorId) -> Result<(),
     if t.scope == Scope::Global && !writes_below(&m.body[nest..]).contains(&source) {
         return Ok(());
     }
-    let reads = |b: &&Block| b.stage == stage && !element_reads(&m.env.pool, b, source).is_empty();
-    if !m.blocks().iter().any(reads) {
+    let reads = |b: &&Block| !element_reads(&m.env.pool, b, source).is_empty();
+    if !m.blocks_of(stage).iter().any(reads) {
         return Err(not_read(&m.env.tensors[stage].name, &t.name, ""));
     }
     let what = format!("`{}` is computed in the nest that reads it, so it cannot be copied before", t.name);

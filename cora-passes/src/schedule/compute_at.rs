@@ -133,7 +133,7 @@ impl Naive {
 fn naive_nest(m: &mut LoopModule, stage: TensorId) -> Option<Naive> {
     let mut found = None;
     let mut loops = FxHashMap::default();
-    for (i, s) in m.body.iter().enumerate() {
+    for (i, s) in m.body.iter().enumerate().filter(|(_, s)| s.concerned().may_have(stage)) {
         let mut main = None;
         let mut naive = true;
         s.walk(&mut |s| match s {
@@ -171,7 +171,8 @@ fn naive_nest(m: &mut LoopModule, stage: TensorId) -> Option<Naive> {
 fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: &LoopRef) -> Result<(), Diagnostic> {
     fn go(m: &LoopModule, body: &[Stmt], tensor: TensorId, here: &mut Path, path: &Path) -> Option<TensorId> {
         let reads = |s: Stmt| reads_below(&m.env.pool, &[s]).contains(&tensor);
-        for (i, s) in body.iter().enumerate() {
+        let may_read = |s: &Stmt| s.read(&m.env.pool).may_have(tensor);
+        for (i, s) in body.iter().enumerate().filter(|(_, s)| may_read(s)) {
             here.push(i);
             let outside = match s {
                 Stmt::For(l) if reads(Stmt::For(For { body: Body::default(), ..l.clone() })) => Some(l.stage),
@@ -223,7 +224,8 @@ fn output_of(m: &LoopModule, stage: TensorId) -> Option<TensorId> {
             return Some(t);
         }
         seen.push(t);
-        let readers = m.blocks().into_iter().filter(|b| !element_reads(&m.env.pool, b, t).is_empty()).map(|b| b.tensor);
+        let readers =
+            m.blocks_reading(t).into_iter().filter(|b| !element_reads(&m.env.pool, b, t).is_empty()).map(|b| b.tensor);
         next.extend(readers.filter(|r| !seen.contains(r)));
     }
     None

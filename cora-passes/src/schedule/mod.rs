@@ -57,7 +57,7 @@ pub(crate) mod windows;
 use cora_ir::ids::Arena;
 use cora_ir::loops::{LoopModule, Stmt};
 use cora_ir::schedule::{DimRef, LayoutDim, PackDim, Schedule, Step, StepKind};
-use cora_ir::{Diagnostic, Tensor, TensorId};
+use cora_ir::{Diagnostic, Tensor, TensorId, TensorSet};
 use rustc_hash::FxHashSet;
 
 /// Greatest factor and number of pieces that loops are divided by.
@@ -129,9 +129,9 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
 fn check(m: &LoopModule, before: (&[Stmt], &Arena<TensorId, Tensor>)) -> Result<(), Diagnostic> {
     let nests = changed(m, before);
     check_sizes(m, &nests)?;
-    prefetch::check(m)?;
+    prefetch::check(m, &nests)?;
     independent::check_spread(m, &nests)?;
-    atomic::check(m)
+    atomic::check(m, &nests)
 }
 
 /// The nests that are not as they were, and those with tensors whose place is not or that such nests write.
@@ -147,10 +147,14 @@ fn changed<'a>(m: &'a LoopModule, (nests, tensors): (&[Stmt], &Arena<TensorId, T
     };
     let others: FxHashSet<TensorId> = m.env.tensors.iter().filter(moved).map(|(t, _)| t).collect();
     let written: FxHashSet<TensorId> = rest.iter().flat_map(|&n| tree::writes_below(&m.body[n..=n])).collect();
+    let set = |tensors: &FxHashSet<TensorId>| tensors.iter().map(|&t| TensorSet::of(t)).collect::<TensorSet>();
+    let (others_set, written_set) = (set(&others), set(&written));
     let uses = |n: usize| {
-        let s = &m.body[n..=n];
-        tree::writes_below(s).iter().any(|t| others.contains(t) || written.contains(t))
-            || (!others.is_empty() && tree::reads_below(&m.env.pool, s).iter().any(|t| others.contains(t)))
+        let (nest, s) = (&m.body[n], &m.body[n..=n]);
+        let writes = nest.concerned().meets(others_set.with(written_set))
+            && tree::writes_below(s).iter().any(|t| others.contains(t) || written.contains(t));
+        let reads = || tree::reads_below(&m.env.pool, s).iter().any(|t| others.contains(t));
+        writes || (!others.is_empty() && nest.read(&m.env.pool).meets(others_set) && reads())
     };
     (0..m.body.len()).filter(|&n| rest.contains(&n) || uses(n)).map(|n| &m.body[n]).collect()
 }

@@ -374,7 +374,7 @@ pub(super) fn go_on(env: &Env, stmts: &mut [Stmt], vars: &[VarId]) {
 fn check_number(m: &LoopModule, whole: &Stmt) -> Result<(), Diagnostic> {
     for t in writes_below(std::slice::from_ref(whole)) {
         let mut stages: Vec<TensorId> =
-            m.blocks().into_iter().filter(|b| b.tensor == t && b.role != BlockRole::Init).map(|b| b.stage).collect();
+            m.blocks_writing(t).into_iter().filter(|b| b.role != BlockRole::Init).map(|b| b.stage).collect();
         stages.sort_unstable();
         stages.dedup();
         if stages.len() >= MAX_PARTS {

@@ -94,13 +94,21 @@ pub fn stages_of(body: &[Stmt]) -> Vec<TensorId> {
     out
 }
 
+/// Whether a loop or a block below is of `stage`.
+fn is_stage(body: &[Stmt], stage: TensorId) -> bool {
+    body.iter().filter(|s| s.concerned().may_have(stage)).any(|s| match s {
+        Stmt::For(l) => l.stage == stage || is_stage(&l.body, stage),
+        Stmt::Block(b) => b.stage == stage,
+    })
+}
+
 /// The stage called `name`. Loops around the parts of a stage that was split are still its own.
 ///
 /// # Errors
 /// `E0401` there is none at this point.
 pub fn find_stage(m: &LoopModule, name: &str) -> Result<TensorId, Diagnostic> {
-    let stages = stages_of(&m.body);
-    m.env.tensor_named(name).filter(|t| stages.contains(t)).ok_or_else(|| {
+    m.env.tensor_named(name).filter(|&t| is_stage(&m.body, t)).ok_or_else(|| {
+        let stages = stages_of(&m.body);
         let known: Vec<&str> = stages.iter().map(|&t| m.env.tensors[t].name.as_str()).collect();
         Diagnostic::new("E0401", format!("there is no stage `{name}`"))
             .hint(format!("stages at this point: {}", known.join(", ")))
@@ -111,7 +119,9 @@ pub fn find_stage(m: &LoopModule, name: &str) -> Result<TensorId, Diagnostic> {
 pub fn stage_loops(m: &LoopModule, stage: TensorId) -> Vec<Path> {
     fn go(body: &[Stmt], stage: TensorId, at: &mut Path, out: &mut Vec<Path>) {
         for (i, s) in body.iter().enumerate() {
-            if let Stmt::For(l) = s {
+            if let Stmt::For(l) = s
+                && s.concerned().may_have(stage)
+            {
                 at.push(i);
                 if l.stage == stage && !l.init {
                     out.push(at.clone());
@@ -126,9 +136,28 @@ pub fn stage_loops(m: &LoopModule, stage: TensorId) -> Vec<Path> {
     out
 }
 
+/// The path of the first block of `stage`.
+pub fn first_block(m: &LoopModule, stage: TensorId) -> Option<Path> {
+    fn go(body: &[Stmt], stage: TensorId, at: &mut Path) -> bool {
+        body.iter().enumerate().any(|(i, s)| {
+            at.push(i);
+            let found = match s {
+                Stmt::For(l) => s.concerned().may_have(stage) && go(&l.body, stage, at),
+                Stmt::Block(b) => b.stage == stage,
+            };
+            if !found {
+                at.pop();
+            }
+            found
+        })
+    }
+    let mut at = Path::new();
+    go(&m.body, stage, &mut at).then_some(at)
+}
+
 /// The tensor that the blocks of `stage` write: its own, or that of the stage it is a part of.
 pub fn written_by(m: &LoopModule, stage: TensorId) -> TensorId {
-    m.blocks().into_iter().find(|b| b.stage == stage).map_or(stage, |b| b.tensor)
+    m.blocks_of(stage).first().map_or(stage, |b| b.tensor)
 }
 
 /// The path of the loop that `r` names: by its name, else by its other name.
@@ -371,12 +400,13 @@ pub fn runs(env: &mut Env, extent: ExprId) -> ExprId {
 /// Removes the `init` block of `stage` and its loops, wherever they are.
 pub fn remove_init(body: &mut Vec<Stmt>, stage: TensorId) {
     body.retain_mut(|s| match s {
-        Stmt::Block(b) => !(b.stage == stage && b.role == BlockRole::Init),
+        s if !s.concerned().may_have(stage) => true,
         Stmt::For(l) => {
             let had = !l.body.is_empty();
             remove_init(&mut l.body, stage);
             !(had && l.body.is_empty())
         }
+        Stmt::Block(b) => !(b.stage == stage && b.role == BlockRole::Init),
     });
 }
 
@@ -406,6 +436,9 @@ fn reduced_in(m: &LoopModule, stage: TensorId) -> Vec<TensorId> {
             match s {
                 Stmt::For(l) => {
                     let own = l.stage == stage;
+                    if around.is_empty() && !s.concerned().may_have(stage) {
+                        continue;
+                    }
                     around.extend(own.then_some(l.var));
                     go(pool, &l.body, stage, around, out);
                     around.truncate(around.len() - usize::from(own));
@@ -446,12 +479,12 @@ fn find_update(body: &[Stmt], stage: TensorId, at: &mut Path) -> Option<Path> {
         at.push(i);
         match s {
             Stmt::Block(b) if b.stage == stage && matches!(b.role, BlockRole::Update(_)) => return Some(at.clone()),
-            Stmt::For(l) => {
+            Stmt::For(l) if s.concerned().may_have(stage) => {
                 if let Some(p) = find_update(&l.body, stage, at) {
                     return Some(p);
                 }
             }
-            Stmt::Block(_) => {}
+            _ => {}
         }
         at.pop();
     }
@@ -595,7 +628,11 @@ pub(super) fn steering(s: &Stmt) -> Vec<ExprId> {
     }
 }
 
-fn add_reads(pool: &ExprPool, e: ExprId, out: &mut Vec<TensorId>) {
+/// Adds the tensors that an expression reads.
+pub fn add_reads(pool: &ExprPool, e: ExprId, out: &mut Vec<TensorId>) {
+    if pool.loads(e).is_empty() {
+        return;
+    }
     pool.walk(e, &mut |_, n| {
         if let cora_ir::Expr::Load { tensor, .. } = n
             && !out.contains(tensor)
