@@ -97,6 +97,8 @@ pub struct ExprPool {
     index: FxHashMap<Expr, ExprId>,
     /// Normal forms that were computed; nodes never change, so that they stay true.
     normal: FxHashMap<ExprId, ExprId>,
+    /// What has one, in the order in which it got it.
+    normalized: Vec<ExprId>,
     /// Nodes that took the place of others in `index`.
     displaced: Vec<(ExprId, ExprId)>,
 }
@@ -106,6 +108,7 @@ pub struct ExprPool {
 pub(crate) struct Mark {
     nodes: usize,
     displaced: usize,
+    normalized: usize,
 }
 
 /// Values nested deeper than this are refused, so that no stage can run out of stack.
@@ -187,7 +190,7 @@ impl ExprPool {
 
     /// The present length, for [`ExprPool::rollback`].
     pub(crate) fn mark(&self) -> Mark {
-        Mark { nodes: self.nodes.len(), displaced: self.displaced.len() }
+        Mark { nodes: self.nodes.len(), displaced: self.displaced.len(), normalized: self.normalized.len() }
     }
 
     /// Forgets every node that was built after the mark; their ids mean nothing any more.
@@ -204,7 +207,13 @@ impl ExprPool {
         self.leaves.truncate(mark.nodes);
         self.loads.truncate(mark.nodes);
         let there = |id: &ExprId| id.index() < mark.nodes;
-        self.normal.retain(|from, to| there(from) && there(to));
+        for from in self.normalized.split_off(mark.normalized) {
+            if there(&from) && self.normal.get(&from).is_some_and(there) {
+                self.normalized.push(from);
+            } else {
+                self.normal.remove(&from);
+            }
+        }
     }
 
     fn intern(&mut self, node: Expr, ty: Type) -> ExprId {

@@ -108,9 +108,15 @@ impl ExprPool {
         id: ExprId,
         f: &mut dyn FnMut(&mut Self, ExprId) -> Option<ExprId>,
     ) -> ExprId {
-        let mut memo = std::mem::take(&mut self.normal);
-        let out = self.rewrite_memo(id, &mut memo, f);
-        self.normal = memo;
+        if let Some(&done) = self.normal.get(&id) {
+            return done;
+        }
+        let kids = self.children(id);
+        let new: Args = kids.iter().map(|&k| self.rewrite_once(k, f)).collect();
+        let rebuilt = if new == kids { id } else { self.with_children(id, &new) };
+        let out = f(self, rebuilt).unwrap_or(rebuilt);
+        self.normal.insert(id, out);
+        self.normalized.push(id);
         out
     }
 

@@ -24,13 +24,11 @@ use super::padded_reads::guard_padded_reads;
 use super::positions::build_positions;
 use super::readers::{Access, Reader, collect_readers, element_reads, mark_conditional, read_whole, shared_mask};
 use super::region::{plainly_below, range_over, without_greater, without_lesser};
-use super::tree::{
-    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below, steered_by,
-};
+use super::tree::{Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads, steered_by};
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, interval};
 use cora_ir::affine::{normalize, shift_min};
-use cora_ir::loops::{Block, BlockRole, Body, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Env, Expr, ExprId, ExprPool, Role, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
@@ -90,8 +88,7 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
     if masks && !mask.is_empty() {
         nest = masked(&mut m.env, stage, nest, &mask);
     }
-    let reads = |s: &Stmt, m: &LoopModule| reads_below(&m.env.pool, std::slice::from_ref(s)).contains(&tensor);
-    let first = loop_at(&m.body, &path).body.iter().position(|s| reads(s, m)).unwrap_or(0);
+    let first = loop_at(&m.body, &path).body.iter().position(|s| reads(&m.env.pool, s, tensor)).unwrap_or(0);
     body_at_mut(&mut m.body, &path).insert(first, nest);
     m.body.remove(own.top);
     place_init(m, stage);
@@ -170,15 +167,14 @@ fn naive_nest(m: &mut LoopModule, stage: TensorId) -> Option<Naive> {
 
 fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: &LoopRef) -> Result<(), Diagnostic> {
     fn go(m: &LoopModule, body: &[Stmt], tensor: TensorId, here: &mut Path, path: &Path) -> Option<TensorId> {
-        let reads = |s: Stmt| reads_below(&m.env.pool, &[s]).contains(&tensor);
-        let may_read = |s: &Stmt| s.read(&m.env.pool).may_have(tensor);
-        for (i, s) in body.iter().enumerate().filter(|(_, s)| may_read(s)) {
+        let pool = &m.env.pool;
+        for (i, s) in body.iter().enumerate().filter(|(_, s)| s.read(pool).may_have(tensor)) {
             here.push(i);
             let outside = match s {
-                Stmt::For(l) if reads(Stmt::For(For { body: Body::default(), ..l.clone() })) => Some(l.stage),
+                Stmt::For(l) if pool.reads(l.extent, tensor) => Some(l.stage),
                 _ if here == path => None,
                 Stmt::For(l) => go(m, &l.body, tensor, here, path),
-                Stmt::Block(b) => reads(s.clone()).then_some(b.stage),
+                Stmt::Block(b) => reads(pool, s, tensor).then_some(b.stage),
             };
             here.pop();
             if outside.is_some() {

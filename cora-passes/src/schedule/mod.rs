@@ -147,14 +147,15 @@ fn changed<'a>(m: &'a LoopModule, (nests, tensors): (&[Stmt], &Arena<TensorId, T
     };
     let others: FxHashSet<TensorId> = m.env.tensors.iter().filter(moved).map(|(t, _)| t).collect();
     let written: FxHashSet<TensorId> = rest.iter().flat_map(|&n| tree::writes_below(&m.body[n..=n])).collect();
-    let set = |tensors: &FxHashSet<TensorId>| tensors.iter().map(|&t| TensorSet::of(t)).collect::<TensorSet>();
-    let (others_set, written_set) = (set(&others), set(&written));
+    let reads_others = |s: &Stmt| others.iter().any(|&t| tree::reads(&m.env.pool, s, t));
+    let writes = |t: &TensorId| others.contains(t) || written.contains(t);
+    let may_be: TensorSet = others.iter().chain(&written).map(|&t| TensorSet::of(t)).collect();
     let uses = |n: usize| {
-        let (nest, s) = (&m.body[n], &m.body[n..=n]);
-        let writes = nest.concerned().meets(others_set.with(written_set))
-            && tree::writes_below(s).iter().any(|t| others.contains(t) || written.contains(t));
-        let reads = || tree::reads_below(&m.env.pool, s).iter().any(|t| others.contains(t));
-        writes || (!others.is_empty() && nest.read(&m.env.pool).meets(others_set) && reads())
+        let mut found = reads_others(&m.body[n]);
+        if !found && m.body[n].concerned().meets(may_be) {
+            m.body[n].walk(&mut |s| found = found || matches!(s, Stmt::Block(b) if writes(&b.tensor)));
+        }
+        found
     };
     (0..m.body.len()).filter(|&n| rest.contains(&n) || uses(n)).map(|n| &m.body[n]).collect()
 }

@@ -569,11 +569,11 @@ pub fn stages_below(stmts: &[Stmt]) -> Vec<TensorId> {
 
 /// Every tensor that the statements below write.
 pub fn writes_below(stmts: &[Stmt]) -> Vec<TensorId> {
-    let mut out = Vec::new();
+    let (mut out, mut seen) = (Vec::new(), FxHashSet::default());
     for s in stmts {
         s.walk(&mut |s| {
             if let Stmt::Block(b) = s
-                && !out.contains(&b.tensor)
+                && seen.insert(b.tensor)
             {
                 out.push(b.tensor);
             }
@@ -585,19 +585,37 @@ pub fn writes_below(stmts: &[Stmt]) -> Vec<TensorId> {
 /// Every tensor that the statements below read: in values and indices, and where they decide which
 /// elements there are, in extents, bindings and predicates.
 pub fn reads_below(pool: &ExprPool, stmts: &[Stmt]) -> Vec<TensorId> {
-    let mut out = Vec::new();
+    let (mut out, mut seen, mut nodes) = (Vec::new(), FxHashSet::default(), FxHashSet::default());
     for s in stmts {
         s.walk(&mut |s| {
             let own = match s {
                 Stmt::For(_) => Vec::new(),
                 Stmt::Block(b) => vec![b.value].into_iter().chain(b.index.iter().copied()).collect(),
             };
-            for e in own.into_iter().chain(steering(s)) {
-                add_reads(pool, e, &mut out);
+            for e in own.into_iter().chain(steering(s)).filter(|&e| !pool.loads(e).is_empty()) {
+                pool.walk_seen(e, &mut nodes, &mut |_, n| {
+                    if let cora_ir::Expr::Load { tensor, .. } = n
+                        && seen.insert(*tensor)
+                    {
+                        out.push(*tensor);
+                    }
+                });
             }
         });
     }
     out
+}
+
+/// Whether something below reads `tensor`, as [`reads_below`] has it.
+pub fn reads(pool: &ExprPool, s: &Stmt, tensor: TensorId) -> bool {
+    s.read(pool).may_have(tensor)
+        && match s {
+            Stmt::For(l) => pool.reads(l.extent, tensor) || l.body.iter().any(|s| reads(pool, s, tensor)),
+            Stmt::Block(b) => {
+                let own = b.index.iter().copied().chain([b.value]);
+                own.chain(steering(s)).any(|e| pool.reads(e, tensor))
+            }
+        }
 }
 
 /// The first stage below with a loop, a binding or a predicate that reads `tensor`: its iterations
