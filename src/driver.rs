@@ -242,7 +242,8 @@ pub fn lower_form(
         times.push((r.invocation.to_string(), r.time));
         match r.program {
             Program::Graph(g) if r.invocation.pass == "check-accesses" => checked = g.clone(),
-            Program::Loops(m) => loops = m.clone(),
+            // The last pass before storage.
+            Program::Loops(m) if r.invocation.pass == "relax-register-tails" => loops = m.clone(),
             _ => {}
         }
         observe(r);

@@ -8,6 +8,7 @@ mod cast;
 mod rewrite;
 
 use crate::ids::{EntityId, ExprId, ParamId, TensorId, UfId, VarId};
+use crate::tensor_set::TensorSet;
 use crate::types::{BinOp, Combiner, Literal, ScalarType, Type, UnOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -91,9 +92,13 @@ pub struct ExprPool {
     types: Vec<Type>,
     /// Which replaceable leaves may stand below each node (`rewrite`).
     leaves: Vec<u64>,
+    /// Which tensors may be read at or below each node.
+    loads: Vec<TensorSet>,
     index: FxHashMap<Expr, ExprId>,
     /// Normal forms that were computed; nodes never change, so that they stay true.
     normal: FxHashMap<ExprId, ExprId>,
+    /// What has one, in the order in which it got it.
+    normalized: Vec<ExprId>,
     /// Nodes that took the place of others in `index`.
     displaced: Vec<(ExprId, ExprId)>,
 }
@@ -103,6 +108,7 @@ pub struct ExprPool {
 pub(crate) struct Mark {
     nodes: usize,
     displaced: usize,
+    normalized: usize,
 }
 
 /// Values nested deeper than this are refused, so that no stage can run out of stack.
@@ -184,7 +190,7 @@ impl ExprPool {
 
     /// The present length, for [`ExprPool::rollback`].
     pub(crate) fn mark(&self) -> Mark {
-        Mark { nodes: self.nodes.len(), displaced: self.displaced.len() }
+        Mark { nodes: self.nodes.len(), displaced: self.displaced.len(), normalized: self.normalized.len() }
     }
 
     /// Forgets every node that was built after the mark; their ids mean nothing any more.
@@ -199,8 +205,15 @@ impl ExprPool {
         }
         self.types.truncate(mark.nodes);
         self.leaves.truncate(mark.nodes);
+        self.loads.truncate(mark.nodes);
         let there = |id: &ExprId| id.index() < mark.nodes;
-        self.normal.retain(|from, to| there(from) && there(to));
+        for from in self.normalized.split_off(mark.normalized) {
+            if there(&from) && self.normal.get(&from).is_some_and(there) {
+                self.normalized.push(from);
+            } else {
+                self.normal.remove(&from);
+            }
+        }
     }
 
     fn intern(&mut self, node: Expr, ty: Type) -> ExprId {
@@ -214,6 +227,8 @@ impl ExprPool {
         self.nodes.push(node.clone());
         let leaves = self.leaves_of(id);
         self.leaves.push(leaves);
+        let loads = self.loads_of(id);
+        self.loads.push(loads);
         self.types.push(ty);
         if let Some(old) = self.index.insert(node, id) {
             self.displaced.push((id, old));

@@ -1,11 +1,15 @@
 //! The loop dialect: structured loops around blocks, multi-dimensional accesses, uninterpreted
 //! functions. Executable from the first lowering on; scheduling primitives rewrite it.
 
+mod body;
+
 use crate::env::Env;
-use crate::expr::Mark;
+use crate::expr::{ExprPool, Mark};
 use crate::ids::{ExprId, TensorId, VarId};
 use crate::intrinsic::{INTRINSICS, IntrinsicId};
+use crate::tensor_set::TensorSet;
 use crate::tuple::Reduction;
+pub use body::Body;
 
 /// A program in the loop dialect. `body` is a sequence of nests, each one kernel.
 #[derive(Clone, Debug, Default)]
@@ -15,7 +19,7 @@ pub struct LoopModule {
     /// Parameters, functions, tensors, expressions.
     pub env: Env,
     /// Top-level nests, in execution order.
-    pub body: Vec<Stmt>,
+    pub body: Body,
 }
 
 /// A statement of the loop dialect.
@@ -179,7 +183,7 @@ pub struct For {
     /// Whether it is one of the loops around a reduction's `init` block (derived from the update's).
     pub init: bool,
     /// What it runs.
-    pub body: Vec<Stmt>,
+    pub body: Body,
 }
 
 /// What a stage reads of a tensor in a later iteration of a loop. Has no meaning but for caches.
@@ -267,6 +271,39 @@ impl Stmt {
         }
     }
 
+    /// Visits this statement and those below it, outermost first, but for what stands in loops that `enters` does not hold of.
+    pub fn walk_where<'a>(&'a self, enters: &dyn Fn(&Stmt) -> bool, f: &mut dyn FnMut(&'a Stmt)) {
+        if !enters(self) {
+            return;
+        }
+        f(self);
+        if let Stmt::For(l) = self {
+            for s in &l.body {
+                s.walk_where(enters, f);
+            }
+        }
+    }
+
+    /// The stages that it and the statements below may be of, and the tensors that they may write.
+    pub fn concerned(&self) -> TensorSet {
+        match self {
+            Stmt::For(l) => TensorSet::of(l.stage).with(l.body.concerned()),
+            Stmt::Block(b) => TensorSet::of(b.stage).with(TensorSet::of(b.tensor)),
+        }
+    }
+
+    /// The tensors that it and the statements below may read, also to know which elements there are.
+    pub fn read(&self, pool: &ExprPool) -> TensorSet {
+        match self {
+            Stmt::For(l) => pool.loads(l.extent).with(l.body.read(pool)),
+            Stmt::Block(b) => {
+                let iters = b.iters.iter().flat_map(|i| [i.extent, i.binding]);
+                let own = b.predicate.iter().chain(&b.index).chain([&b.value]).copied();
+                iters.chain(own).map(|e| pool.loads(e)).collect()
+            }
+        }
+    }
+
     /// Visits every block below, mutably.
     pub fn blocks_mut(&mut self, f: &mut dyn FnMut(&mut Block)) {
         match self {
@@ -300,6 +337,35 @@ impl LoopModule {
         pool.rollback(to.mark);
         *self = to.module;
         self.env.pool = pool;
+    }
+
+    /// The blocks of a stage, in execution order.
+    pub fn blocks_of(&self, stage: TensorId) -> Vec<&Block> {
+        self.blocks_where(&|s| s.concerned().may_have(stage), &|b| b.stage == stage)
+    }
+
+    /// The blocks that write a tensor, in execution order.
+    pub fn blocks_writing(&self, tensor: TensorId) -> Vec<&Block> {
+        self.blocks_where(&|s| s.concerned().may_have(tensor), &|b| b.tensor == tensor)
+    }
+
+    /// The blocks that may read a tensor, in execution order.
+    pub fn blocks_reading(&self, tensor: TensorId) -> Vec<&Block> {
+        self.blocks_where(&|s| s.read(&self.env.pool).may_have(tensor), &|_| true)
+    }
+
+    fn blocks_where(&self, enters: &dyn Fn(&Stmt) -> bool, is: &dyn Fn(&Block) -> bool) -> Vec<&Block> {
+        let mut out = Vec::new();
+        for s in &self.body {
+            s.walk_where(enters, &mut |s| {
+                if let Stmt::Block(b) = s
+                    && is(b)
+                {
+                    out.push(b);
+                }
+            });
+        }
+        out
     }
 
     /// Every block, in execution order.

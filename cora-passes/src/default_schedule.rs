@@ -31,11 +31,10 @@ mod tiles;
 pub(crate) mod units;
 
 use crate::lower::AffineSimplifier;
-use crate::lower::to_storage::lower_to_storage;
+use crate::lower::to_storage::{lower_to_storage, lowered_alone};
 use crate::schedule::apply_step;
 use crate::schedule::compute_inline::compute_inline;
 use crate::schedule::relax::relax_register_tails;
-use crate::schedule::serial_loop::nest_alone;
 use crate::schedule::tensorize::REFUSALS;
 use crate::standard::StandardSimplifier;
 use cora_ir::intrinsic::{Features, Vectors};
@@ -129,11 +128,9 @@ fn can_be_lowered(m: &LoopModule) -> bool {
     }
 }
 
-/// A nest by itself as storage, if it can be lowered.
-fn lowered_alone(m: &LoopModule, path: &[usize]) -> Option<StorageModule> {
-    let (mut alone, _) = nest_alone(m, path);
-    relax_register_tails(&mut alone);
-    lower_to_storage(&alone, &mut StandardSimplifier::new()).ok()
+/// Whether a nest by itself can be lowered to storage of which `holds` is true.
+fn lowers_alone(m: &mut LoopModule, nest: usize, holds: impl FnOnce(&StorageModule) -> bool) -> bool {
+    lowered_alone(m, &[nest], relax_register_tails, |lowered| lowered.is_ok_and(|s| holds(s)))
 }
 
 /// Attaches and tiles, `in_tasks` where a batch may be large; gives the nests of elements as they were before.
@@ -250,10 +247,10 @@ fn cheap(m: &LoopModule, stage: TensorId) -> bool {
     let summed = |b: &Block| {
         b.stage != stage
             && matches!(b.role, BlockRole::Update(_))
-            && m.env.pool.any(b.value, &mut |n| matches!(n, Expr::Load { tensor, .. } if *tensor == stage))
+            && m.env.pool.reads(b.value, stage)
             && contraction::factors(m, b).is_some()
     };
-    !slow && ops <= CHEAP && !m.blocks().into_iter().any(summed)
+    !slow && ops <= CHEAP && !m.blocks_reading(stage).into_iter().any(summed)
 }
 
 /// Whether each element is made of what is computed of a row of its own: in a vector of elements a task would have the rows

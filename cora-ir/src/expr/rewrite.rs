@@ -5,7 +5,8 @@
 
 use super::{Args, BinOp, Expr, ExprPool, UnOp};
 use crate::ScalarType;
-use crate::ids::{EntityId, ExprId, VarId};
+use crate::TensorSet;
+use crate::ids::{EntityId, ExprId, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// The bit that stands for formal arguments and operands; the others stand for variables.
@@ -25,6 +26,54 @@ impl ExprPool {
             _ => 0,
         };
         self.children(id).iter().fold(own, |all, k| all | self.leaves[k.index()])
+    }
+
+    /// Which tensors may be read at or below a node whose operands have their sets.
+    pub(super) fn loads_of(&self, id: ExprId) -> TensorSet {
+        let own = match *self.get(id) {
+            Expr::Load { tensor, .. } => TensorSet::of(tensor),
+            _ => TensorSet::default(),
+        };
+        self.children(id).iter().fold(own, |all, &k| all.with(self.loads(k)))
+    }
+
+    /// The tensors that the expression may read.
+    pub fn loads(&self, id: ExprId) -> TensorSet {
+        self.loads[id.index()]
+    }
+
+    /// Whether the expression reads `tensor`.
+    pub fn reads(&self, id: ExprId, tensor: TensorId) -> bool {
+        let mut found = false;
+        self.walk_loads_of(id, tensor, &mut |_, _| found = true);
+        found
+    }
+
+    /// Visits each distinct read of `tensor` at or below `id` once, operands first.
+    pub fn walk_loads_of(&self, id: ExprId, tensor: TensorId, f: &mut dyn FnMut(ExprId, &Expr)) {
+        let mut seen = rustc_hash::FxHashSet::default();
+        let of_tensor = |n: &Expr| matches!(n, Expr::Load { tensor: t, .. } if *t == tensor);
+        self.walk_loads(id, TensorSet::of(tensor), &mut seen, &mut |e, n| {
+            if of_tensor(n) {
+                f(e, n);
+            }
+        });
+    }
+
+    fn walk_loads(
+        &self,
+        id: ExprId,
+        of: TensorSet,
+        seen: &mut rustc_hash::FxHashSet<ExprId>,
+        f: &mut dyn FnMut(ExprId, &Expr),
+    ) {
+        if !self.loads(id).meets(of) || !seen.insert(id) {
+            return;
+        }
+        for k in self.children(id) {
+            self.walk_loads(k, of, seen, f);
+        }
+        f(id, self.get(id));
     }
 
     /// Rewrites bottom-up: `f` sees each node after its operands were rewritten, and gives its
@@ -59,9 +108,15 @@ impl ExprPool {
         id: ExprId,
         f: &mut dyn FnMut(&mut Self, ExprId) -> Option<ExprId>,
     ) -> ExprId {
-        let mut memo = std::mem::take(&mut self.normal);
-        let out = self.rewrite_memo(id, &mut memo, f);
-        self.normal = memo;
+        if let Some(&done) = self.normal.get(&id) {
+            return done;
+        }
+        let kids = self.children(id);
+        let new: Args = kids.iter().map(|&k| self.rewrite_once(k, f)).collect();
+        let rebuilt = if new == kids { id } else { self.with_children(id, &new) };
+        let out = f(self, rebuilt).unwrap_or(rebuilt);
+        self.normal.insert(id, out);
+        self.normalized.push(id);
         out
     }
 

@@ -21,7 +21,7 @@ pub fn parse_loops(src: &str) -> Result<LoopModule, Diagnostic> {
         }
     }
     p.end()?;
-    Ok(LoopModule { name, env: p.env, body })
+    Ok(LoopModule { name, env: p.env, body: body.into() })
 }
 
 impl Parser {
@@ -78,7 +78,7 @@ impl Parser {
             body.push(self.loop_stmt("`for`, `block` or `}`")?);
         }
         self.leave(depth);
-        Ok(For { var, stage, extent, kind, prefetch, init, body })
+        Ok(For { var, stage, extent, kind, prefetch, init, body: body.into() })
     }
 
     /// `0..`

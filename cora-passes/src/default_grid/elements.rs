@@ -58,7 +58,7 @@ fn by_threads(m: &mut LoopModule, stage: TensorId, all: &LoopRef) -> Option<Loop
 /// The stage that alone reads what `stage` reduces to, each of its elements at its own place.
 pub(super) fn reader(m: &LoopModule, stage: TensorId) -> Option<TensorId> {
     let own = Nest::of(m, stage)?;
-    let blocks = m.blocks();
+    let blocks = m.blocks_reading(stage);
     let reads = |b: &&&Block| b.stage != stage && !element_reads(&m.env.pool, b, stage).is_empty();
     let readers: Vec<&&Block> = blocks.iter().filter(reads).collect();
     let [reader] = readers.as_slice() else { return None };
@@ -99,7 +99,7 @@ fn fuse_spatial(m: &mut LoopModule, stage: TensorId) -> Option<LoopRef> {
 }
 
 fn spatial(m: &LoopModule, stage: TensorId) -> Vec<LoopRef> {
-    let Some(block) = m.blocks().into_iter().find(|b| b.stage == stage && b.role != BlockRole::Init) else {
+    let Some(block) = m.blocks_of(stage).into_iter().find(|b| b.role != BlockRole::Init) else {
         return Vec::new();
     };
     let var = |p: &Vec<usize>| -> VarId { loop_at(&m.body, p).var };

@@ -4,12 +4,14 @@
 use super::lanes::{LANES, bind_rows, over_lanes, warp_a_row};
 use crate::default_schedule::contraction::names;
 use crate::default_schedule::nest::{Loop, Nest, moves_by_one};
+use crate::default_schedule::step;
 use crate::default_schedule::steps::Steps;
-use crate::default_schedule::{stages, step};
 use crate::schedule::readers::element_reads;
+use crate::schedule::tree::{Path, add_reads, first_block};
 use cora_ir::loops::{Block, BlockRole, LoopModule};
 use cora_ir::schedule::StepKind;
 use cora_ir::{ExprId, Role, Scope, TensorId, VarId};
+use std::collections::BTreeMap;
 
 /// Stages between the reductions are computed again where they are read; more of them are too much.
 const MOST_REPEATED: usize = 4;
@@ -28,6 +30,11 @@ impl Member {
         self.nest.loops.iter().find(|l| l.reduced)
     }
 
+    /// Whether it has an element for each position of the row.
+    fn is_repeated(&self) -> bool {
+        self.column.is_some() && self.reduced().is_none()
+    }
+
     /// Whether what moves along the row goes from neighbour to neighbour.
     fn is_along(&self, m: &LoopModule) -> bool {
         self.column.is_none_or(|c| self.nest.reads(m).iter().all(|r| moves_by_one(m, &r.1, c)))
@@ -44,13 +51,12 @@ pub(super) fn rows(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     if nest.attached || nest.block.role != BlockRole::Compute || rows.is_empty() || !runs || short {
         return None;
     }
-    let group = group(m, Member { tensor: stage, nest, column: Some(column) });
+    let group = group(m, Member { tensor: stage, nest, column: Some(column) })?;
     let nest = &group[0].nest;
     let (last, rows) = nest.loops.split_last()?;
-    let (repeated, kept): (Vec<&Member>, Vec<&Member>) =
-        group[1..].iter().partition(|x| x.column.is_some() && x.reduced().is_none());
+    let (repeated, kept): (Vec<&Member>, Vec<&Member>) = group[1..].iter().partition(|x| x.is_repeated());
     let reduces = kept.iter().any(|x| x.reduced().is_some());
-    if repeated.len() > MOST_REPEATED || !reduces || !group.iter().all(|x| x.is_along(m)) {
+    if !reduces || !group.iter().all(|x| x.is_along(m)) {
         return None;
     }
     for x in repeated {
@@ -71,24 +77,49 @@ pub(super) fn rows(m: &mut LoopModule, stage: TensorId) -> Option<()> {
 }
 
 /// The stage and all temporary ones that it reads at its own row, directly or through such stages, and that nobody else
-/// reads: each after its readers.
-fn group(m: &LoopModule, first: Member) -> Vec<Member> {
+/// reads: each after its readers. Nothing if too many of them would be repeated.
+fn group(m: &LoopModule, first: Member) -> Option<Vec<Member>> {
     let rank = first.nest.block.index.len() - 1;
-    let before: Vec<TensorId> = stages(m).into_iter().take_while(|&s| s != first.tensor).collect();
+    let end = first_block(m, first.tensor)?;
+    // What the group reads and was not looked at, by its place.
+    let mut next: BTreeMap<Path, TensorId> = BTreeMap::new();
+    let add_reads = |next: &mut BTreeMap<Path, TensorId>, of: TensorId, before: &Path| {
+        for tensor in reads_of(m, of) {
+            next.extend(first_block(m, tensor).filter(|p| p < before).map(|p| (p, tensor)));
+        }
+    };
+    add_reads(&mut next, first.tensor, &end);
     let mut group = vec![first];
-    for &tensor in before.iter().rev() {
+    let mut repeated = 0;
+    while let Some((place, tensor)) = next.pop_last() {
         let reads = |b: &Block| b.stage != tensor && !element_reads(&m.env.pool, b, tensor).is_empty();
         let inside = |b: &&Block| group.iter().any(|x| x.tensor == b.stage);
-        let readers: Vec<&Block> = m.blocks().into_iter().filter(|b| reads(b)).collect();
+        let readers: Vec<&Block> = m.blocks_reading(tensor).into_iter().filter(|b| reads(b)).collect();
         if readers.is_empty() || !readers.iter().all(inside) {
             continue;
         }
         let own = |x: &Member| group.iter().all(|r| at_its_row(m, r, x.tensor, rank));
         if let Some(member) = member(m, tensor, rank).filter(own) {
+            repeated += usize::from(member.is_repeated());
+            if repeated > MOST_REPEATED {
+                return None;
+            }
             group.push(member);
+            add_reads(&mut next, tensor, &place);
         }
     }
-    group
+    Some(group)
+}
+
+/// The tensors that the elements of a stage are computed of.
+fn reads_of(m: &LoopModule, stage: TensorId) -> Vec<TensorId> {
+    let mut out = Vec::new();
+    for b in m.blocks_of(stage) {
+        for &e in b.index.iter().chain([&b.value]) {
+            add_reads(&m.env.pool, e, &mut out);
+        }
+    }
+    out
 }
 
 /// A stage with an element, or a sum, for each row, or with an element for each one of a row.

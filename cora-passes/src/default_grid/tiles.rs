@@ -230,7 +230,7 @@ fn copy(a: &mut Steps<'_>, read: &Read, access: Option<usize>, tile: &[VarId], k
 
 /// Each loop of a copy, the dimensions of the copied tensor that it runs over, and whether it has one iteration at most.
 fn loops_of_copy(m: &LoopModule, copy: TensorId, of: TensorId) -> Option<Vec<(String, Vec<usize>, bool)>> {
-    let block = m.blocks().into_iter().find(|b| b.stage == copy && b.role == BlockRole::Compute)?;
+    let block = m.blocks_of(copy).into_iter().find(|b| b.role == BlockRole::Compute)?;
     let mut index = None;
     m.env.pool.walk(block.value, &mut |_, n| {
         if let Expr::Load { tensor, index: i, .. } = n

@@ -10,7 +10,7 @@ use super::step;
 use crate::schedule::compute_at::reads_box;
 use crate::schedule::readers::element_reads;
 use crate::schedule::tree::is_reduction_var;
-use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, Body, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, StepKind};
 use cora_ir::{ExprId, Role, TensorId, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -32,7 +32,7 @@ pub(super) fn attach(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     if m.env.tensors[stage].role != Role::Temp {
         return None;
     }
-    let block = m.blocks().into_iter().find(|b| b.stage == stage && b.role != BlockRole::Init)?.clone();
+    let block = m.blocks_of(stage).into_iter().find(|b| b.role != BlockRole::Init)?.clone();
     let contraction = Contraction::of(m, stage);
     // In a tile of rows it would copy its other factor for each tile again.
     let all_whole = contraction.is_some();
@@ -57,7 +57,7 @@ pub(super) fn attach(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         place = Some(n);
     }
     let l = &first.loops[place?];
-    if stages_beside(m, l.var) >= MOST_STAGES {
+    if stages_beside(m, l) >= MOST_STAGES {
         return None;
     }
     let at = LoopRef { stage: m.env.tensors[l.stage].name.clone(), name: m.env.vars[l.var].name.clone() };
@@ -68,11 +68,12 @@ pub(super) fn attach(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     step(m, StepKind::ComputeAt { stage: m.env.tensors[stage].name.clone(), at })
 }
 
-/// The stages of the nest with loop `v`.
-fn stages_beside(m: &LoopModule, v: VarId) -> usize {
+/// The stages of the nest with this loop.
+fn stages_beside(m: &LoopModule, of: &For) -> usize {
+    let enters = |s: &Stmt| s.concerned().may_have(of.stage);
     let has = |s: &&Stmt| {
         let mut found = false;
-        s.walk(&mut |s| found |= matches!(s, Stmt::For(l) if l.var == v));
+        s.walk_where(&enters, &mut |s| found |= matches!(s, Stmt::For(l) if l.var == of.var));
         found
     };
     let Some(nest) = m.body.iter().find(has) else { return 0 };
@@ -105,12 +106,13 @@ fn leaves(m: &LoopModule, r: &Reader, n: usize, left: &[usize], all_whole: bool)
 }
 
 pub(super) fn readers(m: &mut LoopModule, stage: TensorId) -> Vec<Reader> {
-    fn go(body: &[Stmt], loops: &mut Vec<For>, out: &mut Vec<(Vec<For>, Block)>) {
+    fn go(enters: &dyn Fn(&Stmt) -> bool, body: &[Stmt], loops: &mut Vec<For>, out: &mut Vec<(Vec<For>, Block)>) {
         for s in body {
             match s {
+                s if !enters(s) => {}
                 Stmt::For(l) => {
-                    loops.push(For { body: Vec::new(), ..l.clone() });
-                    go(&l.body, loops, out);
+                    loops.push(For { body: Body::default(), ..l.clone() });
+                    go(enters, &l.body, loops, out);
                     loops.pop();
                 }
                 Stmt::Block(b) => out.push((loops.clone(), b.clone())),
@@ -118,7 +120,7 @@ pub(super) fn readers(m: &mut LoopModule, stage: TensorId) -> Vec<Reader> {
         }
     }
     let mut blocks = Vec::new();
-    go(&m.body, &mut Vec::new(), &mut blocks);
+    go(&|s| s.read(&m.env.pool).may_have(stage), &m.body, &mut Vec::new(), &mut blocks);
     let mut out = Vec::new();
     for (loops, block) in blocks {
         let found = element_reads(&m.env.pool, &block, stage);

@@ -8,7 +8,7 @@
 //! Rows may be short: in tasks of one row or a part of one each task would look for its row.
 
 use super::nest::{Loop, Nest};
-use super::{Registers, TASK_ROWS, lowered_alone, step};
+use super::{Registers, TASK_ROWS, lowers_alone, step};
 use cora_ir::affine::normalize;
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
@@ -206,13 +206,14 @@ fn beyond_indices(pool: &cora_ir::ExprPool, e: ExprId, iters: &[VarId]) -> bool 
 }
 
 /// Whether a nest is lowered to code that looks for no row.
-fn finds_no_row(m: &LoopModule, n: usize) -> bool {
-    let Some(lowered) = lowered_alone(m, &[n]) else { return false };
-    let env = &lowered.env;
-    let search = |x: &Expr| matches!(x, Expr::Call(f, _) if matches!(env.ufs[*f].def, UfDef::Search { .. }));
-    !lowered
-        .kernels
-        .iter()
-        .flat_map(|k| &k.body)
-        .any(|s| s.any(&mut |s| s.exprs().into_iter().any(|e| env.pool.any(e, &mut |x| search(x)))))
+fn finds_no_row(m: &mut LoopModule, n: usize) -> bool {
+    lowers_alone(m, n, |lowered| {
+        let env = &lowered.env;
+        let search = |x: &Expr| matches!(x, Expr::Call(f, _) if matches!(env.ufs[*f].def, UfDef::Search { .. }));
+        !lowered
+            .kernels
+            .iter()
+            .flat_map(|k| &k.body)
+            .any(|s| s.any(&mut |s| s.exprs().into_iter().any(|e| env.pool.any(e, &mut |x| search(x)))))
+    })
 }

@@ -37,7 +37,7 @@ pub(super) fn has_others(body: &[Stmt], stage: TensorId) -> bool {
 
 impl Nest {
     pub(crate) fn of(m: &LoopModule, stage: TensorId) -> Option<Self> {
-        let block = m.blocks().into_iter().find(|b| b.stage == stage && b.role != BlockRole::Init)?.clone();
+        let block = m.blocks_of(stage).into_iter().find(|b| b.role != BlockRole::Init)?.clone();
         let all = stage_loops(m, stage);
         let others = |p: &Path| has_others(&loop_at(&m.body, p).body, stage);
         let shared = all.iter().rposition(others).map_or(0, |n| n + 1);

@@ -10,7 +10,7 @@
 use super::nest::{Loop, Nest};
 use super::{FEW, Registers, attempt, flat, step};
 use cora_ir::intrinsic::Vectors;
-use cora_ir::loops::{BlockRole, LoopModule};
+use cora_ir::loops::{BlockRole, LoopModule, Stmt};
 use cora_ir::schedule::{StepKind, Tail};
 use cora_ir::{Expr, ExprId, Reduction, TensorId};
 
@@ -96,8 +96,10 @@ fn first_of_dims(m: &mut LoopModule, tensor: TensorId) -> Option<()> {
     }
     m.env.tensors[tensor].dims.rotate_right(1);
     let LoopModule { env, body, .. } = m;
-    for s in body.iter_mut() {
-        s.blocks_mut(&mut |b| {
+    let uses = |s: &Stmt| s.concerned().may_have(tensor) || s.read(&env.pool).may_have(tensor);
+    let users: Vec<usize> = (0..body.len()).filter(|&n| uses(&body[n])).collect();
+    for n in users {
+        body[n].blocks_mut(&mut |b| {
             if b.tensor == tensor {
                 b.index.rotate_right(1);
             }

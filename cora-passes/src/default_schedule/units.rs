@@ -8,7 +8,7 @@
 use super::contraction::{Contraction, column_tiles, names, row_tiles};
 use super::nest::Nest;
 use super::steps::Steps;
-use super::{attempt, lowered_alone, step};
+use super::{attempt, lowers_alone, step};
 use crate::schedule::tree::{find_loop, loop_at, stage_loops};
 use cora_ir::intrinsic::{Read, Vectors};
 use cora_ir::loops::LoopModule;
@@ -51,8 +51,8 @@ fn entry(m: &LoopModule, factor: ExprId) -> Option<(ScalarType, Read)> {
 }
 
 /// Whether the nest with the loop `tile` can be lowered.
-pub(crate) fn holds(m: &LoopModule, tile: &LoopRef) -> bool {
-    find_loop(m, tile).is_ok_and(|path| lowered_alone(m, &path).is_some())
+pub(crate) fn holds(m: &mut LoopModule, tile: &LoopRef) -> bool {
+    find_loop(m, tile).is_ok_and(|path| lowers_alone(m, path[0], |_| true))
 }
 
 /// A contraction of rows with a constant factor, by an instruction for tiles of rows or else one for a row.

@@ -28,7 +28,8 @@ use super::vectorize::substitute;
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Scope, TensorId, VarId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
 
 /// From so many slots on one is left to the instructions of the last iteration.
 const LONG_RING: i64 = 4;
@@ -43,11 +44,15 @@ pub const REFUSAL: &str = "E0459";
 pub fn double_buffer(m: &mut StorageModule) -> Result<(), Diagnostic> {
     let marked: Vec<(TensorId, i64)> = m.env.tensors.iter().filter_map(|(id, t)| Some((id, t.slots()?))).collect();
     let mut done = Vec::new();
+    let users = if marked.is_empty() { FxHashMap::default() } else { users(m) };
     for (t, slots) in marked {
-        let tensors = stored_together(m.kernels.iter().flat_map(|k| &k.body), t);
+        let with = |t: &TensorId| users.get(t).map_or(&[][..], Vec::as_slice);
+        let tensors = stored_together(with(&t).iter().flat_map(|&n| &m.kernels[n].body), t);
         let own: Vec<usize> = (0..m.buffers.len()).filter(|&b| tensors.contains(&m.buffers[b].tensor)).collect();
         let Some(elems) = own.first().map(|&b| m.buffers[b].elems).filter(|_| !done.contains(&t)) else { continue };
-        for k in &mut m.kernels {
+        let kernels: BTreeSet<usize> = tensors.iter().flat_map(with).copied().collect();
+        for n in kernels {
+            let k = &mut m.kernels[n];
             if accesses(&m.env, &k.body, &tensors) > 0 {
                 let beside = k.is_grid() && m.env.tensors[t].scope == Scope::Shared;
                 Slots { env: &mut m.env, tensors: &tensors, elems, slots, beside }.in_body(&mut k.body, None)?;
@@ -60,6 +65,28 @@ pub fn double_buffer(m: &mut StorageModule) -> Result<(), Diagnostic> {
         done.extend(tensors);
     }
     Ok(())
+}
+
+/// The kernels that use each tensor, in order.
+fn users(m: &StorageModule) -> FxHashMap<TensorId, Vec<usize>> {
+    let mut users: FxHashMap<TensorId, Vec<usize>> = FxHashMap::default();
+    for (n, k) in m.kernels.iter().enumerate() {
+        let (mut used, mut seen) = (BTreeSet::new(), FxHashSet::default());
+        for s in &k.body {
+            s.walk(&mut |s| {
+                used.extend(s.writes().into_iter().chain(s.named_reads()));
+                for e in s.exprs() {
+                    m.env.pool.walk_seen(e, &mut seen, &mut |_, n| {
+                        if let Expr::Load { tensor, .. } | Expr::Search { table: tensor, .. } = n {
+                            used.insert(*tensor);
+                        }
+                    });
+                }
+            });
+        }
+        used.into_iter().for_each(|t| users.entry(t).or_default().push(n));
+    }
+    users
 }
 
 /// `t` and the tensors that statements store at the same index: the components of a tensor of tuples.

@@ -21,7 +21,7 @@ use super::to_storage::Lowering;
 use crate::schedule::prefetch::{Read, asked_for, reads};
 use crate::schedule::tree::writes_below;
 use cora_ir::affine::{normalize, poly};
-use cora_ir::loops::{Block, For, LoopKind, LoopModule, Prefetch, Stmt as LoopStmt};
+use cora_ir::loops::{Block, For, LoopKind, Prefetch, Stmt as LoopStmt};
 use cora_ir::storage::Stmt;
 use cora_ir::{Expr, ExprId, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
@@ -43,9 +43,9 @@ pub(super) struct Counted<'a> {
 }
 
 /// The loops whose iterations some prefetch counts.
-pub(super) fn counted(m: &LoopModule) -> FxHashMap<VarId, Counted<'_>> {
+pub(super) fn counted(body: &[LoopStmt]) -> FxHashMap<VarId, Counted<'_>> {
     let mut loops = Vec::new();
-    for s in &m.body {
+    for s in body {
         s.walk(&mut |s| {
             if let LoopStmt::For(l) = s {
                 loops.push(l);

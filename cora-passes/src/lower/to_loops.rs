@@ -43,7 +43,7 @@ fn lower_op(env: &mut Env, op: &Op) -> Stmt {
             kind: LoopKind::Serial,
             prefetch: vec![],
             init: false,
-            body: stmts,
+            body: stmts.into(),
         })]
     };
     let mut body = vec![Stmt::Block(main)];
@@ -64,7 +64,15 @@ fn lower_op(env: &mut Env, op: &Op) -> Stmt {
 fn one_trip(env: &mut Env, op: &Op, body: Vec<Stmt>) -> Stmt {
     let var = env.new_var("once");
     let extent = env.pool.int(1);
-    Stmt::For(For { var, stage: op.tensor, extent, kind: LoopKind::Serial, prefetch: vec![], init: false, body })
+    Stmt::For(For {
+        var,
+        stage: op.tensor,
+        extent,
+        kind: LoopKind::Serial,
+        prefetch: vec![],
+        init: false,
+        body: body.into(),
+    })
 }
 
 fn make_block(env: &mut Env, op: &Op, loops: &[(VarId, ExprId)], count: usize, role: BlockRole) -> Block {

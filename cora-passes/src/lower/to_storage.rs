@@ -30,12 +30,13 @@ use super::tensorize;
 use super::warp;
 use crate::schedule::region::bound_above;
 use crate::schedule::tree::{reads_below, writes_below};
+use crate::standard::StandardSimplifier;
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, LoopModule, Stmt as LoopStmt};
 use cora_ir::storage::{Buffer, Kernel, Stmt, StorageModule};
 use cora_ir::tuple::{Components, split_tuples};
-use cora_ir::{Combiner, Diagnostic, Env, Expr, ExprId, Role, Scope, TensorId, VarId};
-use rustc_hash::FxHashMap;
+use cora_ir::{Arena, Combiner, Diagnostic, Env, Expr, ExprId, Role, Scope, Tensor, TensorId, VarId};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The storage form of `m`, one kernel for each top-level nest.
 ///
@@ -44,7 +45,7 @@ use rustc_hash::FxHashMap;
 /// offloaded tiles that are no products of matrices; `E0425` to `E0428` and `E0439` tiles that are none of their
 /// instruction's.
 pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Result<StorageModule, Diagnostic> {
-    lower(m, simplifier, false)
+    lower(&mut m.clone(), simplifier, Form { csf: false, alone: false })
 }
 
 /// The same with each global tensor addressed through position arrays of its own (see `csf`).
@@ -52,28 +53,66 @@ pub fn lower_to_storage(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Resu
 /// # Errors
 /// As [`lower_to_storage`].
 pub fn lower_to_csf(m: &LoopModule, simplifier: &mut dyn Simplifier) -> Result<StorageModule, Diagnostic> {
-    lower(m, simplifier, true)
+    lower(&mut m.clone(), simplifier, Form { csf: true, alone: false })
 }
 
-fn lower(m: &LoopModule, simplifier: &mut dyn Simplifier, csf: bool) -> Result<StorageModule, Diagnostic> {
-    let mut env = m.env.clone();
+/// What `say` says of the storage form of the nests at these positions, as `prepare` makes them in a module that has no
+/// others, or of what refuses it. The module stays as it is.
+pub(crate) fn lowered_alone<T>(
+    m: &mut LoopModule,
+    nests: &[usize],
+    prepare: impl FnOnce(&mut LoopModule),
+    say: impl FnOnce(Result<&mut StorageModule, Diagnostic>) -> T,
+) -> T {
+    let saved = m.checkpoint();
+    m.body = nests.iter().map(|&n| m.body[n].clone()).collect();
+    prepare(m);
+    let said = match lower(m, &mut StandardSimplifier::new(), Form { csf: false, alone: true }) {
+        Ok(mut s) => {
+            let said = say(Ok(&mut s));
+            m.env.pool = s.env.pool;
+            said
+        }
+        Err(d) => say(Err(d)),
+    };
+    m.restore(saved);
+    said
+}
+
+#[derive(Clone, Copy)]
+struct Form {
+    /// Global tensors are addressed through position arrays.
+    csf: bool,
+    /// What no nest uses has no buffer.
+    alone: bool,
+}
+
+/// What `m` has goes into its storage form; of a module that is refused the expressions stay, with others.
+fn lower(m: &mut LoopModule, simplifier: &mut dyn Simplifier, form: Form) -> Result<StorageModule, Diagnostic> {
+    let spreads = tensorize::spreads(m)?;
+    let (stages, body) = (m.env.tensors.clone(), m.body.clone());
+    let mut env = std::mem::take(&mut m.env);
     // Other names are for schedules.
-    for t in m.env.tensors.ids() {
+    for t in stages.ids().filter(|&t| stages[t].dims.iter().any(|d| d.also.is_some())) {
         env.tensors[t].dims.iter_mut().for_each(|d| d.also = None);
     }
-    let spreads = tensorize::spreads(m)?;
+    let used = used_tensors(&env, &body, form);
+    let uses = boxes::uses(&env, &body);
+    let used_in_grid = body.iter().filter(|s| is_grid(s)).flat_map(|s| used_below(&env, std::slice::from_ref(s)));
+    let used_in_grid = used_in_grid.collect();
     let components = split_tuples(&mut env);
     let mut cx = Lowering {
         env,
         components,
         simplifier,
         offsets: FxHashMap::default(),
-        csf,
+        csf: form.csf,
         arrays: FxHashMap::default(),
         boxes: FxHashMap::default(),
         rows: FxHashMap::default(),
         spreads,
-        counted: prefetch::counted(m),
+        counted: prefetch::counted(&body),
+        used_in_grid,
         loops: Vec::new(),
         threads: Vec::new(),
         in_grid: false,
@@ -81,76 +120,15 @@ fn lower(m: &LoopModule, simplifier: &mut dyn Simplifier, csf: bool) -> Result<S
         partial: None,
         registers: Vec::new(),
     };
-    let uses = boxes::uses(m);
-    for t in m.env.tensors.ids() {
-        if m.env.tensors[t].scope == Scope::Shared && !in_grid(m, t) {
-            cx.env.tensors[t].scope = Scope::Local;
+    match cx.module(&stages, &body, &uses, &used) {
+        Ok((buffers, kernels)) => {
+            Ok(StorageModule { name: m.name.clone(), env: cx.env, buffers, tables: Vec::new(), kernels })
         }
-        if m.env.tensors[t].scope != Scope::Global {
-            cx.infer_box(m, uses.get(&t).map_or(&[], Vec::as_slice), t)?;
-            for &part in &cx.components.of(t)[1..] {
-                if let Some(same) = cx.boxes.get(&t).cloned() {
-                    cx.boxes.insert(part, same);
-                }
-                if let Some(&same) = cx.rows.get(&t) {
-                    cx.rows.insert(part, same);
-                }
-            }
+        Err(d) => {
+            m.env = cx.env;
+            Err(d)
         }
     }
-    let mut kernels: Vec<Kernel> = Vec::new();
-    for s in &m.body {
-        let base = kernel_name(m, s);
-        let taken = |n: &str| kernels.iter().any(|k| k.name == n);
-        let name = if taken(&base) {
-            (1..).map(|i| format!("{base}.{i}")).find(|n| !taken(n)).unwrap_or_default()
-        } else {
-            base
-        };
-        cx.in_grid = is_grid(s);
-        let mut body = Vec::new();
-        cx.stmt(s, &mut body);
-        if let Some(fault) = cx.fault.take() {
-            return Err(fault);
-        }
-        let mut kernel = Kernel { name, body };
-        if kernel.is_grid()
-            && let Some(l) = offloaded(s)
-        {
-            return Err(offload::in_grid(&cx.env, l));
-        }
-        tensorize::check_place(&cx.env, s, cx.in_grid)?;
-        bulk::check_place(&cx.env, s, cx.in_grid)?;
-        bulk::check_kernel(&cx.env, &kernel.body)?;
-        warp::check_rows(&cx.env, &kernel)?;
-        if let Some(threads) = kernel.threads(&cx.env).filter(|_| kernel.is_grid()) {
-            grid::distribute(&mut cx.env, &mut kernel.body, threads);
-        }
-        kernels.push(kernel);
-    }
-    let used = used_tensors(m);
-    let one = cx.env.pool.int(1);
-    let mut buffers: Vec<Buffer> =
-        cx.registers.iter().map(|&tensor| Buffer { tensor, elems: one, offset: None }).collect();
-    for t in m.env.tensors.ids().filter(|t| used.contains(t)) {
-        for part in cx.components.of(t) {
-            let buffer = cx.buffer(part);
-            buffers.push(buffer);
-        }
-    }
-    if let Some(fault) = cx.fault.take() {
-        return Err(fault);
-    }
-    Ok(StorageModule { name: m.name.clone(), env: cx.env, buffers, tables: Vec::new(), kernels })
-}
-
-/// Whether a nest that uses `tensor` is a grid. Elsewhere nothing shares a block's memory: each worker has its own.
-fn in_grid(m: &LoopModule, tensor: TensorId) -> bool {
-    let uses_it = |s: &LoopStmt| {
-        let s = std::slice::from_ref(s);
-        writes_below(s).contains(&tensor) || reads_below(&m.env.pool, s).contains(&tensor)
-    };
-    m.body.iter().any(|s| is_grid(s) && uses_it(s))
 }
 
 fn is_grid(s: &LoopStmt) -> bool {
@@ -172,19 +150,23 @@ fn offloaded(s: &LoopStmt) -> Option<&For> {
     found
 }
 
-fn kernel_name(m: &LoopModule, s: &LoopStmt) -> String {
-    let stage = match s {
+fn stage_of(s: &LoopStmt) -> TensorId {
+    match s {
         LoopStmt::For(l) => l.stage,
         LoopStmt::Block(b) => b.stage,
-    };
-    m.env.tensors[stage].name.clone()
+    }
 }
 
-fn used_tensors(m: &LoopModule) -> Vec<TensorId> {
-    let mut used: Vec<TensorId> =
-        m.env.tensors.iter().filter(|(_, t)| t.role != Role::Temp).map(|(id, _)| id).collect();
-    used.extend(reads_below(&m.env.pool, &m.body));
-    used.extend(m.blocks().iter().map(|b| b.tensor));
+/// The tensors that statements read or write.
+fn used_below(env: &Env, body: &[LoopStmt]) -> FxHashSet<TensorId> {
+    reads_below(&env.pool, body).into_iter().chain(writes_below(body)).collect()
+}
+
+fn used_tensors(env: &Env, body: &[LoopStmt], form: Form) -> FxHashSet<TensorId> {
+    let mut used = used_below(env, body);
+    if !form.alone {
+        used.extend(env.tensors.iter().filter(|(_, t)| t.role != Role::Temp).map(|(id, _)| id));
+    }
     used
 }
 
@@ -220,6 +202,8 @@ pub(super) struct Lowering<'a> {
     rows: FxHashMap<TensorId, Rows>,
     /// The buffers in the registers of warps' lanes.
     pub(super) spreads: FxHashMap<TensorId, Spread>,
+    /// The tensors that nests use which are grids. Elsewhere nothing shares a block's memory: each worker has its own.
+    used_in_grid: FxHashSet<TensorId>,
     /// The loops whose iterations prefetches count.
     pub(super) counted: FxHashMap<VarId, prefetch::Counted<'a>>,
     /// The loops around, with their extents.
@@ -237,6 +221,76 @@ pub(super) struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
+    /// The buffers and kernels of nests; `stages` are the tensors before those of tuples were split.
+    fn module(
+        &mut self,
+        stages: &Arena<TensorId, Tensor>,
+        body: &[LoopStmt],
+        uses: &boxes::Uses<'_>,
+        used: &FxHashSet<TensorId>,
+    ) -> Result<(Vec<Buffer>, Vec<Kernel>), Diagnostic> {
+        for t in stages.ids() {
+            if stages[t].scope == Scope::Shared && !self.used_in_grid.contains(&t) {
+                self.env.tensors[t].scope = Scope::Local;
+            }
+            if stages[t].scope != Scope::Global {
+                self.infer_box(body, uses.get(&t).map_or(&[], Vec::as_slice), t)?;
+                for &part in &self.components.of(t)[1..] {
+                    if let Some(same) = self.boxes.get(&t).cloned() {
+                        self.boxes.insert(part, same);
+                    }
+                    if let Some(&same) = self.rows.get(&t) {
+                        self.rows.insert(part, same);
+                    }
+                }
+            }
+        }
+        let (mut kernels, mut names): (Vec<Kernel>, FxHashSet<String>) = Default::default();
+        for s in body {
+            let base = stages[stage_of(s)].name.clone();
+            let taken = |n: &str| names.contains(n);
+            let name = if taken(&base) {
+                (1..).map(|i| format!("{base}.{i}")).find(|n| !taken(n)).unwrap_or_default()
+            } else {
+                base
+            };
+            self.in_grid = is_grid(s);
+            let mut stmts = Vec::new();
+            self.stmt(s, &mut stmts);
+            if let Some(fault) = self.fault.take() {
+                return Err(fault);
+            }
+            names.insert(name.clone());
+            let mut kernel = Kernel { name, body: stmts };
+            if kernel.is_grid()
+                && let Some(l) = offloaded(s)
+            {
+                return Err(offload::in_grid(&self.env, l));
+            }
+            tensorize::check_place(&self.env, s, self.in_grid)?;
+            bulk::check_place(&self.env, s, self.in_grid)?;
+            bulk::check_kernel(&self.env, &kernel.body)?;
+            warp::check_rows(&self.env, &kernel)?;
+            if let Some(threads) = kernel.threads(&self.env).filter(|_| kernel.is_grid()) {
+                grid::distribute(&mut self.env, &mut kernel.body, threads);
+            }
+            kernels.push(kernel);
+        }
+        let one = self.env.pool.int(1);
+        let mut buffers: Vec<Buffer> =
+            self.registers.iter().map(|&tensor| Buffer { tensor, elems: one, offset: None }).collect();
+        for t in stages.ids().filter(|t| used.contains(t)) {
+            for part in self.components.of(t) {
+                let buffer = self.buffer(part);
+                buffers.push(buffer);
+            }
+        }
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
+        Ok((buffers, kernels))
+    }
+
     /// The size of a local tensor's dimension: that of its storage where it was padded and the box covers it all.
     fn padded(&self, tensor: TensorId, d: usize, bound: ExprId) -> ExprId {
         let dim = &self.env.tensors[tensor].dims[d];

@@ -18,7 +18,7 @@ use super::tree::{find_loop, is_reduction_var, loop_at, own_iters, remove_init, 
 use cora_ir::loops::{Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::storage::is_atomic;
-use cora_ir::{Diagnostic, Expr, Reduction, Scope, Tensor, TensorDim, TensorId, VarId};
+use cora_ir::{Diagnostic, Reduction, Scope, Tensor, TensorDim, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Makes the updates over the loop at `path` atomic. Nests may be added before its own.
@@ -61,7 +61,7 @@ pub(super) fn make_atomic(m: &mut LoopModule, path: &[usize], target: &LoopRef) 
             m.body.insert(nest, first);
         }
     }
-    check(m)
+    check(m, &m.body.iter().collect::<Vec<_>>())
 }
 
 /// Memory can combine what the block updates.
@@ -113,16 +113,24 @@ fn identity_nest(m: &mut LoopModule, update: &Block) -> Stmt {
         loops.push((env.new_var("once"), env.pool.int(1)));
     }
     loops.into_iter().rev().fold(Stmt::Block(block), |inner, (var, extent)| {
-        Stmt::For(For { var, stage, extent, kind: LoopKind::Serial, prefetch: vec![], init: false, body: vec![inner] })
+        Stmt::For(For {
+            var,
+            stage,
+            extent,
+            kind: LoopKind::Serial,
+            prefetch: vec![],
+            init: false,
+            body: vec![inner].into(),
+        })
     })
 }
 
-/// Every atomic update is one that memory can do, in a nest that has no other business with its tensor.
+/// Every atomic update of these nests is one that memory can do, in a nest that has no other business with its tensor.
 ///
 /// # Errors
 /// `E0417` and `E0418`, as [`make_atomic`].
-pub(super) fn check(m: &LoopModule) -> Result<(), Diagnostic> {
-    for nest in &m.body {
+pub(super) fn check(m: &LoopModule, nests: &[&Stmt]) -> Result<(), Diagnostic> {
+    for nest in nests {
         let mut atomic: Vec<&Block> = Vec::new();
         nest.walk(&mut |s| {
             if let Stmt::Block(b) = s
@@ -148,7 +156,7 @@ pub(super) fn check(m: &LoopModule) -> Result<(), Diagnostic> {
 
 /// A stage of the nest that reads `tensor`, or writes it by itself.
 fn other_use(m: &LoopModule, nest: &Stmt, tensor: TensorId) -> Option<TensorId> {
-    let reads = |e| m.env.pool.any(e, &mut |n| matches!(n, Expr::Load { tensor: t, .. } if *t == tensor));
+    let reads = |e| m.env.pool.reads(e, tensor);
     let mut found = None;
     nest.walk(&mut |s| {
         let (stage, uses) = match s {

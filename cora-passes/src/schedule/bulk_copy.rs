@@ -13,11 +13,10 @@
 //! Ensures: only their kind changes. That they are a box is checked by lowering the nest as it is now, and again when the
 //! whole program is lowered, since later steps may change the copy.
 
-use super::serial_loop::{nest_alone, serial_or};
+use super::serial_loop::{in_nest, serial_or};
 use super::tree::{find_loop, loop_at_mut};
 use crate::lower::bulk::REFUSALS;
-use crate::lower::to_storage::lower_to_storage;
-use crate::standard::StandardSimplifier;
+use crate::lower::to_storage::lowered_alone;
 use cora_ir::Diagnostic;
 use cora_ir::loops::{Axis, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
@@ -30,21 +29,20 @@ use cora_ir::schedule::LoopRef;
 pub fn bulk_copy(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
     serial_or(m, &path, target, "a loop has one kind; the loops of the box are left serial")?;
-    let (mut alone, there) = nest_alone(m, &path);
-    mark(loop_at_mut(&mut alone.body, &there));
     let mut grid = false;
-    alone.body[0].walk(&mut |s| grid |= matches!(s, Stmt::For(l) if l.kind.axis().is_some()));
-    // Loops may be bound by later steps.
-    if let (false, true, Stmt::For(l)) = (grid, there.len() > 1, &mut alone.body[0]) {
-        l.kind = LoopKind::Bound(Axis::BlockX);
-    }
+    m.body[path[0]].walk(&mut |s| grid |= matches!(s, Stmt::For(l) if l.kind.axis().is_some()));
+    let marked = |alone: &mut LoopModule| {
+        mark(loop_at_mut(&mut alone.body, &in_nest(&path)));
+        // Loops may be bound by later steps.
+        if let (false, true, Stmt::For(l)) = (grid, path.len() > 1, &mut alone.body[0]) {
+            l.kind = LoopKind::Bound(Axis::BlockX);
+        }
+    };
     // What else has no storage yet may get it by later steps.
-    if let Err(d) = lower_to_storage(&alone, &mut StandardSimplifier::new())
-        && REFUSALS.contains(&d.code)
-        && (grid || d.code != "E0419")
-    {
-        return Err(d);
-    }
+    lowered_alone(m, &path[..1], marked, |lowered| match lowered {
+        Err(d) if REFUSALS.contains(&d.code) && (grid || d.code != "E0419") => Err(d),
+        _ => Ok(()),
+    })?;
     mark(loop_at_mut(&mut m.body, &path));
     Ok(())
 }

@@ -22,8 +22,7 @@ use super::readers::{block_paths, collect_readers, element_reads};
 use super::region::range_over;
 use super::split::divisible;
 use super::tree::{
-    Path, blocks_in, enclosing, find_loop, find_stage, loop_at, loop_at_mut, reads_below, stages_of, stmt_at,
-    writes_below,
+    self, Path, blocks_in, enclosing, find_loop, find_stage, loop_at, loop_at_mut, stages_of, stmt_at, writes_below,
 };
 use super::{MAX_PADDING, tensor_called};
 use cora_ir::affine::{least_operands, normalize};
@@ -106,8 +105,7 @@ pub fn cache_read(m: &mut LoopModule, c: &CacheRead) -> Result<(), Diagnostic> {
         });
     }
     let Some((path, at)) = path.zip(at) else {
-        let reads = |s: &Stmt| reads_below(&m.env.pool, std::slice::from_ref(s)).contains(&new);
-        let first = m.body.iter().position(reads).unwrap_or(0);
+        let first = m.body.iter().position(|s| tree::reads(&m.env.pool, s, new)).unwrap_or(0);
         m.body.insert(first, nest);
         return Ok(());
     };
@@ -264,12 +262,14 @@ fn check_setup(m: &LoopModule, source: TensorId) -> Result<(), Diagnostic> {
 /// A nest of its own sees no buffers of other loops, nor what is written in the stage's nest or after it.
 fn check_before(m: &LoopModule, stage: TensorId, source: TensorId) -> Result<(), Diagnostic> {
     let t = &m.env.tensors[source];
-    let nest = m.body.iter().position(|s| stages_of(std::slice::from_ref(s)).contains(&stage)).unwrap_or(0);
-    if t.scope == Scope::Global && !writes_below(&m.body[nest..]).contains(&source) {
+    let is_of = |s: &Stmt| s.concerned().may_have(stage) && stages_of(std::slice::from_ref(s)).contains(&stage);
+    let nest = m.body.iter().position(is_of).unwrap_or(0);
+    let writes = |s: &Stmt| s.concerned().may_have(source) && writes_below(std::slice::from_ref(s)).contains(&source);
+    if t.scope == Scope::Global && !m.body[nest..].iter().any(writes) {
         return Ok(());
     }
-    let reads = |b: &&Block| b.stage == stage && !element_reads(&m.env.pool, b, source).is_empty();
-    if !m.blocks().iter().any(reads) {
+    let reads = |b: &&Block| !element_reads(&m.env.pool, b, source).is_empty();
+    if !m.blocks_of(stage).iter().any(reads) {
         return Err(not_read(&m.env.tensors[stage].name, &t.name, ""));
     }
     let what = format!("`{}` is computed in the nest that reads it, so it cannot be copied before", t.name);
@@ -308,7 +308,7 @@ fn constant_positions(
         chosen.for_each(|(_, index)| index.iter().zip(&mut seen).for_each(|(&e, at)| at.push(env.pool.as_int(e))));
     };
     for s in body {
-        s.walk(&mut |s| match s {
+        s.walk_where(&|s| s.concerned().may_have(stage), &mut |s| match s {
             Stmt::Block(b) if b.stage == stage => block(b),
             _ => {}
         });
@@ -337,7 +337,7 @@ fn redirect(
 ) -> bool {
     let pool = &mut env.pool;
     let mut redirected = false;
-    for s in body {
+    for s in body.iter_mut().filter(|s| s.concerned().may_have(stage)) {
         s.blocks_mut(&mut |b| {
             if b.stage != stage {
                 return;
@@ -563,7 +563,7 @@ fn copy_stage(
             kind: LoopKind::Serial,
             prefetch: vec![],
             init: false,
-            body: vec![nest],
+            body: vec![nest].into(),
         });
     }
     (new, nest)

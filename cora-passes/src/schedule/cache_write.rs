@@ -28,7 +28,7 @@ use super::tree::{
     remove_init, stmt_at,
 };
 use crate::simplify::{Facts, Prover};
-use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, Body, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, ExprId, Scope, Tensor, TensorDim, TensorId, VarId};
 use rustc_hash::FxHashMap;
@@ -54,7 +54,7 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
             .hint("name a loop around the stage's own block"));
     };
     let all: Vec<For> =
-        enclosing(&m.body, &block_path).into_iter().map(|l| For { body: Vec::new(), ..l.clone() }).collect();
+        enclosing(&m.body, &block_path).into_iter().map(|l| For { body: Body::default(), ..l.clone() }).collect();
     let partial = all[..path.len()].iter().any(|l| is_reduction_var(&m.env.pool, &block, l.var));
     let inner: Vec<For> = all[path.len()..].to_vec();
     if inner.iter().any(|l| l.stage != old) {

@@ -25,8 +25,7 @@ use super::positions::build_positions;
 use super::readers::{Access, Reader, collect_readers, element_reads, mark_conditional, read_whole, shared_mask};
 use super::region::{plainly_below, range_over, without_greater, without_lesser};
 use super::tree::{
-    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads_below, steered_by,
-    written_by,
+    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads, steered_by, written_by,
 };
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, interval};
@@ -91,8 +90,7 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
     if masks && !mask.is_empty() {
         nest = masked(&mut m.env, stage, nest, &mask);
     }
-    let reads = |s: &Stmt, m: &LoopModule| reads_below(&m.env.pool, std::slice::from_ref(s)).contains(&tensor);
-    let first = loop_at(&m.body, &path).body.iter().position(|s| reads(s, m)).unwrap_or(0);
+    let first = loop_at(&m.body, &path).body.iter().position(|s| reads(&m.env.pool, s, tensor)).unwrap_or(0);
     body_at_mut(&mut m.body, &path).insert(first, nest);
     m.body.remove(own.top);
     place_init(m, stage);
@@ -134,7 +132,7 @@ impl Naive {
 fn naive_nest(m: &mut LoopModule, stage: TensorId) -> Option<Naive> {
     let mut found = None;
     let mut loops = FxHashMap::default();
-    for (i, s) in m.body.iter().enumerate() {
+    for (i, s) in m.body.iter().enumerate().filter(|(_, s)| s.concerned().may_have(stage)) {
         let mut main = None;
         let mut naive = true;
         s.walk(&mut |s| match s {
@@ -171,14 +169,14 @@ fn naive_nest(m: &mut LoopModule, stage: TensorId) -> Option<Naive> {
 
 fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: &LoopRef) -> Result<(), Diagnostic> {
     fn go(m: &LoopModule, body: &[Stmt], tensor: TensorId, here: &mut Path, path: &Path) -> Option<TensorId> {
-        let reads = |s: Stmt| reads_below(&m.env.pool, &[s]).contains(&tensor);
-        for (i, s) in body.iter().enumerate() {
+        let pool = &m.env.pool;
+        for (i, s) in body.iter().enumerate().filter(|(_, s)| s.read(pool).may_have(tensor)) {
             here.push(i);
             let outside = match s {
-                Stmt::For(l) if reads(Stmt::For(For { body: Vec::new(), ..l.clone() })) => Some(l.stage),
+                Stmt::For(l) if pool.reads(l.extent, tensor) => Some(l.stage),
                 _ if here == path => None,
                 Stmt::For(l) => go(m, &l.body, tensor, here, path),
-                Stmt::Block(b) => reads(s.clone()).then_some(b.stage),
+                Stmt::Block(b) => reads(pool, s, tensor).then_some(b.stage),
             };
             here.pop();
             if outside.is_some() {
@@ -229,7 +227,8 @@ fn output_of(m: &LoopModule, stage: TensorId) -> Option<TensorId> {
             return Some(t);
         }
         seen.push(t);
-        let readers = m.blocks().into_iter().filter(|b| !element_reads(&m.env.pool, b, t).is_empty()).map(|b| b.tensor);
+        let readers =
+            m.blocks_reading(t).into_iter().filter(|b| !element_reads(&m.env.pool, b, t).is_empty()).map(|b| b.tensor);
         next.extend(readers.filter(|r| !seen.contains(r)));
     }
     None
@@ -256,7 +255,15 @@ fn masked(env: &mut Env, stage: TensorId, nest: Stmt, mask: &[ExprId]) -> Stmt {
     let holds = all_in_turn(env, mask);
     let (one, zero) = (env.pool.int(1), env.pool.int(0));
     let extent = env.pool.select(holds, one, zero);
-    Stmt::For(For { var, stage, extent, kind: LoopKind::Serial, prefetch: vec![], init: false, body: vec![nest] })
+    Stmt::For(For {
+        var,
+        stage,
+        extent,
+        kind: LoopKind::Serial,
+        prefetch: vec![],
+        init: false,
+        body: vec![nest].into(),
+    })
 }
 
 /// The positions of one dimension that are read.
@@ -520,7 +527,7 @@ pub(super) fn wrap(env: &mut Env, stage: TensorId, block: Block, loops: &[(VarId
     };
     loops.iter().rev().fold(Stmt::Block(block), |body, &(var, extent)| {
         let (kind, prefetch) = (LoopKind::Serial, vec![]);
-        Stmt::For(For { var, stage, extent, kind, prefetch, init: false, body: vec![body] })
+        Stmt::For(For { var, stage, extent, kind, prefetch, init: false, body: vec![body].into() })
     })
 }
 

@@ -33,7 +33,8 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
             _ => None,
         }
     };
-    let found = m.body.iter().enumerate().find_map(|(i, s)| of_stage(s).map(|b| (i, b)));
+    let nests = m.body.iter().enumerate().filter(|(_, s)| s.concerned().may_have(stage));
+    let found = nests.into_iter().find_map(|(i, s)| of_stage(s).map(|b| (i, b)));
     let Some((at, block)) = found else {
         return Err(Diagnostic::new(
             "E0454",
@@ -67,11 +68,11 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
     let mut body = std::mem::replace(&mut m.body, unguarded);
     body.remove(at);
     let (mut large, mut condition) = (false, false);
-    inline_below(&mut body, &mut |e, is_extent| {
-        let new = inline_reads(&mut m.env.pool, e, stage, &formals, block.value);
-        let (depth, size) = m.env.pool.measure(new);
+    inline_below(&mut m.env.pool, stage, &mut body, &mut |pool, e, is_extent| {
+        let new = inline_reads(pool, e, stage, &formals, block.value);
+        let (depth, size) = pool.measure(new);
         large |= new != e && (depth > MAX_VALUE_DEPTH || size > MAX_VALUE_SIZE);
-        condition |= is_extent && is_condition(&m.env.pool, new) && !is_condition(&m.env.pool, e);
+        condition |= is_extent && is_condition(pool, new) && !is_condition(pool, e);
         new
     });
     if large {
@@ -90,25 +91,33 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
 /// Whether floats of the stage are compared for equality with anything but themselves.
 fn blocks_compare(m: &LoopModule, stage: TensorId) -> bool {
     let pool = &m.env.pool;
-    let of_stage = |n: &Expr| matches!(n, Expr::Load { tensor, .. } if *tensor == stage);
     let compared = |n: &Expr| match *n {
-        Expr::Bin(BinOp::Eq | BinOp::Ne, a, b) if a != b => [a, b].iter().any(|&e| pool.any(e, &mut |n| of_stage(n))),
+        Expr::Bin(BinOp::Eq | BinOp::Ne, a, b) if a != b => [a, b].iter().any(|&e| pool.reads(e, stage)),
         _ => false,
     };
-    m.env.tensors[stage].ty.is_float() && m.blocks().iter().any(|b| pool.any(b.value, &mut |n| compared(n)))
+    m.env.tensors[stage].ty.is_float()
+        && m.blocks_reading(stage).iter().any(|b| pool.any(b.value, &mut |n| compared(n)))
 }
 
-/// Rewrites every expression of `stmts`, also where they decide which elements there are; tells whether
-/// it is an extent of a loop.
-fn inline_below(stmts: &mut [Stmt], inlined: &mut impl FnMut(ExprId, bool) -> ExprId) {
+/// Rewrites the expressions of those of `stmts` that read `stage`, also where they decide which elements there are; tells
+/// whether it is an extent of a loop.
+fn inline_below(
+    pool: &mut ExprPool,
+    stage: TensorId,
+    stmts: &mut [Stmt],
+    inlined: &mut impl FnMut(&mut ExprPool, ExprId, bool) -> ExprId,
+) {
     for s in stmts {
+        if !s.read(pool).may_have(stage) {
+            continue;
+        }
         match s {
             Stmt::For(l) => {
-                l.extent = inlined(l.extent, true);
-                inline_below(&mut l.body, inlined);
+                l.extent = inlined(pool, l.extent, true);
+                inline_below(pool, stage, &mut l.body, inlined);
             }
             Stmt::Block(b) => {
-                let mut change = |e: &mut ExprId| *e = inlined(*e, false);
+                let mut change = |e: &mut ExprId| *e = inlined(pool, *e, false);
                 b.iters.iter_mut().flat_map(|i| [&mut i.extent, &mut i.binding]).for_each(&mut change);
                 b.predicate.iter_mut().chain(&mut b.index).for_each(&mut change);
                 change(&mut b.value);
@@ -118,6 +127,9 @@ fn inline_below(stmts: &mut [Stmt], inlined: &mut impl FnMut(ExprId, bool) -> Ex
 }
 
 fn inline_reads(pool: &mut ExprPool, e: ExprId, tensor: TensorId, formals: &[VarId], value: ExprId) -> ExprId {
+    if !pool.loads(e).may_have(tensor) {
+        return e;
+    }
     pool.rewrite(e, &mut |p, n| match p.get(n).clone() {
         Expr::Load { tensor: t, part, index, guard } if t == tensor => {
             let map: FxHashMap<VarId, ExprId> = formals.iter().copied().zip(index.iter().copied()).collect();

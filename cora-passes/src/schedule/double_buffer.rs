@@ -17,8 +17,7 @@
 
 use super::tree::{find_stage, writes_below, written_by};
 use crate::lower::double_buffer::{REFUSAL, double_buffer as fill_ahead};
-use crate::lower::to_storage::lower_to_storage;
-use crate::standard::StandardSimplifier;
+use crate::lower::to_storage::lowered_alone;
 use cora_ir::layout::LayoutStep;
 use cora_ir::loops::LoopModule;
 use cora_ir::{Diagnostic, Scope};
@@ -49,13 +48,11 @@ pub fn double_buffer(m: &mut LoopModule, stage: &str, slots: i64) -> Result<(), 
     if tensor.slots().is_some() {
         return refuse("it has slots already", "leave out the step");
     }
-    let nests = m.body.iter().filter(|s| writes_below(std::slice::from_ref(*s)).contains(&t)).cloned().collect();
-    let mut alone = LoopModule { name: m.name.clone(), env: m.env.clone(), body: nests };
-    alone.env.tensors[t].layout.push(LayoutStep::Slots(slots));
+    let writes = |n: &usize| m.body[*n].concerned().may_have(t) && writes_below(&m.body[*n..=*n]).contains(&t);
+    let nests: Vec<usize> = (0..m.body.len()).filter(writes).collect();
+    let marked = |alone: &mut LoopModule| alone.env.tensors[t].layout.push(LayoutStep::Slots(slots));
     // What has no storage yet may get it by later steps.
-    if let Ok(mut s) = lower_to_storage(&alone, &mut StandardSimplifier::new()) {
-        fill_ahead(&mut s)?;
-    }
+    lowered_alone(m, &nests, marked, |lowered| lowered.map_or(Ok(()), fill_ahead))?;
     m.env.tensors[t].layout.push(LayoutStep::Slots(slots));
     Ok(())
 }

@@ -6,35 +6,33 @@
 //! for j in 0..64 vector { Sr[j] += (Xp[j] if j < R else 0) }  =>  Sr[j] += Xp[j]
 //! ```
 
+use super::tree::{loop_at, reads_below};
 use crate::simplify::{Facts, Prover, bounds, simplify};
 use cora_ir::affine::poly;
 use cora_ir::loops::{Block, Iter, IterKind, LoopModule, Stmt};
-use cora_ir::{Env, Expr, ExprId, Scope, TensorId, VarId};
+use cora_ir::{Env, Expr, ExprId, Scope, TensorId, TensorSet, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Loops around a block with their extents, outermost first.
 pub type Loops = Vec<(VarId, ExprId)>;
 
-/// Dimensions of local buffers whose writers, every one of them, write at least the positions `base..base + full` at
+/// Dimensions of these local buffers whose writers, every one of them, write at least the positions `base..base + full` at
 /// all indices of the other dimensions that they write at all; with that base.
-pub fn filled_dims(m: &mut LoopModule, full: ExprId) -> Filled {
-    written(m, &mut |env, b, e, loops| fills(env, b, e, loops, full))
+pub fn filled_dims(m: &mut LoopModule, writers: &Writers, full: ExprId) -> Filled {
+    written(m, writers, &mut |env, b, e, loops| fills(env, b, e, loops, full))
 }
 
 /// What every writer of a dimension of a local buffer says of it, where they agree.
 fn written<T: Copy + PartialEq>(
     m: &mut LoopModule,
+    writers: &Writers,
     what: &mut dyn FnMut(&mut Env, &Block, ExprId, &Loops) -> Option<T>,
 ) -> FxHashMap<(TensorId, usize), T> {
-    let mut writers = Vec::new();
-    for s in &m.body {
-        collect_writers(&m.env, s, &mut Vec::new(), &mut writers);
-    }
     let (mut found, mut disputed) = (FxHashMap::default(), FxHashSet::default());
     for (b, loops) in writers {
         for (d, &e) in b.index.iter().enumerate() {
             let key = (b.tensor, d);
-            match what(&mut m.env, &b, e, &loops) {
+            match what(&mut m.env, b, e, loops) {
                 Some(t) if *found.entry(key).or_insert(t) == t => {}
                 _ => {
                     disputed.insert(key);
@@ -48,21 +46,29 @@ fn written<T: Copy + PartialEq>(
 
 pub type Filled = FxHashMap<(TensorId, usize), ExprId>;
 
-pub fn collect_writers(
-    env: &Env,
-    s: &Stmt,
-    loops: &mut Vec<(VarId, ExprId)>,
-    out: &mut Vec<(Block, Vec<(VarId, ExprId)>)>,
-) {
-    match s {
-        Stmt::For(l) => {
-            loops.push((l.var, l.extent));
-            l.body.iter().for_each(|s| collect_writers(env, s, loops, out));
-            loops.pop();
+/// Blocks that write local buffers, with the loops around them.
+pub type Writers = Vec<(Block, Loops)>;
+
+/// The blocks, in execution order, that write the local buffers which the loop at `path` reads.
+pub fn writers_of_reads(m: &LoopModule, path: &[usize]) -> Writers {
+    fn go(of: &[TensorId], set: TensorSet, body: &[Stmt], loops: &mut Loops, out: &mut Writers) {
+        for s in body.iter().filter(|s| s.concerned().meets(set)) {
+            match s {
+                Stmt::For(l) => {
+                    loops.push((l.var, l.extent));
+                    go(of, set, &l.body, loops, out);
+                    loops.pop();
+                }
+                Stmt::Block(b) if of.contains(&b.tensor) => out.push((b.clone(), loops.clone())),
+                Stmt::Block(_) => {}
+            }
         }
-        Stmt::Block(b) if env.tensors[b.tensor].scope != Scope::Global => out.push((b.clone(), loops.clone())),
-        Stmt::Block(_) => {}
     }
+    let mut of = reads_below(&m.env.pool, &loop_at(&m.body, path).body);
+    of.retain(|&t| m.env.tensors[t].scope != Scope::Global);
+    let mut out = Vec::new();
+    go(&of, of.iter().map(|&t| TensorSet::of(t)).collect(), &m.body, &mut Vec::new(), &mut out);
+    out
 }
 
 /// The base, if a block writes positions `base..base + full` in the dimension with index `e`, whatever the others.
@@ -96,9 +102,10 @@ pub struct Stretch {
 /// Stretches of the dimensions of local buffers that all of their writers write, whatever the other indices are.
 pub type Stretches = FxHashMap<(TensorId, usize), Stretch>;
 
-/// The stretches of every local buffer.
-pub fn stretches(m: &mut LoopModule) -> Stretches {
-    written(m, &mut stretch)
+/// The stretches of the local buffers that the loop at `path` reads.
+pub fn stretches(m: &mut LoopModule, path: &[usize]) -> Stretches {
+    let writers = writers_of_reads(m, path);
+    written(m, &writers, &mut stretch)
 }
 
 /// The loops that step through the dimension with index `e` without a gap, the innermost by one; only the outermost of

@@ -20,7 +20,7 @@ use super::tree::{
 use crate::lower::declared::{Indices, bounds};
 use crate::lower::layout::{Layout, sizes};
 use crate::simplify::{Facts, Prover};
-use cora_ir::loops::{BlockRole, For, LoopModule, Stmt};
+use cora_ir::loops::{BlockRole, Body, For, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, UfDef, VarId};
 use rustc_hash::FxHashMap;
@@ -103,7 +103,7 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
             .note("the table of a fused loop is built from parameters and lengths, before any tensor has elements")
             .hint("fuse the loops whose extents depend on parameters, lengths and loops outside them only"));
         }
-        nest.push(For { body: Vec::new(), ..l.clone() });
+        nest.push(For { body: Body::default(), ..l.clone() });
     }
     check_one_kind(m, &path, &nest, refs)?;
     if !refs.iter().any(|r| r.name == name) {

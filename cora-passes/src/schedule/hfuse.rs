@@ -134,7 +134,7 @@ fn bring_together(m: &mut LoopModule, outer: &[usize], r: &LoopRef) -> Result<()
     let mut own = nest.into_iter().collect::<Vec<_>>();
     for _ in level..outer.len() {
         let Some(Stmt::For(l)) = own.pop() else { unreachable!("each loop holds the next one") };
-        own = l.body;
+        own = l.body.to_vec();
     }
     substitute(&mut m.env.pool, &mut own, &map);
     body_at_mut(&mut m.body, outer).append(&mut own);
@@ -322,5 +322,5 @@ fn join(m: &mut LoopModule, stage: TensorId, loops: Vec<For>, name: &str) -> For
         }));
         start = end;
     }
-    For { var, stage, extent: start, kind: LoopKind::Serial, prefetch: vec![], init: false, body }
+    For { var, stage, extent: start, kind: LoopKind::Serial, prefetch: vec![], init: false, body: body.into() }
 }

@@ -61,11 +61,11 @@ pub(super) fn conflict(m: &LoopModule, l: &For, among: Among) -> Option<Conflict
 
 fn conflict_in(m: &LoopModule, l: &For, among: Among, scratch: &mut Scratch) -> Option<Conflict> {
     let blocks: Vec<&Block> = blocks_in(&l.body).into_iter().map(|b| b.0).collect();
-    let all = m.blocks();
     blocks.iter().find_map(|b| {
         let count = |blocks: &[&Block]| blocks.iter().filter(|o| o.tensor == b.tensor).count();
+        let all_inside = || count(&blocks) == m.blocks_writing(b.tensor).len();
         let private = m.env.tensors[b.tensor].scope != Scope::Global;
-        let own = private && (among == Among::Workers || (b.stage != l.stage && count(&blocks) == count(&all)));
+        let own = private && (among == Among::Workers || (b.stage != l.stage && all_inside()));
         let reduced = is_reduction_var(&m.env.pool, b, l.var);
         let attached = b.stage != l.stage && m.env.tensors[b.tensor].role == Role::Temp;
         let met = reduced && b.atomic && among == Among::AtomicThreads;

@@ -58,7 +58,7 @@ pub(crate) mod windows;
 use cora_ir::ids::Arena;
 use cora_ir::loops::{LoopModule, Stmt};
 use cora_ir::schedule::{DimRef, LayoutDim, PackDim, Schedule, Step, StepKind};
-use cora_ir::{Diagnostic, Tensor, TensorId};
+use cora_ir::{Diagnostic, Tensor, TensorId, TensorSet};
 use rustc_hash::FxHashSet;
 
 /// Greatest factor and number of pieces that loops are divided by.
@@ -131,9 +131,9 @@ pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
 fn check(m: &LoopModule, before: (&[Stmt], &Arena<TensorId, Tensor>)) -> Result<(), Diagnostic> {
     let nests = changed(m, before);
     check_sizes(m, &nests)?;
-    prefetch::check(m)?;
+    prefetch::check(m, &nests)?;
     independent::check_spread(m, &nests)?;
-    atomic::check(m)
+    atomic::check(m, &nests)
 }
 
 /// The nests that are not as they were, and those with tensors whose place is not or that such nests write.
@@ -149,10 +149,15 @@ fn changed<'a>(m: &'a LoopModule, (nests, tensors): (&[Stmt], &Arena<TensorId, T
     };
     let others: FxHashSet<TensorId> = m.env.tensors.iter().filter(moved).map(|(t, _)| t).collect();
     let written: FxHashSet<TensorId> = rest.iter().flat_map(|&n| tree::writes_below(&m.body[n..=n])).collect();
+    let reads_others = |s: &Stmt| others.iter().any(|&t| tree::reads(&m.env.pool, s, t));
+    let writes = |t: &TensorId| others.contains(t) || written.contains(t);
+    let may_be: TensorSet = others.iter().chain(&written).map(|&t| TensorSet::of(t)).collect();
     let uses = |n: usize| {
-        let s = &m.body[n..=n];
-        tree::writes_below(s).iter().any(|t| others.contains(t) || written.contains(t))
-            || (!others.is_empty() && tree::reads_below(&m.env.pool, s).iter().any(|t| others.contains(t)))
+        let mut found = reads_others(&m.body[n]);
+        if !found && m.body[n].concerned().meets(may_be) {
+            m.body[n].walk(&mut |s| found = found || matches!(s, Stmt::Block(b) if writes(&b.tensor)));
+        }
+        found
     };
     (0..m.body.len()).filter(|&n| rest.contains(&n) || uses(n)).map(|n| &m.body[n]).collect()
 }

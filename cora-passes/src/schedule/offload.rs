@@ -12,10 +12,9 @@
 //! Requires: a serial loop. Ensures: only its kind changes. That the tile is a product is checked by lowering the nest
 //! as it is now, and again when the whole program is lowered, since later steps may change the tile.
 
-use super::serial_loop::{nest_alone, serial_loop};
+use super::serial_loop::{in_nest, serial_loop};
 use super::tree::{find_loop, loop_at_mut};
-use crate::lower::to_storage::lower_to_storage;
-use crate::standard::StandardSimplifier;
+use crate::lower::to_storage::lowered_alone;
 use cora_ir::Diagnostic;
 use cora_ir::loops::{LoopKind, LoopModule};
 use cora_ir::schedule::LoopRef;
@@ -32,14 +31,12 @@ pub const REFUSALS: [&str; 4] = ["E0455", "E0456", "E0457", "E0458"];
 pub fn offload(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
     serial_loop(m, &path, target)?;
-    let (mut alone, there) = nest_alone(m, &path);
-    loop_at_mut(&mut alone.body, &there).kind = LoopKind::Offload;
+    let marked = |alone: &mut LoopModule| loop_at_mut(&mut alone.body, &in_nest(&path)).kind = LoopKind::Offload;
     // What else has no storage yet may get it by later steps.
-    if let Err(d) = lower_to_storage(&alone, &mut StandardSimplifier::new())
-        && REFUSALS.contains(&d.code)
-    {
-        return Err(d);
-    }
+    lowered_alone(m, &path[..1], marked, |lowered| match lowered {
+        Err(d) if REFUSALS.contains(&d.code) => Err(d),
+        _ => Ok(()),
+    })?;
     loop_at_mut(&mut m.body, &path).kind = LoopKind::Offload;
     Ok(())
 }

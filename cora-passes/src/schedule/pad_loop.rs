@@ -59,7 +59,7 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     // beyond the dimension already, where nothing is computed.
     let around = Facts::in_loops(enclosing(&m.body, &path).iter().map(|l| (l.var, l.extent)));
     let end = dimension_end(m, &path).filter(|&end| reaches(&mut m.env, &around, end, extent)).unwrap_or(extent);
-    let stretches = stretches(m);
+    let stretches = stretches(m, &path);
     let surplus = Relaxed { var, loops, stretches: &stretches, never_empty: false };
     for s in &mut body {
         each_block(s, &mut Vec::new(), &mut |b, inside| {

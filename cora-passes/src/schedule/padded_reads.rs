@@ -43,7 +43,7 @@ pub(super) fn guard_padded_reads(m: &mut LoopModule, tensor: TensorId, copied: O
         }
         None => body,
     };
-    below(env, &mut prover, body, &mut loops, &mut |env, prover, b, loops| {
+    below(env, &mut prover, body, (tensor, &mut loops), &mut |env, prover, b, loops| {
         if copied.is_none_or(|c| c.stage == b.stage) {
             guard_block(env, prover, b, loops, (tensor, copied.and_then(|c| c.access), &padded));
         }
@@ -79,17 +79,8 @@ struct Padded {
 /// they differ, or compute it at positions that are not their own dimensions.
 fn computed(m: &mut LoopModule, tensor: TensorId, d: usize) -> Option<ExprId> {
     let mut found: Option<ExprId> = None;
-    let mut blocks: Vec<Block> = Vec::new();
-    for s in &m.body {
-        s.walk(&mut |s| {
-            if let Stmt::Block(b) = s
-                && b.tensor == tensor
-                && b.role != BlockRole::Init
-            {
-                blocks.push(b.clone());
-            }
-        });
-    }
+    let writing = m.blocks_writing(tensor).into_iter().filter(|b| b.role != BlockRole::Init);
+    let blocks: Vec<Block> = writing.cloned().collect();
     for b in blocks {
         let mut args: FxHashMap<VarId, ExprId> = FxHashMap::default();
         for (n, &e) in b.index[..d].iter().enumerate() {
@@ -111,13 +102,20 @@ fn computed(m: &mut LoopModule, tensor: TensorId, d: usize) -> Option<ExprId> {
 /// What is done to a block inside loops.
 type OfBlock<'a> = &'a mut dyn FnMut(&mut Env, &mut Prover, &mut Block, &[(VarId, ExprId)]);
 
-/// Every block with the loops around it.
-fn below(env: &mut Env, prover: &mut Prover, body: &mut [Stmt], loops: &mut Vec<(VarId, ExprId)>, f: OfBlock<'_>) {
+/// Every block that may read `tensor`, with the loops around it.
+fn below(
+    env: &mut Env,
+    prover: &mut Prover,
+    body: &mut [Stmt],
+    (tensor, loops): (TensorId, &mut Vec<(VarId, ExprId)>),
+    f: OfBlock<'_>,
+) {
     for s in body {
         match s {
+            s if !s.read(&env.pool).may_have(tensor) => {}
             Stmt::For(l) => {
                 loops.push((l.var, l.extent));
-                below(env, prover, &mut l.body, loops, f);
+                below(env, prover, &mut l.body, (tensor, loops), f);
                 loops.pop();
             }
             Stmt::Block(b) => f(env, prover, b, loops),

@@ -28,7 +28,7 @@ use super::tree::{
 use crate::lower::sign::{as_size, never_negative};
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::{build, normalize, poly};
-use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, Body, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, TensorId, VarId};
 
@@ -335,7 +335,7 @@ fn choose(m: &mut LoopModule, path: &Path, l: &For, tiles: &[Tile]) -> Result<()
     let full = m.env.pool.all(conds);
     let (one, zero) = (m.env.pool.int(1), m.env.pool.int(0));
     let (yes, no) = (m.env.pool.select(full, one, zero), m.env.pool.select(full, zero, one));
-    let once = |m: &mut LoopModule, extent: ExprId, body: Vec<Stmt>| {
+    let once = |m: &mut LoopModule, extent: ExprId, body: Body| {
         let var = m.env.new_var("once");
         vec![Stmt::For(For {
             var,
@@ -374,7 +374,7 @@ pub(super) fn go_on(env: &Env, stmts: &mut [Stmt], vars: &[VarId]) {
 fn check_number(m: &LoopModule, whole: &Stmt) -> Result<(), Diagnostic> {
     for t in writes_below(std::slice::from_ref(whole)) {
         let mut stages: Vec<TensorId> =
-            m.blocks().into_iter().filter(|b| b.tensor == t && b.role != BlockRole::Init).map(|b| b.stage).collect();
+            m.blocks_writing(t).into_iter().filter(|b| b.role != BlockRole::Init).map(|b| b.stage).collect();
         stages.sort_unstable();
         stages.dedup();
         if stages.len() >= MAX_PARTS {

@@ -287,6 +287,6 @@ pub(super) fn nest(env: &mut Env, used: &[Iter], factor: ExprId, stage: TensorId
     };
     loops.into_iter().rev().fold(Stmt::Block(block), |body, (var, extent)| {
         let (kind, prefetch) = (LoopKind::Serial, Vec::new());
-        Stmt::For(For { var, stage, extent, kind, prefetch, init: false, body: vec![body] })
+        Stmt::For(For { var, stage, extent, kind, prefetch, init: false, body: vec![body].into() })
     })
 }

@@ -98,12 +98,16 @@ pub fn prefetch(
     Ok(())
 }
 
-/// Each loop whose iterations are counted still lies around the one that asks.
+/// Each loop of these nests whose iterations are counted still lies around the one that asks.
 ///
 /// # Errors
 /// `E0411` one does not.
-pub fn check(m: &LoopModule) -> Result<(), Diagnostic> {
-    fn go(m: &LoopModule, body: &[Stmt], around: &mut Vec<cora_ir::VarId>) -> Result<(), Diagnostic> {
+pub fn check(m: &LoopModule, nests: &[&Stmt]) -> Result<(), Diagnostic> {
+    fn go<'a>(
+        m: &LoopModule,
+        body: impl IntoIterator<Item = &'a Stmt>,
+        around: &mut Vec<cora_ir::VarId>,
+    ) -> Result<(), Diagnostic> {
         for s in body {
             let Stmt::For(l) = s else { continue };
             around.push(l.var);
@@ -123,7 +127,7 @@ pub fn check(m: &LoopModule) -> Result<(), Diagnostic> {
         }
         Ok(())
     }
-    go(m, &m.body, &mut Vec::new())
+    go(m, nests.iter().copied(), &mut Vec::new())
 }
 
 /// The blocks of `stage` that read or write `tensor` inside `asks`, or where there are none inside `counted`, which is around

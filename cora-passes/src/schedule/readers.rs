@@ -41,10 +41,8 @@ pub(super) struct Access {
 pub(crate) fn element_reads(pool: &ExprPool, b: &Block, tensor: TensorId) -> Vec<(Vec<ExprId>, Option<ExprId>)> {
     let mut out = Vec::new();
     for &e in std::iter::once(&b.value).chain(&b.index) {
-        pool.walk(e, &mut |_, n| {
-            if let Expr::Load { tensor: t, index, guard, .. } = n
-                && *t == tensor
-            {
+        pool.walk_loads_of(e, tensor, &mut |_, n| {
+            if let Expr::Load { index, guard, .. } = n {
                 let read = (index.to_vec(), guard.map(|g| g.0));
                 if !out.contains(&read) {
                     out.push(read);

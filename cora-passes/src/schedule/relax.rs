@@ -132,7 +132,7 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
     for (d, extent) in storage {
         m.env.tensors[tensor].dims[d].storage = extent;
     }
-    let stretches = stretches(m);
+    let stretches = stretches(m, &path);
     let relaxed = Relaxed { var, loops, stretches: &stretches, never_empty };
     let mut body = std::mem::take(&mut loop_at_mut(&mut m.body, &path).body);
     if mask {

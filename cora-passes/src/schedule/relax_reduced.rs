@@ -15,7 +15,7 @@
 //! Requires: a loop with extent `min(c, R)`, reduced over by a sum all of whose reads are of copies that were relaxed
 //! with `zero` over the same tile, or over tiles that end where it does or later. Ensures: constant extent, the same sums.
 
-use super::filled::{Filled, Loops, base_of, collect_writers, filled_dims};
+use super::filled::{Filled, Loops, Writers, base_of, filled_dims, writers_of_reads};
 use super::relax::{clamped, each_block, extents_below_use, tile_of};
 use super::tree::{Path, blocks_below, enclosing, is_reduction_var, loop_at, loop_at_mut, place_init};
 use crate::simplify::{Facts, Prover};
@@ -42,8 +42,9 @@ pub fn relax_reduced(m: &mut LoopModule, path: &Path, (full, rest): (ExprId, Exp
     if extents_below_use(&m.env, &l.body, l.var) {
         return Err("loops inside depend on it");
     }
-    let filled = zeros(m, full, rest);
-    let tails = tails(m);
+    let writers = writers_of_reads(m, path);
+    let filled = zeros(m, &writers, full, rest);
+    let tails = tails(m, &writers);
     let loops: Loops = enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)).collect();
     for b in blocks_below(&l.body) {
         if b.stage != l.stage || b.role != BlockRole::Update(cora_ir::Reduction::Op(Combiner::Sum)) {
@@ -102,13 +103,9 @@ fn unused(env: &Env, b: &Block, var: VarId) -> Vec<VarId> {
     b.iters.iter().filter(|i| env.pool.uses_var(i.binding, var) && !mentioned(i.var)).map(|i| i.var).collect()
 }
 
-/// Dimensions of local buffers that are written for the full tile, zeros from position `rest` of it on; with the base.
-fn zeros(m: &mut LoopModule, full: ExprId, rest: ExprId) -> Filled {
-    let mut filled = filled_dims(m, full);
-    let mut writers = Vec::new();
-    for s in &m.body {
-        collect_writers(&m.env, s, &mut Vec::new(), &mut writers);
-    }
+/// Dimensions of these local buffers that are written for the full tile, zeros from position `rest` of it on; with the base.
+fn zeros(m: &mut LoopModule, writers: &Writers, full: ExprId, rest: ExprId) -> Filled {
+    let mut filled = filled_dims(m, writers, full);
     for (b, _) in writers.iter().filter(|(b, _)| b.role != BlockRole::Init) {
         for d in 0..b.index.len() {
             let key = (b.tensor, d);
@@ -131,15 +128,11 @@ struct Tail {
     tiles: VarId,
 }
 
-/// The dimensions of local buffers that their one writer fills in full tiles one after the other from 0 on, zeros from the end
+/// The dimensions of these local buffers that their one writer fills in full tiles one after the other from 0 on, zeros from the end
 /// of what is copied.
-fn tails(m: &mut LoopModule) -> FxHashMap<(TensorId, usize), Tail> {
-    let mut writers = Vec::new();
-    for s in &m.body {
-        collect_writers(&m.env, s, &mut Vec::new(), &mut writers);
-    }
+fn tails(m: &mut LoopModule, writers: &Writers) -> FxHashMap<(TensorId, usize), Tail> {
     let mut found = FxHashMap::default();
-    for (b, loops) in &writers {
+    for (b, loops) in writers {
         let alone = writers.iter().filter(|(w, _)| w.tensor == b.tensor).count() == 1;
         for d in 0..b.index.len() {
             if let Some(tail) = alone.then(|| tail(&mut m.env, b, d, loops)).flatten() {

@@ -10,7 +10,7 @@ use super::tree::{
     find_loop, find_stage, is_condition, is_reduction_var, loop_at, loop_at_mut, place_init, remove_inits,
 };
 use crate::simplify::{Facts, Prover, simplify, with_example};
-use cora_ir::loops::{BlockRole, For, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{BlockRole, Body, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Expr, ExprId, Reduction, VarId};
 
@@ -67,8 +67,9 @@ fn permute(m: &mut LoopModule, stage: &str, order: &[String]) -> Result<(), Diag
         }
     }
     // Headers of the whole stretch in their new order.
-    let stretch: Vec<For> =
-        (first.len()..=last.len()).map(|n| For { body: Vec::new(), ..loop_at(&m.body, &last[..n]).clone() }).collect();
+    let stretch: Vec<For> = (first.len()..=last.len())
+        .map(|n| For { body: Body::default(), ..loop_at(&m.body, &last[..n]).clone() })
+        .collect();
     let slots: Vec<usize> = sorted.iter().map(|p| p.len() - first.len()).collect();
     let mut new: Vec<For> = stretch.clone();
     for (slot, path) in slots.iter().zip(&paths) {

@@ -25,7 +25,7 @@ use super::tree::{
 };
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, with_example};
-use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, Body, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, Tensor, TensorDim, TensorId, VarId};
 use rustc_hash::FxHashMap;
@@ -68,7 +68,7 @@ pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), D
     (partial.stage, partial.tensor) = (new, new);
     let header = |l: &For| For { stage: new, ..l.clone() };
     let partial =
-        nest.loops.iter().rev().fold(Stmt::Block(partial), |s, l| Stmt::For(For { body: vec![s], ..header(l) }));
+        nest.loops.iter().rev().fold(Stmt::Block(partial), |s, l| Stmt::For(For { body: vec![s].into(), ..header(l) }));
     remove_init(&mut m.body, old);
     let combined = combined_nest(m, &nest, var, new);
     let top = nest.top;
@@ -100,7 +100,7 @@ impl Nest {
             path.push(0);
         }
         let Some(Stmt::Block(block)) = stmt_at(&body, &path) else { return Err(shared(name)) };
-        let loops = enclosing(&body, &path).into_iter().map(|l| For { body: Vec::new(), ..l.clone() }).collect();
+        let loops = enclosing(&body, &path).into_iter().map(|l| For { body: Body::default(), ..l.clone() }).collect();
         Ok(Self { top, loops, block: block.clone() })
     }
 }

@@ -1,6 +1,6 @@
 //! A loop that a step gives its kind.
 
-use super::tree::loop_at;
+use super::tree::{Path, loop_at};
 use cora_ir::Diagnostic;
 use cora_ir::loops::{For, LoopKind, LoopModule};
 use cora_ir::schedule::LoopRef;
@@ -26,10 +26,7 @@ pub(super) fn serial_or<'a>(m: &'a LoopModule, path: &[usize], r: &LoopRef, hint
     Ok(l)
 }
 
-/// The nest around the loop as a module of its own, for what can be said of it only once it is lowered, and the loop's
-/// place there.
-pub(crate) fn nest_alone(m: &LoopModule, path: &[usize]) -> (LoopModule, Vec<usize>) {
-    let body = vec![m.body[path[0]].clone()];
-    let place = [&[0], &path[1..]].concat();
-    (LoopModule { name: m.name.clone(), env: m.env.clone(), body }, place)
+/// The place of the loop at `path` in a module that has no nest but the one around it.
+pub(super) fn in_nest(path: &[usize]) -> Path {
+    [&[0], &path[1..]].concat()
 }

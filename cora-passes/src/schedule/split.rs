@@ -114,7 +114,7 @@ pub fn split(
     let inner_loop =
         For { var: inner, stage, extent: inner_extent, kind: LoopKind::Serial, prefetch: vec![], init: false, body };
     let l = loop_at_mut(&mut m.body, &path);
-    *l = For { var: outer, extent: outer_extent, body: vec![Stmt::For(inner_loop)], ..l.clone() };
+    *l = For { var: outer, extent: outer_extent, body: vec![Stmt::For(inner_loop)].into(), ..l.clone() };
     place_init(m, stage);
     Ok(())
 }

@@ -13,12 +13,11 @@
 //! Requires: serial loops. Ensures: only their kind changes. What the tile is is checked by lowering the nest as it is
 //! now, and again when the whole program is lowered, since later steps may change it.
 
-use super::serial_loop::{nest_alone, serial_loop};
+use super::serial_loop::serial_loop;
 use super::tree::{Path, enclosing, find_loop, loop_at, loop_at_mut, place_init};
 use crate::lower::tensorize::shape;
-use crate::lower::to_storage::lower_to_storage;
+use crate::lower::to_storage::lowered_alone;
 use crate::simplify::{Facts, simplify};
-use crate::standard::StandardSimplifier;
 use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, ExprId, IntrinsicId, VarId};
@@ -50,15 +49,20 @@ pub fn tensorize(m: &mut LoopModule, target: &LoopRef, intrinsic: IntrinsicId) -
 }
 
 /// Lowers the nest as it is now.
-fn check_lowered(m: &LoopModule, target: &LoopRef, intrinsic: IntrinsicId) -> Result<(), Diagnostic> {
+fn check_lowered(m: &mut LoopModule, target: &LoopRef, intrinsic: IntrinsicId) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
-    let (alone, _) = nest_alone(m, &path);
+    let grid = is_grid(&m.body[path[0]]);
     // What else has no storage yet may get it by later steps.
-    match lower_to_storage(&alone, &mut StandardSimplifier::new()) {
-        Err(d) if d.code == "E0428" && intrinsic.get().lanes > 1 && !is_grid(&alone) => Ok(()),
-        Err(d) if REFUSALS.contains(&d.code) => Err(d),
-        _ => Ok(()),
-    }
+    lowered_alone(
+        m,
+        &path[..1],
+        |_| {},
+        |lowered| match lowered {
+            Err(d) if d.code == "E0428" && intrinsic.get().lanes > 1 && !grid => Ok(()),
+            Err(d) if REFUSALS.contains(&d.code) => Err(d),
+            _ => Ok(()),
+        },
+    )
 }
 
 /// Extents of the tile's loops that are constant wherever the loops around them get are written as constants.
@@ -93,8 +97,8 @@ fn mark(l: &mut For, kind: LoopKind) {
 }
 
 /// Whether loops are bound to a grid already.
-fn is_grid(m: &LoopModule) -> bool {
+fn is_grid(nest: &Stmt) -> bool {
     let mut found = false;
-    m.body.iter().for_each(|s| s.walk(&mut |s| found |= matches!(s, Stmt::For(l) if l.kind.axis().is_some())));
+    nest.walk(&mut |s| found |= matches!(s, Stmt::For(l) if l.kind.axis().is_some()));
     found
 }

@@ -2,7 +2,7 @@
 
 use super::parts::is_part;
 use cora_ir::expr::ExprPool;
-use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, Body, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Env, ExprId, Reduction, TensorId, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -95,13 +95,21 @@ pub fn stages_of(body: &[Stmt]) -> Vec<TensorId> {
     out
 }
 
+/// Whether a loop or a block below is of `stage`.
+fn is_stage(body: &[Stmt], stage: TensorId) -> bool {
+    body.iter().filter(|s| s.concerned().may_have(stage)).any(|s| match s {
+        Stmt::For(l) => l.stage == stage || is_stage(&l.body, stage),
+        Stmt::Block(b) => b.stage == stage,
+    })
+}
+
 /// The stage called `name`. Loops around the parts of a stage that was split are still its own.
 ///
 /// # Errors
 /// `E0401` there is none at this point.
 pub fn find_stage(m: &LoopModule, name: &str) -> Result<TensorId, Diagnostic> {
-    let stages = stages_of(&m.body);
-    m.env.tensor_named(name).filter(|t| stages.contains(t)).ok_or_else(|| {
+    m.env.tensor_named(name).filter(|&t| is_stage(&m.body, t)).ok_or_else(|| {
+        let stages = stages_of(&m.body);
         let known: Vec<&str> = stages.iter().map(|&t| m.env.tensors[t].name.as_str()).collect();
         Diagnostic::new("E0401", format!("there is no stage `{name}`"))
             .hint(format!("stages at this point: {}", known.join(", ")))
@@ -112,7 +120,9 @@ pub fn find_stage(m: &LoopModule, name: &str) -> Result<TensorId, Diagnostic> {
 pub fn stage_loops(m: &LoopModule, stage: TensorId) -> Vec<Path> {
     fn go(body: &[Stmt], stage: TensorId, at: &mut Path, out: &mut Vec<Path>) {
         for (i, s) in body.iter().enumerate() {
-            if let Stmt::For(l) = s {
+            if let Stmt::For(l) = s
+                && s.concerned().may_have(stage)
+            {
                 at.push(i);
                 if l.stage == stage && !l.init {
                     out.push(at.clone());
@@ -127,9 +137,28 @@ pub fn stage_loops(m: &LoopModule, stage: TensorId) -> Vec<Path> {
     out
 }
 
+/// The path of the first block of `stage`.
+pub fn first_block(m: &LoopModule, stage: TensorId) -> Option<Path> {
+    fn go(body: &[Stmt], stage: TensorId, at: &mut Path) -> bool {
+        body.iter().enumerate().any(|(i, s)| {
+            at.push(i);
+            let found = match s {
+                Stmt::For(l) => s.concerned().may_have(stage) && go(&l.body, stage, at),
+                Stmt::Block(b) => b.stage == stage,
+            };
+            if !found {
+                at.pop();
+            }
+            found
+        })
+    }
+    let mut at = Path::new();
+    go(&m.body, stage, &mut at).then_some(at)
+}
+
 /// The tensor that the blocks of `stage` write: its own, or that of the stage it is a part of.
 pub fn written_by(m: &LoopModule, stage: TensorId) -> TensorId {
-    m.blocks().into_iter().find(|b| b.stage == stage).map_or(stage, |b| b.tensor)
+    m.blocks_of(stage).first().map_or(stage, |b| b.tensor)
 }
 
 /// The path of the loop that `r` names: by its name, else by its other name.
@@ -390,12 +419,13 @@ pub fn runs(env: &mut Env, extent: ExprId) -> ExprId {
 /// Removes the `init` block of `stage` and its loops, wherever they are.
 pub fn remove_init(body: &mut Vec<Stmt>, stage: TensorId) {
     body.retain_mut(|s| match s {
-        Stmt::Block(b) => !(b.stage == stage && b.role == BlockRole::Init),
+        s if !s.concerned().may_have(stage) => true,
         Stmt::For(l) => {
             let had = !l.body.is_empty();
             remove_init(&mut l.body, stage);
             !(had && l.body.is_empty())
         }
+        Stmt::Block(b) => !(b.stage == stage && b.role == BlockRole::Init),
     });
 }
 
@@ -425,6 +455,9 @@ fn reduced_in(m: &LoopModule, stage: TensorId) -> Vec<TensorId> {
             match s {
                 Stmt::For(l) => {
                     let own = l.stage == stage;
+                    if around.is_empty() && !s.concerned().may_have(stage) {
+                        continue;
+                    }
                     around.extend(own.then_some(l.var));
                     go(pool, &l.body, stage, around, out);
                     around.truncate(around.len() - usize::from(own));
@@ -453,7 +486,7 @@ fn place_one(m: &mut LoopModule, stage: TensorId) {
         return;
     }
     let loops: Vec<For> =
-        enclosing(&m.body, &path).into_iter().map(|l| For { body: Vec::new(), ..l.clone() }).collect();
+        enclosing(&m.body, &path).into_iter().map(|l| For { body: Body::default(), ..l.clone() }).collect();
     let first = loops.iter().position(|l| is_reduction_var(&m.env.pool, &update, l.var)).unwrap_or(loops.len());
     let init = build_init(&mut m.env, &update, combiner, &loops[first..]);
     let at = path[first];
@@ -465,12 +498,12 @@ fn find_update(body: &[Stmt], stage: TensorId, at: &mut Path) -> Option<Path> {
         at.push(i);
         match s {
             Stmt::Block(b) if b.stage == stage && matches!(b.role, BlockRole::Update(_)) => return Some(at.clone()),
-            Stmt::For(l) => {
+            Stmt::For(l) if s.concerned().may_have(stage) => {
                 if let Some(p) = find_update(&l.body, stage, at) {
                     return Some(p);
                 }
             }
-            Stmt::Block(_) => {}
+            _ => {}
         }
         at.pop();
     }
@@ -528,12 +561,12 @@ pub fn in_own_loops(env: &mut Env, block: Block, loops: &[For]) -> Stmt {
         let extent = env.pool.substitute(l.extent, &vars);
         let e = env.pool.var(var);
         vars.insert(l.var, e);
-        own.push(For { var, extent, body: Vec::new(), prefetch: vec![], ..*l });
+        own.push(For { var, extent, body: Body::default(), prefetch: vec![], ..*l });
     }
     let mut stmt = Stmt::Block(block);
     substitute(&mut env.pool, std::slice::from_mut(&mut stmt), &vars);
     for l in own.into_iter().rev() {
-        stmt = Stmt::For(For { body: vec![stmt], ..l });
+        stmt = Stmt::For(For { body: vec![stmt].into(), ..l });
     }
     stmt
 }
@@ -555,11 +588,11 @@ pub fn stages_below(stmts: &[Stmt]) -> Vec<TensorId> {
 
 /// Every tensor that the statements below write.
 pub fn writes_below(stmts: &[Stmt]) -> Vec<TensorId> {
-    let mut out = Vec::new();
+    let (mut out, mut seen) = (Vec::new(), FxHashSet::default());
     for s in stmts {
         s.walk(&mut |s| {
             if let Stmt::Block(b) = s
-                && !out.contains(&b.tensor)
+                && seen.insert(b.tensor)
             {
                 out.push(b.tensor);
             }
@@ -571,19 +604,37 @@ pub fn writes_below(stmts: &[Stmt]) -> Vec<TensorId> {
 /// Every tensor that the statements below read: in values and indices, and where they decide which
 /// elements there are, in extents, bindings and predicates.
 pub fn reads_below(pool: &ExprPool, stmts: &[Stmt]) -> Vec<TensorId> {
-    let mut out = Vec::new();
+    let (mut out, mut seen, mut nodes) = (Vec::new(), FxHashSet::default(), FxHashSet::default());
     for s in stmts {
         s.walk(&mut |s| {
             let own = match s {
                 Stmt::For(_) => Vec::new(),
                 Stmt::Block(b) => vec![b.value].into_iter().chain(b.index.iter().copied()).collect(),
             };
-            for e in own.into_iter().chain(steering(s)) {
-                add_reads(pool, e, &mut out);
+            for e in own.into_iter().chain(steering(s)).filter(|&e| !pool.loads(e).is_empty()) {
+                pool.walk_seen(e, &mut nodes, &mut |_, n| {
+                    if let cora_ir::Expr::Load { tensor, .. } = n
+                        && seen.insert(*tensor)
+                    {
+                        out.push(*tensor);
+                    }
+                });
             }
         });
     }
     out
+}
+
+/// Whether something below reads `tensor`, as [`reads_below`] has it.
+pub fn reads(pool: &ExprPool, s: &Stmt, tensor: TensorId) -> bool {
+    s.read(pool).may_have(tensor)
+        && match s {
+            Stmt::For(l) => pool.reads(l.extent, tensor) || l.body.iter().any(|s| reads(pool, s, tensor)),
+            Stmt::Block(b) => {
+                let own = b.index.iter().copied().chain([b.value]);
+                own.chain(steering(s)).any(|e| pool.reads(e, tensor))
+            }
+        }
 }
 
 /// The first stage below with a loop, a binding or a predicate that reads `tensor`: its iterations
@@ -614,7 +665,11 @@ pub(super) fn steering(s: &Stmt) -> Vec<ExprId> {
     }
 }
 
-fn add_reads(pool: &ExprPool, e: ExprId, out: &mut Vec<TensorId>) {
+/// Adds the tensors that an expression reads.
+pub fn add_reads(pool: &ExprPool, e: ExprId, out: &mut Vec<TensorId>) {
+    if pool.loads(e).is_empty() {
+        return;
+    }
     pool.walk(e, &mut |_, n| {
         if let cora_ir::Expr::Load { tensor, .. } = n
             && !out.contains(tensor)

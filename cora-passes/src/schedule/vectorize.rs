@@ -61,7 +61,7 @@ pub fn vectorize(m: &mut LoopModule, target: &LoopRef, width: Option<i64>) -> Re
             whole.kind = LoopKind::Vector;
             let body = vec![Stmt::For(whole.clone())];
             let kind = LoopKind::Serial;
-            *whole = For { var, stage, extent, kind, prefetch: vec![], init: false, body };
+            *whole = For { var, stage, extent, kind, prefetch: vec![], init: false, body: body.into() };
             place_init(m, stage);
             Ok(())
         }

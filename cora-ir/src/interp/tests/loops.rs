@@ -9,7 +9,7 @@ use crate::types::{BinOp, Literal};
 
 fn for_loop(env: &Env, stage: TensorId, var: ExprId, extent: ExprId, body: Vec<Stmt>) -> Stmt {
     let var = env.pool.as_var(var).unwrap();
-    Stmt::For(For { var, stage, extent, kind: LoopKind::Serial, prefetch: vec![], init: false, body })
+    Stmt::For(For { var, stage, extent, kind: LoopKind::Serial, prefetch: vec![], init: false, body: body.into() })
 }
 
 fn block(t: TensorId, role: BlockRole, index: &[ExprId], value: ExprId, predicate: &[ExprId]) -> Stmt {
@@ -96,7 +96,7 @@ fn a_fused_loop_with_a_search() {
         let y = e.pool.mul(two, x);
         let Stmt::Block(mut leaf) = block(b, BlockRole::Compute, &[vb, vi], y, &[]) else { unreachable!() };
         leaf.iters = vec![it_b, it_i];
-        m.body = vec![for_loop(&m.env, b, f, total, vec![Stmt::Block(leaf)])];
+        m.body = vec![for_loop(&m.env, b, f, total, vec![Stmt::Block(leaf)])].into();
         let data = batch(&[6], &[(lens, &LENGTHS)], &[(a, input())]);
         assert_eq!(values(&run(&m, &data).unwrap(), b), doubled());
         let empty = batch(&[0], &[(lens, &[])], &[(a, floats(0, |_| 0.0))]);
@@ -122,7 +122,7 @@ fn tiled(masked: bool, pad: i64) -> Ragged {
     let e = &r.m.env;
     let inner = for_loop(e, r.b, i, eight, vec![leaf]);
     let tile = for_loop(e, r.b, o, tiles, vec![inner]);
-    r.m.body = vec![for_loop(e, r.b, vb, r.rows, vec![tile])];
+    r.m.body = vec![for_loop(e, r.b, vb, r.rows, vec![tile])].into();
     r
 }
 
@@ -156,7 +156,7 @@ fn summed(masked: bool) -> (Ragged, TensorId) {
     let update = block(s, BlockRole::Update(Reduction::Op(Combiner::Sum)), &[vb], x, &predicate);
     let e = &r.m.env;
     let inner = for_loop(e, s, i, padded, vec![update]);
-    r.m.body = vec![for_loop(e, s, vb, r.rows, vec![init, inner])];
+    r.m.body = vec![for_loop(e, s, vb, r.rows, vec![init, inner])].into();
     (r, s)
 }
 
@@ -197,7 +197,7 @@ fn attached_tensors_are_new_in_each_iteration() {
         let read = block(b, BlockRole::Compute, &[vb, j], y, &[]);
         let e = &m.env;
         let body = vec![for_loop(e, t, i, len, vec![fill]), for_loop(e, b, j, len, vec![read])];
-        m.body = vec![for_loop(e, b, vb, rows, body)];
+        m.body = vec![for_loop(e, b, vb, rows, body)].into();
         let data = batch(&[6], &[(lens, &[0, 2, 0, 300, 1, 0])], &[(a, floats(303, |i| i as f64))]);
         let got = run(&m, &data);
         if stale {
@@ -252,7 +252,7 @@ fn undefined_values_decide_nothing() {
             }
         };
         let e = &m.env;
-        m.body = vec![for_loop(e, k, i, n, vec![fill]), for_loop(e, b, j, n, vec![read])];
+        m.body = vec![for_loop(e, k, i, n, vec![fill]), for_loop(e, b, j, n, vec![read])].into();
         let got = run(&m, &batch(&[5], &[], &[]));
         match usage {
             Some(u) => {
@@ -288,7 +288,8 @@ fn updates_of_many_elements_and_negative_extents() {
         for_loop(e, h, j, three, vec![init]),
         for_loop(e, h, i, thousand, vec![count]),
         for_loop(e, h, k, minus, vec![wild.clone()]),
-    ];
+    ]
+    .into();
     let wrapped = f64::from(334i32 as i8);
     assert_eq!(values(&run(&m, &Batch::default()).unwrap(), h), [wrapped, wrapped - 1.0, wrapped - 1.0]);
     m.body.push(wild);
@@ -312,7 +313,7 @@ fn a_loop_that_reads_what_it_writes_runs_in_order() {
     let start = block(p, BlockRole::Compute, &[zero], lit, &[]);
     let step = block(p, BlockRole::Compute, &[next], value, &[]);
     let upto = m.env.pool.int(399);
-    m.body = vec![for_loop(&m.env, p, i, upto, vec![step])];
+    m.body = vec![for_loop(&m.env, p, i, upto, vec![step])].into();
     let error = run(&m, &Batch::default()).unwrap_err();
     assert!(matches!(&error, InterpError::Undefined { usage: Use::Output, index, .. } if index == &[0]), "{error}");
     m.body.insert(0, start);

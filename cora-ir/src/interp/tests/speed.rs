@@ -80,13 +80,13 @@ fn loop_dialect_speed() {
                 kind: LoopKind::Serial,
                 prefetch: vec![],
                 init: false,
-                body: vec![body],
+                body: vec![body].into(),
             })
         };
         let (init, update) =
             (block(BlockRole::Init, zero), block(BlockRole::Update(crate::Reduction::Op(Combiner::Sum)), term));
         let order = if spatial_inside { [i, k, j] } else { [i, j, k] };
-        m.body = vec![nest(i, nest(j, init)), order.into_iter().rev().fold(update, |body, v| nest(v, body))];
+        m.body = vec![nest(i, nest(j, init)), order.into_iter().rev().fold(update, |body, v| nest(v, body))].into();
         let input = |p: usize| floats(n * n, |i| ((i * p) % 11) as f64 - 5.0);
         let data = batch(&[], &[], &[(a, input(3)), (b, input(5))]);
         let start = Instant::now();

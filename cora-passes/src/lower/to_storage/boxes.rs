@@ -3,11 +3,11 @@
 use super::super::grid::{self, Private};
 use super::super::sign::never_negative;
 use super::digits::Digits;
-use super::{DenseBox, Lowering, Rows, in_grid};
+use super::{DenseBox, Lowering, Rows};
 use crate::lower::layout::Layout;
 use crate::schedule::region::{bound_above, least, range_over};
 use cora_ir::affine::{build, normalize, poly};
-use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, LoopModule, Stmt as LoopStmt};
+use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, Stmt as LoopStmt};
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Scope, TensorId, UfDef, VarId};
 use rustc_hash::FxHashMap;
 
@@ -33,28 +33,22 @@ type Gaps = Vec<Option<Digits>>;
 pub(super) type Uses<'a> = FxHashMap<TensorId, Vec<Use<'a>>>;
 
 /// The uses of all tensors, in order.
-pub(super) fn uses(m: &LoopModule) -> Uses<'_> {
-    fn go<'a>(
-        m: &'a LoopModule,
-        body: &'a [LoopStmt],
-        path: &mut Vec<usize>,
-        loops: &mut Vec<&'a For>,
-        out: &mut Uses<'a>,
-    ) {
+pub(super) fn uses<'a>(env: &Env, body: &'a [LoopStmt]) -> Uses<'a> {
+    fn go<'a>(env: &Env, body: &'a [LoopStmt], path: &mut Vec<usize>, loops: &mut Vec<&'a For>, out: &mut Uses<'a>) {
         for (i, s) in body.iter().enumerate() {
             path.push(i);
             match s {
                 LoopStmt::For(l) => {
                     loops.push(l);
-                    go(m, &l.body, path, loops, out);
+                    go(env, &l.body, path, loops, out);
                     loops.pop();
                 }
                 LoopStmt::Block(b) => {
-                    let mut used = crate::schedule::tree::reads_below(&m.env.pool, std::slice::from_ref(s));
+                    let mut used = crate::schedule::tree::reads_below(&env.pool, std::slice::from_ref(s));
                     if !used.contains(&b.tensor) {
                         used.push(b.tensor);
                     }
-                    used.retain(|&t| m.env.tensors[t].scope != Scope::Global);
+                    used.retain(|&t| env.tensors[t].scope != Scope::Global);
                     for t in used {
                         out.entry(t).or_default().push(Use { block: b, loops: loops.clone(), path: path.clone() });
                     }
@@ -64,7 +58,7 @@ pub(super) fn uses(m: &LoopModule) -> Uses<'_> {
         }
     }
     let mut out = Uses::default();
-    go(m, &m.body, &mut Vec::new(), &mut Vec::new(), &mut out);
+    go(env, body, &mut Vec::new(), &mut Vec::new(), &mut out);
     out
 }
 
@@ -98,7 +92,7 @@ fn threads_along(nest: &LoopStmt, axis: Axis) -> Vec<ExprId> {
 
 impl Lowering<'_> {
     /// The region of a local tensor: what its writers cover inside the innermost loop around all uses.
-    pub(super) fn infer_box(&mut self, m: &LoopModule, all: &[Use<'_>], tensor: TensorId) -> Result<(), Diagnostic> {
+    pub(super) fn infer_box(&mut self, body: &[LoopStmt], all: &[Use<'_>], tensor: TensorId) -> Result<(), Diagnostic> {
         let Some(first) = all.first() else { return Ok(()) };
         let common = all.iter().fold(first.path.len() - 1, |n, u| {
             let limit = n.min(u.path.len() - 1);
@@ -177,24 +171,24 @@ impl Lowering<'_> {
         let mut whole = Vec::new();
         for d in 0..rank {
             let (Some(l), Some(h), Some(least)) = (lo[d], hi[d], least[d]) else { continue };
-            let size = self.size_of(m, (tensor, d), (l, least, h), (&los, &sizes), &outer)?;
+            let size = self.size_of((tensor, d), (l, least, h), (&los, &sizes), &outer)?;
             whole.push(size.whole && self.env.pool.as_int(l) == Some(0));
             los.push(l);
             sizes.push(self.padded(tensor, d, size.bound));
         }
         let (own, copies): (Vec<_>, Vec<_>) =
             threads.into_iter().partition(|&(_, v)| los.iter().any(|&l| self.env.pool.uses_var(l, v)));
-        copies.iter().try_for_each(|c| self.check_threads(m, (tensor, c.0), all, (common, private), false))?;
+        copies.iter().try_for_each(|c| self.check_threads(body, (tensor, c.0), all, (common, private), false))?;
         let threads = own;
         if !threads.is_empty() {
             let region = (&los[..], &hi[..], &gaps[..]);
             all.iter().try_for_each(|u| self.check_own(tensor, u, (common, private), region, &threads))?;
-            threads.iter().try_for_each(|t| self.check_threads(m, (tensor, t.0), all, (common, private), true))?;
+            threads.iter().try_for_each(|t| self.check_threads(body, (tensor, t.0), all, (common, private), true))?;
         }
         if private == Private::Lanes {
             all.iter().try_for_each(|u| self.check_lanes(tensor, u, (common, &los), &threads))?;
         }
-        if !in_grid(m, tensor) && all.iter().all(|u| u.loops.iter().all(|l| !l.kind.is_described())) {
+        if !self.used_in_grid.contains(&tensor) && all.iter().all(|u| u.loops.iter().all(|l| !l.kind.is_described())) {
             self.infer_rows(tensor, &sizes, &whole);
         }
         self.boxes.insert(tensor, DenseBox { lo: los, size: sizes, threads });
@@ -204,7 +198,6 @@ impl Lowering<'_> {
     /// The size of dimension `d` of a region from `l`, or `least` as the writers have it, to `h`.
     fn size_of(
         &mut self,
-        m: &LoopModule,
         (tensor, d): (TensorId, usize),
         (l, least, h): (ExprId, ExprId, ExprId),
         outside: (&[ExprId], &[ExprId]),
@@ -234,7 +227,7 @@ impl Lowering<'_> {
                 return Err(d.hint("attach the stage at a loop where its region has a bound, or keep it global"));
             }
         };
-        if self.env.pool.as_int(bound).is_none() && in_grid(m, tensor) {
+        if self.env.pool.as_int(bound).is_none() && self.used_in_grid.contains(&tensor) {
             bound =
                 grid::constant_size(&mut self.env, bound).ok_or_else(|| grid::unbounded(&self.env, tensor, &dim))?;
         }
@@ -351,7 +344,7 @@ impl Lowering<'_> {
     /// its own a thread has is another question, so where both numbers are bounded the bounds are compared.
     fn check_threads(
         &mut self,
-        m: &LoopModule,
+        body: &[LoopStmt],
         (tensor, axis): (TensorId, Axis),
         all: &[Use<'_>],
         (common, private): (usize, Private),
@@ -367,7 +360,7 @@ impl Lowering<'_> {
                 Some(n) => vec![n],
                 // All threads of the block store to what is private, else the first one.
                 None if matches!(self.env.tensors[u.block.tensor].scope, Scope::Global | Scope::Shared) => continue,
-                None => threads_along(&m.body[u.path[0]], axis),
+                None => threads_along(&body[u.path[0]], axis),
             };
             let around: Vec<(VarId, ExprId)> = u.loops.iter().map(|l| (l.var, l.extent)).collect();
             for &least in &written {
