@@ -16,7 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// Loops around a block with their extents, outermost first.
 pub type Loops = Vec<(VarId, ExprId)>;
 
-/// Dimensions of these local buffers whose writers, every one of them, write at least the positions `base..base + full` at
+/// Dimensions of local buffers whose writers, every one of `writers`, write at least the positions `base..base + full` at
 /// all indices of the other dimensions that they write at all; with that base.
 pub fn filled_dims(m: &mut LoopModule, writers: &Writers, full: ExprId) -> Filled {
     written(m, writers, &mut |env, b, e, loops| fills(env, b, e, loops, full))
@@ -49,25 +49,31 @@ pub type Filled = FxHashMap<(TensorId, usize), ExprId>;
 /// Blocks that write local buffers, with the loops around them.
 pub type Writers = Vec<(Block, Loops)>;
 
-/// The blocks, in execution order, that write the local buffers which the loop at `path` reads.
+/// The blocks that write local buffers, in execution order: in the nest of the loop at `path`, and in those that write what
+/// the loop reads.
 pub fn writers_of_reads(m: &LoopModule, path: &[usize]) -> Writers {
-    fn go(of: &[TensorId], set: TensorSet, body: &[Stmt], loops: &mut Loops, out: &mut Writers) {
-        for s in body.iter().filter(|s| s.concerned().meets(set)) {
+    fn go(env: &Env, body: &[Stmt], loops: &mut Loops, out: &mut Writers) {
+        for s in body {
             match s {
                 Stmt::For(l) => {
                     loops.push((l.var, l.extent));
-                    go(of, set, &l.body, loops, out);
+                    go(env, &l.body, loops, out);
                     loops.pop();
                 }
-                Stmt::Block(b) if of.contains(&b.tensor) => out.push((b.clone(), loops.clone())),
+                Stmt::Block(b) if env.tensors[b.tensor].scope != Scope::Global => out.push((b.clone(), loops.clone())),
                 Stmt::Block(_) => {}
             }
         }
     }
-    let mut of = reads_below(&m.env.pool, &loop_at(&m.body, path).body);
-    of.retain(|&t| m.env.tensors[t].scope != Scope::Global);
+    let read = reads_below(&m.env.pool, &loop_at(&m.body, path).body);
+    let local = read.into_iter().filter(|&t| m.env.tensors[t].scope != Scope::Global);
+    let local: TensorSet = local.map(TensorSet::of).collect();
     let mut out = Vec::new();
-    go(&of, of.iter().map(|&t| TensorSet::of(t)).collect(), &m.body, &mut Vec::new(), &mut out);
+    for (n, s) in m.body.iter().enumerate() {
+        if n == path[0] || s.concerned().meets(local) {
+            go(&m.env, std::slice::from_ref(s), &mut Vec::new(), &mut out);
+        }
+    }
     out
 }
 
@@ -102,7 +108,7 @@ pub struct Stretch {
 /// Stretches of the dimensions of local buffers that all of their writers write, whatever the other indices are.
 pub type Stretches = FxHashMap<(TensorId, usize), Stretch>;
 
-/// The stretches of the local buffers that the loop at `path` reads.
+/// The stretches of the local buffers that the loop at `path` reads, and of others.
 pub fn stretches(m: &mut LoopModule, path: &[usize]) -> Stretches {
     let writers = writers_of_reads(m, path);
     written(m, &writers, &mut stretch)
