@@ -32,7 +32,7 @@ use rustc_hash::FxHashMap;
 ///
 /// # Errors
 /// `E0402` no such loop, `E0411` a vector or unrolled loop, `E0485` a loop that is reduced over,
-/// `E0434` an order by what a tensor holds, `E0435` a formula
+/// `E0434` an order by what a tensor holds or by a loop that is reduced over, `E0435` a formula
 /// that is not proved to be a permutation, `E0484` a formula with unknown names.
 pub fn remap(m: &mut LoopModule, target: &LoopRef, policy: &Remap) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
@@ -157,12 +157,34 @@ fn sorted(m: &mut LoopModule, path: &Path, shown: &str, key: ExprId) -> Result<E
     }
     let around: Vec<(VarId, ExprId)> = enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)).collect();
     let Rows { args, mut domain, extent, key } = rows(&mut m.env, &around, (var, extent), key);
+    if let Some(l) = reduced_around(m, path, &args) {
+        let l = &m.env.vars[l].name;
+        return Err(Diagnostic::new(
+            "E0434",
+            format!("the iterations of `{shown}` cannot have another order in each iteration of `{l}`, which is reduced over"),
+        )
+        .hint(format!("sort by what does not depend on `{l}`")));
+    }
     let name = format!("{shown}.order");
     let size = as_size(&mut m.env, &[], extent);
     domain.push(size);
     let key = in_parts(&mut m.env, &name, &domain, key);
     let f = m.env.uf(&name, domain, UfDef::SortDesc { key });
     Ok(m.env.pool.call(f, args.into_iter().chain([place])))
+}
+
+/// A loop around, on which `args` depend, that a block inside is reduced over: it sets its elements apart from that loop.
+fn reduced_around(m: &LoopModule, path: &Path, args: &[ExprId]) -> Option<VarId> {
+    let used: Vec<VarId> = args.iter().flat_map(|&e| m.env.pool.vars_of(e)).collect();
+    let mut found = None;
+    for s in &loop_at(&m.body, path).body {
+        s.walk(&mut |s| {
+            if let Stmt::Block(b) = s {
+                found = found.or(used.iter().copied().find(|&v| is_reduction_var(&m.env.pool, b, v)));
+            }
+        });
+    }
+    found
 }
 
 /// By how much `key` grows from one iteration to the next, if it is the same everywhere: the order needs no table then.
