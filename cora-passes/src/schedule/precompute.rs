@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The factor is the largest part of the product that moves with no more of the stage's loops than what reads X does, which
-//! may be all of it; of a term that is no product, the whole of it; of a tuple, that of one component. It is the opposite of `compute_inline`, for
-//! what a program wrote in place. A factor that moves with a sum of loops, as in a convolution, has one dimension for the
-//! sum: what is read beside the ends of a tensor is stored with it then.
+//! may be all of it; of a term that is no product, the whole of it; of a tuple, that of one component. It is the opposite
+//! of `compute_inline`, for what a program wrote in place. A factor that moves with a sum of loops, as in a convolution, has
+//! one dimension for the sum: what is read beside the ends of a tensor is stored with it then.
 //!
 //! ```text
 //! for t { for u in 0..3 { S[t] += (X[t + u - 1] else 0) * W[u] } }
