@@ -231,16 +231,14 @@ pub(crate) fn tabulate(
     Ok(values)
 }
 
-/// The permutation of each row, nothing where a key of it has no value.
+/// The permutation of each row. Iterations of padding may have no key: they come last.
 fn sorted_rows(levels: &Levels, keys: &[Option<i64>]) -> Result<Vec<Option<i64>>, InterpError> {
     let mut order = Vec::new();
     let Some(last) = levels.levels.len().checked_sub(1) else { return Ok(order) };
     levels.visit_rows(last, &mut |_, n| {
         let row = &keys[order.len()..order.len() + n as usize];
-        match row.iter().copied().collect::<Option<Vec<i64>>>() {
-            Some(keys) => order.extend(sorted_descending(&keys).into_iter().map(Some)),
-            None => order.resize(order.len() + row.len(), None),
-        }
+        let keys: Vec<i64> = row.iter().map(|k| k.unwrap_or(i64::MIN)).collect();
+        order.extend(sorted_descending(&keys).into_iter().map(Some));
         Ok(())
     })?;
     Ok(order)
