@@ -14,8 +14,9 @@
 //! Requires: what `bind` requires, but that iterations are independent. Ensures: the stage's updates are atomic and go on
 //! from stage `S.init`, whose loops are the stage's spatial dimensions. Every later step is held to the same.
 
+use super::compute_at::wrap;
 use super::tree::{find_loop, is_reduction_var, loop_at, own_iters, remove_init, writes_below};
-use cora_ir::loops::{Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, IterKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::storage::is_atomic;
 use cora_ir::{Diagnostic, Reduction, Scope, Tensor, TensorDim, TensorId, VarId};
@@ -109,20 +110,7 @@ fn identity_nest(m: &mut LoopModule, update: &Block) -> Stmt {
         outer.insert(i.var, i.binding);
         loops.push((var, extent));
     }
-    if loops.is_empty() {
-        loops.push((env.new_var("once"), env.pool.int(1)));
-    }
-    loops.into_iter().rev().fold(Stmt::Block(block), |inner, (var, extent)| {
-        Stmt::For(For {
-            var,
-            stage,
-            extent,
-            kind: LoopKind::Serial,
-            prefetch: vec![],
-            init: false,
-            body: vec![inner].into(),
-        })
-    })
+    wrap(env, stage, block, &loops)
 }
 
 /// Every atomic update of these nests is one that memory can do, in a nest that has no other business with its tensor.

@@ -106,7 +106,12 @@ fn name(m: &mut LoopModule, path: &Path, n: &str, purpose: Purpose) -> Result<Ex
     }
     match dims(m, path, purpose).into_iter().find(|d| d.0 == n) {
         Some((_, index)) => Ok(index),
-        None => Err(unknown(m, path, purpose, format!("`{n}` is neither a loop around this one nor a parameter"))),
+        None => Err(unknown(
+            m,
+            path,
+            purpose,
+            format!("`{n}` is no loop around this one, no dimension that follows from those, and no parameter"),
+        )),
     }
 }
 
