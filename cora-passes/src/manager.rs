@@ -1,9 +1,9 @@
 //! The pass manager: named passes, pipelines as text, and an observer that sees every step.
 
 use crate::lower::{
-    Simplifier, await_tiles, capacity, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, functions,
-    hoist, known_branches, legalize, merge_branches, place_barriers, shape_blocks, split_accumulators, threads_outward,
-    to_loops, to_storage, unswitch, vectorize, virtual_threads,
+    Simplifier, await_tiles, capacity, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, first_block,
+    functions, hoist, known_branches, legalize, merge_branches, place_barriers, shape_blocks, split_accumulators,
+    threads_outward, to_loops, to_storage, unswitch, vectorize, virtual_threads,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};
@@ -110,6 +110,12 @@ pub const PASSES: &[Pass] = &[
             }
             p => Ok(p),
         },
+    },
+    Pass {
+        name: "first-block",
+        summary: "the first block of a blocked reduction writes its sums, instead of adding them to zeros",
+        input: Stage::Storage,
+        run: |p, cx, _| on_storage(p, |m| first_block::write_first_blocks(m, cx.simplifier)),
     },
     Pass {
         name: "double-buffer",
@@ -361,6 +367,7 @@ impl std::fmt::Display for Invocation {
 pub const BACK_END: &[&str] = &[
     "relax-register-tails",
     "to-storage",
+    "first-block",
     "double-buffer",
     "virtual-threads",
     "lower-functions",

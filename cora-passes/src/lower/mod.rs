@@ -11,6 +11,7 @@ mod decide;
 pub mod declared;
 pub mod device_prelude;
 pub mod double_buffer;
+pub mod first_block;
 pub mod functions;
 pub mod grid;
 pub mod hoist;

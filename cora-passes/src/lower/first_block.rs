@@ -1,0 +1,188 @@
+//! The first block of a blocked reduction writes its sums, instead of adding them to zeros written before.
+//!
+//! ```text
+//! for %i in 0..%n { @Y[%i] = 0 }
+//! for %kb in 0..%m { for %i in 0..%n { .. @Y[%i] = @Y[%i] + @R[0] } }
+//!   =>  for %kb in 0..%m { for %i in 0..%n { .. if 0 < %kb { @Y[%i] = @Y[%i] + @R[0] } else { @Y[%i] = 0 + @R[0] } } }
+//! ```
+//!
+//! That is a pass over the output less, which is in memory. It needs a first block: `0 < %m` is proved. What is added is the sum
+//! of a block, from a buffer of the iteration's own: little is written twice.
+//!
+//! Requires: a name for each loop. Ensures: the elements written are the same, with the same values.
+
+use super::Simplifier;
+use super::place::{Place, Tables};
+use cora_ir::loops::LoopKind;
+use cora_ir::storage::{Stmt, StorageModule};
+use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType, Scope, TensorId, VarId};
+use rustc_hash::FxHashMap;
+
+/// Rewrites blocked reductions in every kernel for a CPU.
+pub fn write_first_blocks(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
+    let tables = Tables::of(m);
+    for k in m.kernels.iter_mut().filter(|k| !k.is_grid()) {
+        let mut cx = FirstBlock { env: &mut m.env, simplifier, place: Place::new(&tables) };
+        cx.body(&mut k.body);
+    }
+}
+
+struct FirstBlock<'a> {
+    env: &'a mut Env,
+    simplifier: &'a mut dyn Simplifier,
+    place: Place<'a>,
+}
+
+/// Loops around one store of a constant.
+struct Initial {
+    loops: Vec<(VarId, ExprId, LoopKind)>,
+    tensor: TensorId,
+    index: ExprId,
+    value: ExprId,
+}
+
+impl FirstBlock<'_> {
+    fn body(&mut self, body: &mut Vec<Stmt>) {
+        let mut n = 0;
+        while n < body.len() {
+            if let [a, b, ..] = &mut body[n..]
+                && let Some(initial) = self.initial(a)
+                && self.written_by_first(&initial, b)
+            {
+                body.remove(n);
+            }
+            match &mut body[n] {
+                Stmt::For { var, extent, body, .. } => {
+                    self.place.enter(self.env, *var, *extent);
+                    self.body(body);
+                    self.place.leave();
+                }
+                Stmt::If { cond, then, other } => {
+                    let mark = self.place.assume(self.env, *cond);
+                    self.body(then);
+                    self.place.forget(mark);
+                    self.body(other);
+                }
+                Stmt::Let { var, value } => self.place.define(self.env, *var, *value),
+                _ => {}
+            }
+            n += 1;
+        }
+    }
+
+    fn initial(&self, mut s: &Stmt) -> Option<Initial> {
+        let mut loops = Vec::new();
+        loop {
+            match s {
+                Stmt::For { var, extent, kind, body } => {
+                    loops.push((*var, *extent, *kind));
+                    let [inner] = &body[..] else { return None };
+                    s = inner;
+                }
+                Stmt::Store { tensor, index, value, mask: None, rest } if rest.is_empty() => {
+                    let constant = matches!(self.env.pool.get(*value), Expr::Lit(_));
+                    return constant.then_some(Initial { loops, tensor: *tensor, index: *index, value: *value });
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    /// Whether the first iteration of the loop writes what `initial` does; if so it no longer reads it.
+    fn written_by_first(&mut self, initial: &Initial, s: &mut Stmt) -> bool {
+        let Stmt::For { var, extent, kind: LoopKind::Serial, body } = s else { return false };
+        let zero = self.env.pool.int(0);
+        let some = self.env.pool.bin(BinOp::Lt, zero, *extent);
+        if !self.updates(initial, body) || !(self.env.pool.as_bool(some) == Some(true) || self.proved(some)) {
+            return false;
+        }
+        let block = self.env.pool.var(*var);
+        let later = self.env.pool.bin(BinOp::Lt, zero, block);
+        self.apart(initial, later, body);
+        true
+    }
+
+    fn proved(&mut self, cond: ExprId) -> bool {
+        !self.place.reads_elements(self.env, cond) && self.place.proved(self.env, self.simplifier, cond)
+    }
+
+    /// Whether the tensor is in memory and read and written by one statement of `body` alone, in loops as those of `initial`,
+    /// each element for itself.
+    fn updates(&mut self, initial: &Initial, body: &[Stmt]) -> bool {
+        let t = initial.tensor;
+        let mut concerned = 0;
+        let pool = &self.env.pool;
+        for s in body {
+            s.walk(&mut |s| {
+                let reads = |e: &ExprId| pool.any(*e, &mut |e| matches!(e, Expr::Load { tensor, .. } if *tensor == t));
+                let asked = matches!(s, Stmt::Prefetch { index, .. } if !reads(index));
+                let named = !asked && s.named_reads().contains(&t);
+                concerned += usize::from(named || s.writes().contains(&t) || s.exprs().iter().any(reads));
+            });
+        }
+        let in_memory = self.env.tensors[t].scope != Scope::Reg && !initial.loops.is_empty();
+        in_memory && concerned == 1 && self.updated_in(initial, &initial.loops, &mut FxHashMap::default(), body)
+    }
+
+    /// Whether a statement of `body` is the update, inside as many loops as are left.
+    fn updated_in(
+        &mut self,
+        initial: &Initial,
+        left: &[(VarId, ExprId, LoopKind)],
+        renamed: &mut FxHashMap<VarId, ExprId>,
+        body: &[Stmt],
+    ) -> bool {
+        let t = initial.tensor;
+        let Some(s) = body.iter().find(|s| s.any(&mut |s| s.writes().contains(&t))) else { return false };
+        match (s, left) {
+            (Stmt::For { var, extent, kind, body }, [(of, as_long, same), left @ ..]) => {
+                if self.env.pool.substitute(*as_long, renamed) != *extent || kind != same {
+                    return false;
+                }
+                let var = self.env.pool.var(*var);
+                renamed.insert(*of, var);
+                self.updated_in(initial, left, renamed, body)
+            }
+            (Stmt::Store { index, value, mask: None, rest, .. }, []) if rest.is_empty() => {
+                let here = self.env.pool.substitute(initial.index, renamed) == *index;
+                let elsewhere = self.env.pool.any(*value, &mut |e| match e {
+                    Expr::Load { tensor, index: at, guard, .. } if *tensor == t => {
+                        at[..] != [*index] || guard.is_some()
+                    }
+                    Expr::Load { tensor, .. } => self.env.tensors[*tensor].scope == Scope::Global,
+                    _ => false,
+                });
+                here && !elsewhere && self.env.pool.ty(*value).scalar != ScalarType::Bool
+            }
+            _ => false,
+        }
+    }
+
+    /// Splits the outermost statement of `body` that does nothing but the update: it updates where `later` holds and writes
+    /// elsewhere.
+    fn apart(&mut self, initial: &Initial, later: ExprId, body: &mut [Stmt]) {
+        let t = initial.tensor;
+        for s in body.iter_mut().filter(|s| s.any(&mut |s| s.writes().contains(&t))) {
+            if !s.any(&mut |s| !matches!(s, Stmt::For { .. } | Stmt::Prefetch { .. }) && !s.writes().contains(&t)) {
+                let mut first = s.clone();
+                self.without_old_value(initial, &mut first);
+                *s = Stmt::If { cond: later, then: vec![s.clone()], other: vec![first] };
+            } else {
+                s.bodies_mut().for_each(|b| self.apart(initial, later, b));
+            }
+        }
+    }
+
+    /// The initial value takes the place of the element that the update reads.
+    fn without_old_value(&mut self, initial: &Initial, s: &mut Stmt) {
+        match s {
+            Stmt::Store { tensor, value, .. } if *tensor == initial.tensor => {
+                *value = self.env.pool.rewrite(*value, &mut |pool, e| match pool.get(e) {
+                    Expr::Load { tensor, .. } if *tensor == initial.tensor => Some(initial.value),
+                    _ => None,
+                });
+            }
+            s => s.bodies_mut().flatten().for_each(|s| self.without_old_value(initial, s)),
+        }
+    }
+}
