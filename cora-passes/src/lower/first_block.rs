@@ -13,6 +13,7 @@
 
 use super::Simplifier;
 use super::place::{Place, Tables};
+use cora_ir::affine::normalize;
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType, Scope, TensorId, VarId};
@@ -27,15 +28,21 @@ pub fn write_first_blocks(m: &mut StorageModule, simplifier: &mut dyn Simplifier
     }
 }
 
+#[derive(Clone, Copy)]
+enum Around {
+    Loop(VarId, ExprId, LoopKind),
+    Cond(ExprId),
+}
+
 struct FirstBlock<'a> {
     env: &'a mut Env,
     simplifier: &'a mut dyn Simplifier,
     place: Place<'a>,
 }
 
-/// Loops around one store of a constant.
+/// Loops and conditions around one store of a constant.
 struct Initial {
-    loops: Vec<(VarId, ExprId, LoopKind)>,
+    around: Vec<Around>,
     tensor: TensorId,
     index: ExprId,
     value: ExprId,
@@ -71,21 +78,35 @@ impl FirstBlock<'_> {
     }
 
     fn initial(&self, mut s: &Stmt) -> Option<Initial> {
-        let mut loops = Vec::new();
+        let mut around = Vec::new();
         loop {
             match s {
-                Stmt::For { var, extent, kind, body } => {
-                    loops.push((*var, *extent, *kind));
+                Stmt::For { var, extent, kind, body } if !self.reads(*extent) => {
+                    around.push(Around::Loop(*var, *extent, *kind));
                     let [inner] = &body[..] else { return None };
+                    s = inner;
+                }
+                Stmt::If { cond, then, other } if other.is_empty() && !self.reads(*cond) => {
+                    around.push(Around::Cond(*cond));
+                    let [inner] = &then[..] else { return None };
                     s = inner;
                 }
                 Stmt::Store { tensor, index, value, mask: None, rest } if rest.is_empty() => {
                     let constant = matches!(self.env.pool.get(*value), Expr::Lit(_));
-                    return constant.then_some(Initial { loops, tensor: *tensor, index: *index, value: *value });
+                    return (constant && !self.reads(*index)).then_some(Initial {
+                        around,
+                        tensor: *tensor,
+                        index: *index,
+                        value: *value,
+                    });
                 }
                 _ => return None,
             }
         }
+    }
+
+    fn reads(&self, e: ExprId) -> bool {
+        self.env.pool.any(e, &mut |e| matches!(e, Expr::Load { .. }))
     }
 
     /// Whether the first iteration of the loop writes what `initial` does; if so it no longer reads it.
@@ -120,31 +141,34 @@ impl FirstBlock<'_> {
                 concerned += usize::from(named || s.writes().contains(&t) || s.exprs().iter().any(reads));
             });
         }
-        let in_memory = self.env.tensors[t].scope != Scope::Reg && !initial.loops.is_empty();
-        in_memory && concerned == 1 && self.updated_in(initial, &initial.loops, &mut FxHashMap::default(), body)
+        let in_memory = self.env.tensors[t].scope != Scope::Reg && !initial.around.is_empty();
+        in_memory && concerned == 1 && self.updated_in(initial, &initial.around, &mut FxHashMap::default(), body)
     }
 
-    /// Whether a statement of `body` is the update, inside as many loops as are left.
+    /// Whether a statement of `body` is the update, inside the loops and conditions that are left.
     fn updated_in(
         &mut self,
         initial: &Initial,
-        left: &[(VarId, ExprId, LoopKind)],
+        left: &[Around],
         renamed: &mut FxHashMap<VarId, ExprId>,
         body: &[Stmt],
     ) -> bool {
         let t = initial.tensor;
         let Some(s) = body.iter().find(|s| s.any(&mut |s| s.writes().contains(&t))) else { return false };
         match (s, left) {
-            (Stmt::For { var, extent, kind, body }, [(of, as_long, same), left @ ..]) => {
-                if self.env.pool.substitute(*as_long, renamed) != *extent || kind != same {
+            (Stmt::For { var, extent, kind, body }, [Around::Loop(of, as_long, same), left @ ..]) => {
+                if !self.alike(*as_long, renamed, *extent) || kind != same {
                     return false;
                 }
                 let var = self.env.pool.var(*var);
                 renamed.insert(*of, var);
                 self.updated_in(initial, left, renamed, body)
             }
+            (Stmt::If { cond, then, other }, [Around::Cond(same), left @ ..]) => {
+                self.alike(*same, renamed, *cond) && other.is_empty() && self.updated_in(initial, left, renamed, then)
+            }
             (Stmt::Store { index, value, mask: None, rest, .. }, []) if rest.is_empty() => {
-                let here = self.env.pool.substitute(initial.index, renamed) == *index;
+                let here = self.alike(initial.index, renamed, *index);
                 let elsewhere = self.env.pool.any(*value, &mut |e| match e {
                     Expr::Load { tensor, index: at, guard, .. } if *tensor == t => {
                         at[..] != [*index] || guard.is_some()
@@ -158,12 +182,18 @@ impl FirstBlock<'_> {
         }
     }
 
+    fn alike(&mut self, initial: ExprId, renamed: &FxHashMap<VarId, ExprId>, e: ExprId) -> bool {
+        let initial = self.env.pool.substitute(initial, renamed);
+        normalize(&mut self.env.pool, initial) == normalize(&mut self.env.pool, e)
+    }
+
     /// Splits the outermost statement of `body` that does nothing but the update: it updates where `later` holds and writes
     /// elsewhere.
     fn apart(&mut self, initial: &Initial, later: ExprId, body: &mut [Stmt]) {
         let t = initial.tensor;
         for s in body.iter_mut().filter(|s| s.any(&mut |s| s.writes().contains(&t))) {
-            if !s.any(&mut |s| !matches!(s, Stmt::For { .. } | Stmt::Prefetch { .. }) && !s.writes().contains(&t)) {
+            let around = |s: &Stmt| matches!(s, Stmt::For { .. } | Stmt::If { .. } | Stmt::Prefetch { .. });
+            if !s.any(&mut |s| !around(s) && !s.writes().contains(&t)) {
                 let mut first = s.clone();
                 self.without_old_value(initial, &mut first);
                 *s = Stmt::If { cond: later, then: vec![s.clone()], other: vec![first] };
