@@ -260,6 +260,19 @@ fn tensor_instructions_are_emitted() {
     );
 }
 
+/// Copies and zeros of tiles are vectors in place, a kernel that only moves elements leaves them to the library.
+#[test]
+fn tiles_are_copied_without_calls() {
+    let calls = |path: &str| {
+        let assembly = succeeds(&["compile", path, "--target-cpu", "skylake-avx512", "--emit", "asm"]);
+        assembly.lines().filter(|l| l.contains("memcpy") || l.contains("memset")).count()
+    };
+    assert_eq!(calls("examples/trmm.cora"), 0);
+    let text = "param M in 0..=64\nextent lens(b) in 0..=100000\ndim b = M, i = lens(b)\ninput X[b, i] : f32\n\
+                Y[b, i] = X[b, i]\noutput Y";
+    assert!(calls(&file("moves.cora", text)) > 0);
+}
+
 /// The compiler's own schedule chooses tiles by the processor's vector registers: those of a sum stay in them, whatever
 /// the order of a constant factor.
 #[test]

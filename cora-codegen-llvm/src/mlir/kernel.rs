@@ -2,7 +2,7 @@
 
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Kernel, Stmt, StorageModule};
-use cora_ir::{ExprId, ExprPool, TensorId, VarId};
+use cora_ir::{Expr, ExprId, ExprPool, TensorId, VarId};
 
 use super::EmitFault;
 use super::builder::{Builder, Elem, Ty, Val};
@@ -192,6 +192,18 @@ pub(super) fn comment(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).collect()
 }
 
+/// Whether a statement writes other values than it reads. What a kernel copies or fills beside such statements are tiles: a
+/// call takes longer, and loses the configuration of tile registers. What only moves elements moves many, which the library's
+/// functions do without reading lines that they write.
+fn computes(module: &StorageModule, s: &Stmt) -> bool {
+    match s {
+        Stmt::Store { value, .. } => {
+            matches!(module.env.pool.get(*value), Expr::Un(..) | Expr::Bin(..) | Expr::Select(..) | Expr::Cast(..))
+        }
+        _ => false,
+    }
+}
+
 /// The private function around the text, and the public one that calls it.
 fn functions(s: Emitter<'_>, kernel: &Kernel, symbol: &str, (lo, hi): (Val, Val)) -> String {
     let Emitter { module, b, formals, registers, rows, tile_registers, stored, .. } = s;
@@ -235,8 +247,8 @@ fn functions(s: Emitter<'_>, kernel: &Kernel, symbol: &str, (lo, hi): (Val, Val)
         rows.iter().for_each(|text| entry.push_str(text));
         tile_registers.slots.iter().for_each(|text| entry.push_str(text));
     }
-    // A call loses the configuration of tile registers.
-    let calls = if tile_registers.slots.is_empty() { "" } else { ", passthrough = [\"no-builtin-memset\"]" };
+    let tiles = !tile_registers.slots.is_empty() || kernel.body.iter().any(|s| s.any(&mut |s| computes(module, s)));
+    let calls = if tiles { ", passthrough = [\"no-builtin-memset\", \"no-builtin-memcpy\"]" } else { "" };
     format!(
         "// kernel {}\nllvm.func internal @{symbol}.body({}) attributes {{no_inline, no_unwind{calls}}} {{\n{entry}{}  \
          llvm.return\n}}\nllvm.func @{symbol}(%bufs: !llvm.ptr {{llvm.readonly}}, %tables: !llvm.ptr {{llvm.readonly}}, \
