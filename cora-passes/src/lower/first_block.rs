@@ -135,10 +135,10 @@ impl FirstBlock<'_> {
         let pool = &self.env.pool;
         for s in body {
             s.walk(&mut |s| {
-                let reads = |e: &ExprId| pool.any(*e, &mut |e| matches!(e, Expr::Load { tensor, .. } if *tensor == t));
-                let asked = matches!(s, Stmt::Prefetch { index, .. } if !reads(index));
+                let asked = matches!(s, Stmt::Prefetch { .. });
                 let named = !asked && s.named_reads().contains(&t);
-                concerned += usize::from(named || s.writes().contains(&t) || s.exprs().iter().any(reads));
+                let read = s.exprs().iter().any(|e| pool.reads(*e, t));
+                concerned += usize::from(named || read || s.writes().contains(&t));
             });
         }
         let in_memory = self.env.tensors[t].scope != Scope::Reg && !initial.around.is_empty();
