@@ -44,6 +44,7 @@ pub mod reorder_dims;
 pub mod rfactor;
 pub(crate) mod serial_loop;
 pub mod set_scope;
+mod solved;
 pub mod split;
 pub mod split_dim;
 pub mod storage_align;

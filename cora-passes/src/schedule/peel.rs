@@ -198,7 +198,9 @@ fn collect(env: &mut Env, s: &Stmt, var: VarId, from: usize, loops: &mut Vec<(Va
                 let one = env.pool.int(1);
                 let room = env.pool.sub(room, one);
                 if let Some(slack) = decided(env, room, var, loops, from) {
-                    let mixed = is_mixed(&env.pool, b, &env.pool.vars_of(x), &slack);
+                    // A mask that what is reduced over decides says which terms count, `init` has none of it.
+                    let terms = is_reduction_var(&env.pool, b, var);
+                    let mixed = !terms && is_mixed(&env.pool, b, &env.pool.vars_of(x), &slack);
                     push(out, Tile { slack, fact: Fact::Mask(p), mixed });
                 }
             }

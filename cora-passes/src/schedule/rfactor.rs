@@ -13,30 +13,34 @@
 //! A loop that ends elsewhere in each iteration of another reduced one, as the inner loop of a split, runs to
 //! where it ends at most, and a mask decides which of its iterations count: a partial result of none is the identity.
 //!
-//! Requires: the stage is not attached, and is reduced over the loop; the loop's extent, or a bound of it, is a
+//! The new stage stands just before the stage, where that is attached in the same loop; what is attached in the
+//! stage's own loops is in those of the new one.
+//!
+//! Requires: the stage is in one piece, and is reduced over the loop; the loop's extent, or a bound of it, is a
 //! function of the element. Ensures: every element combines the same terms, in another order; the new stage
 //! has the stage's loops under their names, the stage keeps its spatial loops and the one named.
 
 use super::pad_dim::calls_with_arg;
 use super::region::{bound_above, range_over};
+use super::solved::in_terms_of;
 use super::tree::{
-    Path, enclosing, find_loop, find_stage, in_own_loops, is_condition, is_reduction_var, loop_at, own_iters,
-    place_init, remove_init, stages_below, stmt_at,
+    Path, blocks_in, body_at_mut, find_loop, find_stage, first_block_in, in_own_loops, is_condition, is_reduction_var,
+    loop_at, own_iters, place_init, reads, reads_below, remove_init, stmt_at, written_by,
 };
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::loops::{Block, BlockRole, Body, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, Tensor, TensorDim, TensorId, VarId};
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, Role, Scope, Tensor, TensorDim, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Makes the new stage `name` compute the partial results of `target`'s stage for each of its iterations.
 ///
 /// # Errors
 /// `E0401`/`E0402` unknown stage or loop, `E0411` a loop that is not serial, `E0460` the name is taken,
-/// `E0494` a loop that the stage is not reduced over, `E0495` an attached stage, or one with others
-/// attached in its loops, `E0496` a loop whose extent is no function of the stage's element and has no bound that is
-/// one, `E0437` a loop inside another reduced one, where the combiner is not commutative.
+/// `E0494` a loop that the stage is not reduced over, `E0495` a stage in parts, or one that shares its loops with others
+/// that are not for it alone, `E0496` a loop whose extent is no function of the stage's element and has no bound that
+/// is one, `E0437` a loop inside another reduced one, where the combiner is not commutative.
 pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), Diagnostic> {
     let old = find_stage(m, &target.stage)?;
     let shown = format!("{}.{}", target.stage, target.name);
@@ -64,24 +68,27 @@ pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), D
     let dims = dims(m, &nest, at, &shown)?;
     let mut partial = partial_block(m, &nest, var).ok_or_else(|| not_of_element(&shown))?;
     let (ty, tuple) = (m.env.tensors[nest.block.tensor].ty, m.env.tensors[nest.block.tensor].tuple);
-    let new = m.env.tensors.push(Tensor { tuple, ..Tensor::temp(name, ty, dims) });
+    let scope = if nest.around.is_empty() { Scope::Global } else { Scope::Local };
+    let new = m.env.tensors.push(Tensor { tuple, scope, ..Tensor::temp(name, ty, dims) });
     (partial.stage, partial.tensor) = (new, new);
-    let header = |l: &For| For { stage: new, ..l.clone() };
-    let partial =
-        nest.loops.iter().rev().fold(Stmt::Block(partial), |s, l| Stmt::For(For { body: vec![s].into(), ..header(l) }));
     remove_init(&mut m.body, old);
     let combined = combined_nest(m, &nest, var, new);
-    let top = nest.top;
-    m.body[top] = combined;
-    m.body.insert(top, partial);
+    let (&top, around) = nest.site.split_last().expect("a stage's loops are somewhere");
+    let body = body_at_mut(&mut m.body, around);
+    let mut whole = std::mem::replace(&mut body[top], combined);
+    turn_partial(&mut whole, old, &nest.loops[at], &partial);
+    body.insert(top, whole);
     place_init(m, new);
     place_init(m, old);
     Ok(())
 }
 
-/// The loops around a stage's block, outermost first, and the block.
+/// A stage's own loops, outermost first, and its block.
 struct Nest {
-    top: usize,
+    /// Where the outermost of them is, when the stage has no `init`.
+    site: Path,
+    /// The loops that it is attached in, and their extents.
+    around: Vec<(VarId, ExprId)>,
     loops: Vec<For>,
     block: Block,
 }
@@ -90,25 +97,80 @@ impl Nest {
     fn of(m: &LoopModule, stage: TensorId, name: &str) -> Result<Self, Diagnostic> {
         let mut body = m.body.clone();
         remove_init(&mut body, stage);
-        let mut tops = (0..body.len()).filter(|&n| stages_below(&body[n..=n]).contains(&stage));
-        let (Some(top), None) = (tops.next(), tops.next()) else { return Err(shared(name)) };
-        let mut path: Path = vec![top];
-        while let Some(Stmt::For(l)) = stmt_at(&body, &path) {
-            if l.body.len() != 1 || l.stage != stage {
-                return Err(shared(name));
-            }
-            path.push(0);
+        let mut blocks = blocks_in(&body).into_iter().filter(|(b, _)| b.stage == stage);
+        let (Some((block, loops)), None) = (blocks.next(), blocks.next()) else { return Err(in_parts(name)) };
+        let first = loops.iter().position(|l| l.stage == stage).unwrap_or(loops.len());
+        let (around, own) = loops.split_at(first);
+        if let Some(l) = around.iter().find(|l| is_reduction_var(&m.env.pool, block, l.var)) {
+            let (of, l) = (&m.env.tensors[l.stage].name, &m.env.vars[l.var].name);
+            return Err(Diagnostic::new("E0495", format!("`{name}` is reduced over loop `{of}.{l}` too"))
+                .hint("factor the reduction before it shares loops with another stage"));
         }
-        let Some(Stmt::Block(block)) = stmt_at(&body, &path) else { return Err(shared(name)) };
-        let loops = enclosing(&body, &path).into_iter().map(|l| For { body: Body::default(), ..l.clone() }).collect();
-        Ok(Self { top, loops, block: block.clone() })
+        let mut site = first_block_in(&body, stage).ok_or_else(|| in_parts(name))?;
+        site.truncate(first + 1);
+        if own.iter().any(|l| l.stage != stage) || !is_alone(m, &body, &site, stage) {
+            return Err(Diagnostic::new(
+                "E0495",
+                format!("`{name}` shares its loops with stages that are not for it alone"),
+            )
+            .hint("factor the reduction before its loops are fused with those of others"));
+        }
+        let around = around.iter().map(|l| (l.var, l.extent)).collect();
+        let loops = own.iter().map(|&l| For { body: Body::default(), ..l.clone() }).collect();
+        Ok(Self { site, around, loops, block: block.clone() })
+    }
+
+    /// What is known in the innermost loop.
+    fn facts(&self) -> Facts {
+        Facts::in_loops(self.around.iter().copied().chain(self.loops.iter().map(|l| (l.var, l.extent))))
+    }
+
+    fn uses_loops(&self, pool: &ExprPool, e: ExprId) -> bool {
+        let is_loop = |v| self.around.iter().any(|l| l.0 == v) || self.loops.iter().any(|l| l.var == v);
+        pool.vars_of(e).into_iter().any(is_loop)
     }
 }
 
-fn shared(name: &str) -> Diagnostic {
-    Diagnostic::new("E0495", format!("`{name}` is not alone in its loops")).hint(
-        "factor the reduction before stages are attached and loops are peeled; the new stage can be attached itself",
-    )
+fn in_parts(name: &str) -> Diagnostic {
+    Diagnostic::new("E0495", format!("`{name}` is computed in parts"))
+        .hint("factor the reduction before its loops are peeled, or name one of the parts")
+}
+
+/// Whether the other stages in the loop at `site` are for `stage` alone: nothing outside reads them.
+fn is_alone(m: &LoopModule, body: &[Stmt], site: &[usize], stage: TensorId) -> bool {
+    let Some(whole) = stmt_at(body, site) else { return false };
+    let others: Vec<&Block> =
+        blocks_in(std::slice::from_ref(whole)).into_iter().map(|(b, _)| b).filter(|b| b.stage != stage).collect();
+    if others.is_empty() {
+        return true;
+    }
+    let pool = &m.env.pool;
+    let own = written_by(m, stage);
+    let mut outside = body.to_vec();
+    let (&last, around) = site.split_last().expect("a stage's loops are somewhere");
+    body_at_mut(&mut outside, around).remove(last);
+    let read_outside = reads_below(pool, &outside);
+    let private = |b: &&Block| m.env.tensors[b.tensor].role == Role::Temp && !read_outside.contains(&b.tensor);
+    others.iter().all(private) && others.iter().all(|&b| !reads(pool, &Stmt::Block(b.clone()), own))
+}
+
+/// Makes the nest of `stage` that of the partial results: their block, with the factored loop as it is now.
+fn turn_partial(s: &mut Stmt, stage: TensorId, factored: &For, partial: &Block) {
+    match s {
+        Stmt::Block(b) if b.stage == stage => *b = partial.clone(),
+        Stmt::Block(_) => {}
+        Stmt::For(l) => {
+            if l.stage == stage {
+                l.stage = partial.stage;
+            }
+            if l.var == factored.var {
+                l.extent = factored.extent;
+            }
+            for s in &mut l.body {
+                turn_partial(s, stage, factored, partial);
+            }
+        }
+    }
 }
 
 fn is_reduced(m: &LoopModule, nest: &Nest, l: &For) -> bool {
@@ -154,8 +216,7 @@ fn bound_loop(m: &mut LoopModule, nest: &mut Nest, at: usize) {
 /// Whether a number of iterations is the same for all terms of an element.
 fn is_of_element(m: &mut LoopModule, nest: &Nest, extent: ExprId) -> bool {
     let e = element_extent(&mut m.env, nest, extent);
-    let pool = &m.env.pool;
-    !is_condition(pool, extent) && !pool.vars_of(e).iter().any(|v| nest.loops.iter().any(|l| l.var == *v))
+    !is_condition(&m.env.pool, extent) && !nest.uses_loops(&m.env.pool, e)
 }
 
 /// The dimensions of the partial results: the stage's, padded as they are, and the loop's iterations.
@@ -192,7 +253,7 @@ fn dims(m: &mut LoopModule, nest: &Nest, at: usize, shown: &str) -> Result<Vec<T
 /// If the stage's loops may go beyond the valid positions of dimension `d`: the facts, and what does not follow.
 fn may_be_surplus(m: &mut LoopModule, nest: &Nest, d: usize) -> Option<(Facts, ExprId)> {
     let map: FxHashMap<VarId, ExprId> = nest.block.iters.iter().map(|i| (i.var, i.binding)).collect();
-    let mut facts = Facts::in_loops(nest.loops.iter().map(|l| (l.var, l.extent)));
+    let mut facts = nest.facts();
     facts.assumptions.extend(nest.block.predicate.iter().copied());
     let extent = m.env.extent_at(nest.block.tensor, d, &nest.block.index);
     let goal = m.env.pool.lt(nest.block.index[d], extent);
@@ -208,20 +269,14 @@ fn not_of_element(shown: &str) -> Diagnostic {
 
 /// An extent over loop variables as one over the indices of the stage's tensor (`Arg`s).
 fn element_extent(env: &mut Env, nest: &Nest, extent: ExprId) -> ExprId {
-    let mut map: FxHashMap<ExprId, ExprId> = FxHashMap::default();
+    let mut known = Vec::new();
     for (n, &x) in nest.block.index.iter().enumerate() {
         let bound = nest.block.iters.iter().find(|i| env.pool.as_var(x) == Some(i.var));
         if let Some(i) = bound {
-            let arg = env.pool.arg(n as u32);
-            map.insert(i.binding, arg);
+            known.push((i.binding, env.pool.arg(n as u32)));
         }
     }
-    replace(&mut env.pool, extent, &map)
-}
-
-/// Replaces whole subexpressions.
-fn replace(pool: &mut ExprPool, e: ExprId, map: &FxHashMap<ExprId, ExprId>) -> ExprId {
-    pool.rewrite(e, &mut |_, x| map.get(&x).copied())
+    in_terms_of(env, &nest.facts(), extent, &known)
 }
 
 /// The stage's own block as one of the partial results; `stage` and `tensor` are still the stage's.
@@ -233,33 +288,30 @@ fn partial_block(m: &mut LoopModule, nest: &Nest, var: VarId) -> Option<Block> {
     block.continues = false;
     block.atomic = false;
     let (iter, index) = loop_iter(m, nest, var);
-    let mut map: FxHashMap<ExprId, ExprId> = FxHashMap::default();
-    for i in block.iters.iter().filter(|i| i.kind == IterKind::Spatial).chain([&iter]) {
-        let own = m.env.pool.var(i.var);
-        map.insert(i.binding, own);
-    }
+    let facts = nest.facts();
+    let spatial = block.iters.iter().filter(|i| i.kind == IterKind::Spatial).chain([&iter]);
+    let mut known: Vec<(ExprId, ExprId)> = spatial.map(|i| (i.binding, m.env.pool.var(i.var))).collect();
     let reduced: Vec<Iter> = block.iters.extract_if(.., |i| i.kind == IterKind::Reduce).collect();
     block.iters.push(iter);
     block.index.push(index);
-    let of_loops = |pool: &ExprPool, e| pool.vars_of(e).iter().any(|v| nest.loops.iter().any(|l| l.var == *v));
     for l in nest.loops.iter().filter(|l| l.var != var) {
         if !is_reduction_var(&m.env.pool, &nest.block, l.var) {
             continue;
         }
-        let extent = replace(&mut m.env.pool, l.extent, &map);
-        if of_loops(&m.env.pool, extent) {
+        let extent = in_terms_of(&mut m.env, &facts, l.extent, &known);
+        if nest.uses_loops(&m.env.pool, extent) {
             return None;
         }
         let name = m.env.vars[l.var].name.clone();
         let own = m.env.new_var(name);
         let (binding, at) = (m.env.pool.var(l.var), m.env.pool.var(own));
-        map.insert(binding, at);
+        known.push((binding, at));
         block.iters.push(Iter { var: own, kind: IterKind::Reduce, extent, binding });
     }
     let mut positions: FxHashMap<VarId, ExprId> = FxHashMap::default();
     for i in &reduced {
-        let at = replace(&mut m.env.pool, i.binding, &map);
-        if of_loops(&m.env.pool, at) {
+        let at = in_terms_of(&mut m.env, &facts, i.binding, &known);
+        if nest.uses_loops(&m.env.pool, at) {
             return None;
         }
         positions.insert(i.var, at);
@@ -273,12 +325,9 @@ fn loop_iter(m: &mut LoopModule, nest: &Nest, var: VarId) -> (Iter, ExprId) {
     let l = &nest.loops[nest.loops.iter().position(|l| l.var == var).unwrap_or_default()];
     let whole = l.extent;
     // A domain is over the block's own iterators.
-    let mut map: FxHashMap<ExprId, ExprId> = FxHashMap::default();
-    for i in nest.block.iters.iter().filter(|i| i.kind == IterKind::Spatial) {
-        let v = m.env.pool.var(i.var);
-        map.insert(i.binding, v);
-    }
-    let extent = replace(&mut m.env.pool, whole, &map);
+    let spatial = nest.block.iters.iter().filter(|i| i.kind == IterKind::Spatial);
+    let known: Vec<(ExprId, ExprId)> = spatial.map(|i| (i.binding, m.env.pool.var(i.var))).collect();
+    let extent = in_terms_of(&mut m.env, &nest.facts(), whole, &known);
     let name = m.env.vars[var].name.clone();
     let own = m.env.new_var(name);
     let binding = m.env.pool.var(var);

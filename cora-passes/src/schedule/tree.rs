@@ -139,6 +139,11 @@ pub fn stage_loops(m: &LoopModule, stage: TensorId) -> Vec<Path> {
 
 /// The path of the first block of `stage`.
 pub fn first_block(m: &LoopModule, stage: TensorId) -> Option<Path> {
+    first_block_in(&m.body, stage)
+}
+
+/// The path of the first block of `stage` in `body`.
+pub fn first_block_in(body: &[Stmt], stage: TensorId) -> Option<Path> {
     fn go(body: &[Stmt], stage: TensorId, at: &mut Path) -> bool {
         body.iter().enumerate().any(|(i, s)| {
             at.push(i);
@@ -153,7 +158,7 @@ pub fn first_block(m: &LoopModule, stage: TensorId) -> Option<Path> {
         })
     }
     let mut at = Path::new();
-    go(&m.body, stage, &mut at).then_some(at)
+    go(body, stage, &mut at).then_some(at)
 }
 
 /// The tensor that the blocks of `stage` write: its own, or that of the stage it is a part of.
