@@ -1,6 +1,6 @@
-//! Buffers in loops of the examples, and of stages that are read beyond a tile: how many elements are declared, and how far the execution of the loop around that
-//! reaches farthest writes, in a blessed table. Rows are longer than the tiles, so that a buffer that is never filled to
-//! its end is larger than its tile needs.
+//! Buffers in loops of the examples, and of some programs with tiles of their own: how many elements are declared, and how
+//! far the execution of the loop around that reaches farthest writes, in a blessed table. Rows are longer than the tiles, so
+//! that a buffer that is never filled to its end is larger than its tile needs.
 
 use crate::banks::small;
 use crate::harness::{message, report};
@@ -13,7 +13,8 @@ use std::sync::Mutex;
 fn attached_buffers_are_as_large_as_their_tiles() {
     let rows: Mutex<Vec<String>> = Mutex::default();
     let mut programs = files("examples", "cora");
-    programs.push(root().join("filetests/schedules/halos.cora"));
+    let own = ["halos", "partial_sums_in_tiles", "tiles_of_triangles"];
+    programs.extend(own.map(|name| root().join(format!("filetests/schedules/{name}.cora"))));
     report(&in_parallel(&programs, |path| {
         let name = stem(path);
         let (source, batch) = match small(path, 150, &[129, 3]) {

@@ -352,10 +352,10 @@ fn bound_of_forms(env: &mut Env, e: ExprId, known: &mut Known) -> Option<ExprId>
     {
         bound = known.of(env, e);
     }
-    if let Some(within) = within_quotient(&mut env.pool, e)
-        && let Some(other) = known.of(env, within)
-    {
-        bound = Some(bound.map_or(other, |b| least(env, b, other)));
+    for within in [within_quotient(&mut env.pool, e), within_row(env, e)].into_iter().flatten() {
+        if let Some(other) = known.of(env, within) {
+            bound = Some(bound.map_or(other, |b| least(env, b, other)));
+        }
     }
     // `max(c*i + 8, x) - min(c*i, n)` is the greatest of four differences.
     if bound.is_none_or(|b| env.pool.as_int(b).is_none()) && choices(&env.pool, e) <= MAX_CHOICES {
@@ -417,6 +417,35 @@ fn within_quotient(pool: &mut ExprPool, e: ExprId) -> Option<ExprId> {
     let e = pool.add(e, blocks);
     let e = pool.add(e, rest);
     Some(normalize(pool, e))
+}
+
+/// `k*(x - P(at(x))) + r` as `k*(n(at(x)) - 1) + r`, which is no less: `at(x)` is the row of the flat position `x`, which begins
+/// at `P(at(x))` and has `n(at(x))` positions.
+fn within_row(env: &mut Env, e: ExprId) -> Option<ExprId> {
+    let p = poly(&mut env.pool, e);
+    let (begin, times, body, args, x) = p.terms.iter().find_map(|(mono, &k)| {
+        let &[begin] = mono.as_slice() else { return None };
+        let Expr::Call(sum, args) = env.pool.get(begin) else { return None };
+        let (UfDef::PrefixSum { body }, [outer @ .., row]) = (&env.ufs[*sum].def, args.as_slice()) else { return None };
+        let Expr::Call(search, within) = env.pool.get(*row) else { return None };
+        let [around @ .., x] = within.as_slice() else { return None };
+        let found = k < 0 && around == outer && matches!(env.ufs[*search].def, UfDef::Search { sum: s } if s == *sum);
+        found.then(|| (begin, -k, *body, args.to_vec(), *x))
+    })?;
+    // Otherwise nothing is gained.
+    let flat = poly(&mut env.pool, x);
+    if !flat.terms.iter().any(|(mono, _)| !mono.is_empty() && p.terms.contains_key(mono)) {
+        return None;
+    }
+    let size = env.pool.instantiate(body, &args);
+    let one = env.pool.int(1);
+    let last = env.pool.sub(size, one);
+    let beyond = env.pool.sub(begin, x);
+    let rest = env.pool.add(beyond, last);
+    let times = env.pool.int(times);
+    let rest = env.pool.mul(rest, times);
+    let e = env.pool.add(e, rest);
+    Some(normalize(&mut env.pool, e))
 }
 
 /// `a // c - b // c + r` as `(a - b + c - 1) // c + r`, which is no less: the tiles that a stretch touches, by its length.

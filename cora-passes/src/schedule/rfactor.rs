@@ -24,8 +24,9 @@ use super::pad_dim::calls_with_arg;
 use super::region::{bound_above, range_over};
 use super::solved::in_terms_of;
 use super::tree::{
-    Path, blocks_in, body_at_mut, find_loop, find_stage, first_block_in, in_own_loops, is_condition, is_reduction_var,
-    loop_at, own_iters, place_init, reads, reads_below, remove_init, stmt_at, written_by,
+    Path, add_predicate, blocks_in, body_at_mut, find_loop, find_stage, first_block_in, in_own_loops, is_condition,
+    is_reduction_var, looks_up, loop_at, own_iters, place_init, reads, reads_below, remove_init, stages_of, stmt_at,
+    written_by,
 };
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, with_example};
@@ -76,7 +77,7 @@ pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), D
     let (&top, around) = nest.site.split_last().expect("a stage's loops are somewhere");
     let body = body_at_mut(&mut m.body, around);
     let mut whole = std::mem::replace(&mut body[top], combined);
-    turn_partial(&mut whole, old, &nest.loops[at], &partial);
+    turn_partial(&mut m.env.pool, &mut whole, old, &nest.loops[at], &partial);
     body.insert(top, whole);
     place_init(m, new);
     place_init(m, old);
@@ -90,6 +91,8 @@ struct Nest {
     /// The loops that it is attached in, and their extents.
     around: Vec<(VarId, ExprId)>,
     loops: Vec<For>,
+    /// What is attached in its own loops.
+    attached: Vec<Stmt>,
     block: Block,
 }
 
@@ -116,8 +119,11 @@ impl Nest {
             .hint("factor the reduction before its loops are fused with those of others"));
         }
         let around = around.iter().map(|l| (l.var, l.extent)).collect();
+        let others =
+            own.iter().flat_map(|l| l.body.iter()).filter(|&s| !stages_of(std::slice::from_ref(s)).contains(&stage));
+        let attached = others.cloned().collect();
         let loops = own.iter().map(|&l| For { body: Body::default(), ..l.clone() }).collect();
-        Ok(Self { site, around, loops, block: block.clone() })
+        Ok(Self { site, around, loops, attached, block: block.clone() })
     }
 
     /// What is known in the innermost loop.
@@ -154,8 +160,9 @@ fn is_alone(m: &LoopModule, body: &[Stmt], site: &[usize], stage: TensorId) -> b
     others.iter().all(private) && others.iter().all(|&b| !reads(pool, &Stmt::Block(b.clone()), own))
 }
 
-/// Makes the nest of `stage` that of the partial results: their block, with the factored loop as it is now.
-fn turn_partial(s: &mut Stmt, stage: TensorId, factored: &For, partial: &Block) {
+/// Makes the nest of `stage` that of the partial results: their block, with the factored loop as it is now. What is
+/// attached in that does nothing in its surplus iterations.
+fn turn_partial(pool: &mut ExprPool, s: &mut Stmt, stage: TensorId, factored: &For, partial: &Block) {
     match s {
         Stmt::Block(b) if b.stage == stage => *b = partial.clone(),
         Stmt::Block(_) => {}
@@ -163,11 +170,14 @@ fn turn_partial(s: &mut Stmt, stage: TensorId, factored: &For, partial: &Block) 
             if l.stage == stage {
                 l.stage = partial.stage;
             }
-            if l.var == factored.var {
-                l.extent = factored.extent;
-            }
             for s in &mut l.body {
-                turn_partial(s, stage, factored, partial);
+                turn_partial(pool, s, stage, factored, partial);
+            }
+            if l.var == factored.var && l.extent != factored.extent {
+                let v = pool.var(l.var);
+                let counts = pool.lt(v, l.extent);
+                add_predicate(pool, &mut l.body, counts);
+                l.extent = factored.extent;
             }
         }
     }
@@ -184,7 +194,7 @@ fn bound_loop(m: &mut LoopModule, nest: &mut Nest, at: usize) {
     let pool = &m.env.pool;
     let called = |n: &Expr| matches!(n, Expr::Call(_, args) if args.iter().any(|&a| pool.uses_var(a, var)));
     let mut steering = nest.loops[at + 1..].iter().map(|l| l.extent).chain(nest.block.predicate.iter().copied());
-    if steering.any(|e| pool.any(e, &mut |n| called(n))) {
+    if nest.attached.iter().any(|s| looks_up(pool, s, var)) || steering.any(|e| pool.any(e, &mut |n| called(n))) {
         return;
     }
     let mut bounds = vec![extent];
