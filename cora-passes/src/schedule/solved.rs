@@ -69,7 +69,7 @@ fn digits(env: &mut Env, facts: &Facts, p: &Poly, position: ExprId) -> Option<Fx
         rest.terms.remove(term);
         let smaller = build(&mut env.pool, &rest);
         let range = interval::bounds(env, facts, smaller);
-        if c < 1 || !range.lo.is_some_and(|lo| lo >= 0) || !range.hi.is_some_and(|hi| hi < c) {
+        if c < 1 || range.lo.is_none_or(|lo| lo < 0) || range.hi.is_none_or(|hi| hi >= c) {
             return None;
         }
         let c = env.pool.int(c);
