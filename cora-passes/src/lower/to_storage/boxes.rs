@@ -6,6 +6,7 @@ use super::digits::Digits;
 use super::{DenseBox, Lowering, Rows};
 use crate::lower::layout::Layout;
 use crate::schedule::region::{bound_above, least, range_over};
+use crate::simplify::{Facts, interval};
 use cora_ir::affine::{build, normalize, poly};
 use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, Stmt as LoopStmt};
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Scope, TensorId, UfDef, VarId};
@@ -350,23 +351,29 @@ impl Lowering<'_> {
         (common, private): (usize, Private),
         own: bool,
     ) -> Result<(), Diagnostic> {
-        let along = |u: &Use<'_>| {
-            let own = u.loops[common..].iter().find(|l| private.owns(l) && l.kind.axis() == Some(axis));
-            own.map(|l| l.extent)
+        let along = |env: &mut Env, u: &Use<'_>| {
+            let own = u.loops[common..].iter().find(|l| private.owns(l) && l.kind.axis() == Some(axis))?;
+            // The loops around may allow less than the form of the extent does.
+            let facts = Facts::in_loops(u.loops.iter().map(|l| (l.var, l.extent)));
+            let found = [env.pool.constant_bound(own.extent), interval::bounds(env, &facts, own.extent).hi];
+            Some((own.extent, found.into_iter().flatten().min()))
         };
-        let written: Vec<ExprId> = all.iter().filter(|u| u.block.tensor == tensor).filter_map(along).collect();
+        let writers = all.iter().filter(|u| u.block.tensor == tensor);
+        let written: Vec<(ExprId, Option<i64>)> = writers.filter_map(|u| along(&mut self.env, u)).collect();
         for u in all.iter().filter(|u| u.block.tensor != tensor) {
-            let readers = match along(u) {
+            let readers = match along(&mut self.env, u) {
                 Some(n) => vec![n],
                 // All threads of the block store to what is private, else the first one.
                 None if matches!(self.env.tensors[u.block.tensor].scope, Scope::Global | Scope::Shared) => continue,
-                None => threads_along(&body[u.path[0]], axis),
+                None => {
+                    let all = threads_along(&body[u.path[0]], axis).into_iter();
+                    all.map(|n| (n, self.env.pool.constant_bound(n))).collect()
+                }
             };
             let around: Vec<(VarId, ExprId)> = u.loops.iter().map(|l| (l.var, l.extent)).collect();
-            for &least in &written {
-                for &n in &readers {
-                    let bounds = self.env.pool.constant_bound(n).zip(self.env.pool.constant_bound(least));
-                    if own && bounds.is_some_and(|(n, least)| n <= least) {
+            for &(least, least_bound) in &written {
+                for &(n, bound) in &readers {
+                    if own && bound.zip(least_bound).is_some_and(|(n, least)| n <= least) {
                         continue;
                     }
                     let enough = self.env.pool.le(n, least);
