@@ -171,6 +171,7 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
             || is_of_rows(m, stage)
             || innermost(m, stage, vectors).is_some()
             || attempt(m, |m| squares::squares(m, stage, vectors));
+        attempt(m, |m| lanes::few_tuples(m, stage));
     }
     // Those that others were attached to are rows, or that were attached.
     let alone = |stage: TensorId| {

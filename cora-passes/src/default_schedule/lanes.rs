@@ -2,22 +2,20 @@
 //!
 //! ```text
 //! T[b] = f(k)(X[b, k])
-//!   =>  P[b, ki] = f(ko)(X[b, 16 * ko + ki]);  Q[b, hi] = f(ho)(P[b, 4 * ho + hi]);  T[b] = f(hi)(Q[b, hi])
+//!   =>  P[b, ki] = f(ko)(X[b, 16 * ko + ki]);  Q[b, hi] = f(ho)(P[b, 8 * ho + hi]);  ..;  T[b] = f(hi)(R[b, hi])
 //! ```
 //!
-//! Each lane of a vector combines the terms of its own, and then a quarter as many lanes combine what they found. The
-//! new stages are reductions of neighbours like others.
+//! Each lane of a vector combines the terms of its own, and then half as many lanes combine what two of them found, until
+//! one is left. The new stages are reductions of neighbours like others.
 
 use super::contraction::neighbours;
+use super::few_terms::FEW;
 use super::nest::{Nest, moves_by_one};
 use super::{Registers, step};
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{BlockRole, IterKind, LoopModule};
 use cora_ir::schedule::{StepKind, Tail};
 use cora_ir::{Reduction, TensorId};
-
-/// How many partial results one lane combines in the second step.
-const TREE: i64 = 4;
 
 /// Gives a stage that combines the tuples of neighbours, in any order, lanes of its own.
 pub(super) fn lanes_of_tuples(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
@@ -36,11 +34,27 @@ pub(super) fn lanes_of_tuples(m: &mut LoopModule, stage: TensorId, vectors: Vect
     if nest.attached || !m.env.is_commutative(reduction) || !side_by_side || few || neighbours(m, &nest).is_some() {
         return None;
     }
-    let inner = factor(m, &nest, &last.name, lanes)?;
-    if lanes > TREE {
-        factor(m, &nest, &inner, TREE.min(lanes / TREE))?;
+    let mut inner = factor(m, &nest, &last.name, lanes)?;
+    let mut width = lanes / 2;
+    while width > 1 {
+        inner = factor(m, &nest, &inner, width)?;
+        width /= 2;
     }
     Some(())
+}
+
+/// Unrolls the loops of a stage that combine a few tuples, so that it begins with the first of them.
+pub(super) fn few_tuples(m: &mut LoopModule, stage: TensorId) -> Option<()> {
+    let nest = Nest::of(m, stage)?;
+    if !matches!(nest.block.role, BlockRole::Update(Reduction::Tuple(_))) {
+        return None;
+    }
+    let reduced: Vec<_> = nest.loops.iter().filter(|l| l.reduced).collect();
+    let terms = reduced.iter().try_fold(1_i64, |n, l| n.checked_mul(m.env.pool.as_int(l.extent)?))?;
+    if terms > FEW {
+        return None;
+    }
+    reduced.into_iter().try_for_each(|l| step(m, StepKind::Unroll { target: nest.at(l) }))
 }
 
 /// Combines each `width`-th term in a stage of its own, and gives the loop that combines those of the stage.

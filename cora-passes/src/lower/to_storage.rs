@@ -15,6 +15,7 @@
 
 mod boxes;
 mod digits;
+mod first_terms;
 
 use super::Simplifier;
 use super::bulk;
@@ -100,6 +101,7 @@ fn lower(m: &mut LoopModule, simplifier: &mut dyn Simplifier, form: Form) -> Res
     let uses = boxes::uses(&env, &body);
     let used_in_grid = body.iter().filter(|s| is_grid(s)).flat_map(|s| used_below(&env, std::slice::from_ref(s)));
     let used_in_grid = used_in_grid.collect();
+    let first_terms = first_terms::unrolled_reductions(&env, &body);
     let components = split_tuples(&mut env);
     let mut cx = Lowering {
         env,
@@ -112,6 +114,7 @@ fn lower(m: &mut LoopModule, simplifier: &mut dyn Simplifier, form: Form) -> Res
         rows: FxHashMap::default(),
         spreads,
         counted: prefetch::counted(&body),
+        first_terms,
         used_in_grid,
         loops: Vec::new(),
         threads: Vec::new(),
@@ -206,6 +209,8 @@ pub(super) struct Lowering<'a> {
     used_in_grid: FxHashSet<TensorId>,
     /// The loops whose iterations prefetches count.
     pub(super) counted: FxHashMap<VarId, prefetch::Counted<'a>>,
+    /// The loops whose first iterations have the first of the tuples that a tensor combines.
+    first_terms: FxHashMap<TensorId, Vec<VarId>>,
     /// The loops around, with their extents.
     pub(super) loops: Vec<(VarId, ExprId)>,
     /// The thread loops around.
@@ -552,18 +557,30 @@ impl Lowering<'_> {
             out.extend(self.guarded(&b.predicate, update));
             return;
         }
-        let value = match b.role {
-            BlockRole::Update(r) => {
-                let olds: Vec<ExprId> = targets.iter().map(|&t| self.env.load(t, [at])).collect();
-                let old = if r.op().is_some() { olds[0] } else { self.env.pool.make_tuple(&olds) };
-                self.env.combined(r, old, value)
-            }
-            BlockRole::Compute | BlockRole::Init => value,
+        let store = |cx: &mut Self, value| {
+            let values = cx.env.pool.components(value);
+            let rest = targets.iter().copied().zip(values.iter().copied()).skip(1).collect();
+            Stmt::Store { tensor: target, index: at, value: values[0], mask: None, rest }
         };
-        let values = self.env.pool.components(value);
-        let rest = targets.iter().copied().zip(values.iter().copied()).skip(1).collect();
-        let store = Stmt::Store { tensor: target, index: at, value: values[0], mask: None, rest };
-        out.extend(self.guarded(&b.predicate, store));
+        let BlockRole::Update(r) = b.role else {
+            let written = store(self, value);
+            out.extend(self.guarded(&b.predicate, written));
+            return;
+        };
+        let olds: Vec<ExprId> = targets.iter().map(|&t| self.env.load(t, [at])).collect();
+        let old = if r.op().is_some() { olds[0] } else { self.env.pool.make_tuple(&olds) };
+        let combined = self.env.combined(r, old, value);
+        let mut update = store(self, combined);
+        if let Some(loops) = self.first_terms.get(&b.tensor) {
+            let zero = self.env.pool.int(0);
+            let later = loops.clone().into_iter().fold(zero, |sum, v| {
+                let v = self.env.pool.var(v);
+                self.env.pool.add(sum, v)
+            });
+            let later = self.env.pool.lt(zero, later);
+            update = Stmt::If { cond: later, then: vec![update], other: vec![store(self, value)] };
+        }
+        out.extend(self.guarded(&b.predicate, update));
     }
 
     /// A statement that runs where all conditions hold.
