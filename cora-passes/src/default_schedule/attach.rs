@@ -12,7 +12,7 @@ use crate::schedule::readers::element_reads;
 use crate::schedule::tree::is_reduction_var;
 use cora_ir::loops::{Block, BlockRole, Body, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, StepKind};
-use cora_ir::{ExprId, Role, TensorId, VarId};
+use cora_ir::{BinOp, Expr, ExprId, ExprPool, Role, TensorId, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Stages of a nest, at most: the time that its code takes to compile grows faster than its length.
@@ -90,10 +90,19 @@ fn stages_beside(m: &LoopModule, of: &For) -> usize {
 /// the loop moves dimensions of the reader's own, and these are positions of what is read.
 fn steers(m: &LoopModule, r: &Reader, first: &Reader, var: VarId) -> bool {
     let pool = &m.env.pool;
-    let moved: Vec<usize> = (0..r.index.len()).filter(|&p| pool.uses_var(r.index[p], var)).collect();
+    let moved: Vec<usize> = (0..r.index.len()).filter(|&p| follows(pool, r.index[p], var)).collect();
     let own = |p: &usize| pool.as_var(r.raw[*p]).is_some() && r.index[*p] == first.index[*p];
-    let also = (0..r.index.len()).filter(|&p| pool.uses_var(first.index[p], var)).count();
+    let also = (0..r.index.len()).filter(|&p| follows(pool, first.index[p], var)).count();
     !moved.is_empty() && moved.len() == also && moved.iter().all(own) && !is_reduction_var(pool, &r.block, var)
+}
+
+/// Whether a position moves with the variable, and not only the end of the row where it is held.
+fn follows(pool: &ExprPool, e: ExprId, var: VarId) -> bool {
+    match pool.get(e) {
+        Expr::Var(v) => *v == var,
+        Expr::Bin(BinOp::Min, a, b) => follows(pool, *a, var) && follows(pool, *b, var),
+        _ => pool.children(e).iter().any(|&k| follows(pool, k, var)),
+    }
 }
 
 /// Whether the positions `left` still move inside loop `n`; the last dimension of all stays whole, or all of them do.

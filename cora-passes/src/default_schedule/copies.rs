@@ -2,11 +2,13 @@
 
 use super::contraction::{Contraction, names, reorder};
 use super::nest::{Loop, Nest};
-use super::step;
+use super::squares::FEWEST;
+use super::steps::Steps;
 use super::tiles::Tile;
+use super::{attempt, step};
 use crate::schedule::tree::{enclosing, stage_loops};
 use cora_ir::loops::{Iter, LoopModule};
-use cora_ir::schedule::{CopyAt, DimRef, LayoutDim, LoopRef, StepKind};
+use cora_ir::schedule::{CopyAt, DimRef, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{ExprId, Scope, TensorId};
 
 /// Copies the factor in panels of a tile's columns with the reduced dimensions outside them, so that a tile reads it in
@@ -32,6 +34,9 @@ pub(super) fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: CopyAt) 
     let copy = Nest::of(m, m.env.tensor_named(&name)?)?;
     let last = copy.loops.last()?.clone();
     if near {
+        if attempt(m, |m| in_squares(m, &copy, tile)) {
+            return Some(());
+        }
         step(m, StepKind::Relax { target: copy.at(&last), zero: true })?;
         if let Some(order) = along_rows(m, &copy) {
             return reorder(m, &copy, order);
@@ -40,6 +45,25 @@ pub(super) fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: CopyAt) 
     // Written once: not worth a refusal.
     let _ = step(m, StepKind::Vectorize { target: copy.at(&last), width: Some(tile.lanes) });
     Some(())
+}
+
+/// A copy of neighbours that it writes apart, in squares of vectors, which code generation loads and stores whole. Beside the
+/// last columns it has others again.
+fn in_squares(m: &mut LoopModule, copy: &Nest, tile: Tile) -> Option<()> {
+    let mut order = along_rows(m, copy)?;
+    let (read, written) = (order.pop()?, copy.loops.last()?.name.clone());
+    let long = copy.loops.iter().find(|l| l.name == read).and_then(|l| m.env.pool.as_int(l.extent))?;
+    if tile.lanes < FEWEST || long % tile.lanes != 0 || tile.columns % tile.lanes != 0 {
+        return None;
+    }
+    order.retain(|l| *l != written);
+    let mut s = Steps { m, stage: copy.stage.clone() };
+    s.relax(&written, false)?;
+    s.split(&written, tile.lanes, "wo", "wi", Tail::Exact)?;
+    s.split(&read, tile.lanes, "ro", "ri", Tail::Exact)?;
+    s.reorder(order.into_iter().chain(["wo", "ro", "wi", "ri"].map(str::to_owned)).collect())?;
+    s.unroll(&["wi"])?;
+    s.vectorize("ri", Some(tile.lanes))
 }
 
 /// The order of a copy's loops in which it reads neighbours one after the other, if that is another one.

@@ -14,7 +14,7 @@ use cora_ir::schedule::Tail;
 use cora_ir::{Expr, TensorId};
 
 /// Lanes of a square, at least.
-const FEWEST: i64 = 4;
+pub(super) const FEWEST: i64 = 4;
 
 /// Squares of the loops along which a copy reads and along which it writes.
 pub(super) fn squares(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
