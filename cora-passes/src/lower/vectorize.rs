@@ -18,7 +18,7 @@ use super::sign::never_negative;
 use cora_ir::affine::{build, poly};
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
-use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, ExprPool, ScalarType, TensorId, VarId};
+use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, ExprPool, ScalarType, Scope, TensorId, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Removes vector and unrolled loops from every kernel.
@@ -388,6 +388,9 @@ fn vector_stmt(
                 return None;
             }
             if env.pool.uses_var(*index, l.var) {
+                if !lanes_apart(env, *tensor, *index, l.var) {
+                    return None;
+                }
                 let at = vector_expr(env, l, *index)?;
                 let at = mask_loads(env, at, mask);
                 let mut lanes = |e: ExprId| {
@@ -418,6 +421,18 @@ fn only_asks(s: &Stmt) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether lanes write different elements: a schedule says so of what is in memory, and of a buffer only its position, which
+/// may be one that each iteration writes anew.
+fn lanes_apart(env: &mut Env, tensor: TensorId, index: ExprId, lane: VarId) -> bool {
+    if env.tensors[tensor].scope == Scope::Global {
+        return true;
+    }
+    let index = poly(&mut env.pool, index);
+    let pool = &env.pool;
+    let is_lane = |e: &ExprId| pool.as_var(*e) == Some(lane);
+    index.terms.keys().flatten().all(|e| is_lane(e) || !pool.uses_var(*e, lane))
 }
 
 /// `T[x] = T[x] op term(lane)` for all lanes: the lanes are combined, then added.
