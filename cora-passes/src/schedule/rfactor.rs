@@ -13,8 +13,8 @@
 //! A loop that ends elsewhere in each iteration of another reduced one, as the inner loop of a split, runs to
 //! where it ends at most, and a mask decides which of its iterations count: a partial result of none is the identity.
 //!
-//! The new stage stands just before the stage, where that is attached in the same loop; what is attached in the
-//! stage's own loops is in those of the new one.
+//! The new stage stands just before the stage, where that is attached, or beside stages that are not for it alone, in the
+//! same loop; what is attached in the stage's own loops is in those of the new one.
 //!
 //! Requires: the stage is in one piece, and is reduced over the loop; the loop's extent, or a bound of it, is a
 //! function of the element. Ensures: every element combines the same terms, in another order; the new stage
@@ -39,8 +39,8 @@ use rustc_hash::FxHashMap;
 ///
 /// # Errors
 /// `E0401`/`E0402` unknown stage or loop, `E0411` a loop that is not serial, `E0460` the name is taken,
-/// `E0494` a loop that the stage is not reduced over, `E0495` a stage in parts, or one that shares its loops with others
-/// that are not for it alone, `E0496` a loop whose extent is no function of the stage's element and has no bound that
+/// `E0494` a loop that the stage is not reduced over, `E0495` a stage in parts, or one that is reduced over a loop that it
+/// shares with others which are not for it alone, `E0496` a loop whose extent is no function of the stage's element and has no bound that
 /// is one, `E0437` a loop inside another reduced one, where the combiner is not commutative.
 pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), Diagnostic> {
     let old = find_stage(m, &target.stage)?;
@@ -102,22 +102,26 @@ impl Nest {
         remove_init(&mut body, stage);
         let mut blocks = blocks_in(&body).into_iter().filter(|(b, _)| b.stage == stage);
         let (Some((block, loops)), None) = (blocks.next(), blocks.next()) else { return Err(in_parts(name)) };
+        let whole = first_block_in(&body, stage).ok_or_else(|| in_parts(name))?;
         let first = loops.iter().position(|l| l.stage == stage).unwrap_or(loops.len());
-        let (around, own) = loops.split_at(first);
+        // Loops that it shares with stages which are not for it alone are around it.
+        let own_from = (first..loops.len()).find(|&n| is_alone(m, &body, &whole[..=n], stage));
+        let (around, own) = loops.split_at(own_from.unwrap_or(loops.len()));
         if let Some(l) = around.iter().find(|l| is_reduction_var(&m.env.pool, block, l.var)) {
             let (of, l) = (&m.env.tensors[l.stage].name, &m.env.vars[l.var].name);
-            return Err(Diagnostic::new("E0495", format!("`{name}` is reduced over loop `{of}.{l}` too"))
-                .hint("factor the reduction before it shares loops with another stage"));
-        }
-        let mut site = first_block_in(&body, stage).ok_or_else(|| in_parts(name))?;
-        site.truncate(first + 1);
-        if own.iter().any(|l| l.stage != stage) || !is_alone(m, &body, &site, stage) {
             return Err(Diagnostic::new(
                 "E0495",
-                format!("`{name}` shares its loops with stages that are not for it alone"),
+                format!("`{name}` is reduced over loop `{of}.{l}`, where other stages are"),
             )
-            .hint("factor the reduction before its loops are fused with those of others"));
+            .hint("factor the reduction before it shares loops with another stage"));
         }
+        if let Some(l) = own.iter().find(|l| l.stage != stage) {
+            let (of, l) = (&m.env.tensors[l.stage].name, &m.env.vars[l.var].name);
+            return Err(Diagnostic::new("E0495", format!("loop `{of}.{l}` around `{name}` is another stage's"))
+                .hint("factor the reduction before its loops are fused with those of others"));
+        }
+        let mut site = whole;
+        site.truncate(around.len() + 1);
         let around = around.iter().map(|l| (l.var, l.extent)).collect();
         let others =
             own.iter().flat_map(|l| l.body.iter()).filter(|&s| !stages_of(std::slice::from_ref(s)).contains(&stage));

@@ -20,12 +20,7 @@ pub(super) fn unrolled_reductions(env: &Env, body: &[Stmt]) -> FxHashMap<TensorI
     found.into_iter().filter_map(|(t, loops)| Some((t, loops?))).collect()
 }
 
-fn collect<'a>(
-    env: &Env,
-    s: &'a Stmt,
-    around: &mut Vec<&'a For>,
-    found: &mut FxHashMap<TensorId, Option<Vec<VarId>>>,
-) {
+fn collect<'a>(env: &Env, s: &'a Stmt, around: &mut Vec<&'a For>, found: &mut FxHashMap<TensorId, Option<Vec<VarId>>>) {
     match s {
         Stmt::For(l) => {
             around.push(l);
