@@ -36,7 +36,10 @@ use cora_ir::affine::normalize;
 use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, LoopModule, Stmt as LoopStmt};
 use cora_ir::storage::{Buffer, Kernel, Stmt, StorageModule};
 use cora_ir::tuple::{Components, split_tuples};
-use cora_ir::{Arena, Combiner, Diagnostic, Env, Expr, ExprId, Role, Scope, Tensor, TensorId, VarId};
+use cora_ir::{
+    Arena, BinOp, Combiner, Diagnostic, Env, Expr, ExprId, ExprPool, Role, ScalarType, Scope, Tensor, TensorId, UnOp,
+    VarId,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The storage form of `m`, one kernel for each top-level nest.
@@ -80,6 +83,9 @@ pub(crate) fn lowered_alone<T>(
     said
 }
 
+/// After so many conditions without a proof the rest are left as they are: each may take the solver its full time.
+const MOST_UNPROVED: usize = 200;
+
 #[derive(Clone, Copy)]
 struct Form {
     /// Global tensors are addressed through position arrays.
@@ -117,6 +123,7 @@ fn lower(m: &mut LoopModule, simplifier: &mut dyn Simplifier, form: Form) -> Res
         first_terms,
         used_in_grid,
         loops: Vec::new(),
+        unproved: 0,
         threads: Vec::new(),
         in_grid: false,
         fault: None,
@@ -213,6 +220,8 @@ pub(super) struct Lowering<'a> {
     first_terms: FxHashMap<TensorId, Vec<VarId>>,
     /// The loops around, with their extents.
     pub(super) loops: Vec<(VarId, ExprId)>,
+    /// How many conditions could not be proved.
+    unproved: usize,
     /// The thread loops around.
     pub(super) threads: Vec<(Axis, VarId)>,
     /// Whether the nest has loops of a grid.
@@ -596,6 +605,38 @@ impl Lowering<'_> {
         super::under(&mut self.env, left, vec![s])
     }
 
+    /// A condition of positions without what always holds here; of elements as it is.
+    fn condition(&mut self, c: ExprId) -> ExprId {
+        let c = self.simplifier.simplify(&mut self.env, &self.loops, c);
+        let compares = |pool: &ExprPool, e: ExprId| match *pool.get(e) {
+            Expr::Bin(BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne, a, _) => pool.ty(a).scalar == ScalarType::Index,
+            _ => false,
+        };
+        let mut left = self.env.pool.conjuncts(c);
+        if !left
+            .iter()
+            .all(|&e| compares(&self.env.pool, e) && !self.env.pool.any(e, &mut |n| matches!(n, Expr::Load { .. })))
+        {
+            return c;
+        }
+        left.retain(|&e| !self.holds(e));
+        if let [only] = left[..] {
+            let never = self.env.pool.un(UnOp::Not, only);
+            if self.holds(never) {
+                return self.env.pool.bool(false);
+            }
+        }
+        self.env.pool.all(left)
+    }
+
+    /// Whether a condition provably holds in the loops around.
+    fn holds(&mut self, c: ExprId) -> bool {
+        let asked = self.unproved < MOST_UNPROVED;
+        let proved = asked && self.simplifier.prove(&mut self.env, &self.loops, &[], c);
+        self.unproved += usize::from(!proved);
+        proved
+    }
+
     /// Flattens the loads of a value, innermost first (an index may itself be loaded).
     pub(super) fn value(&mut self, e: ExprId, memo: &mut FxHashMap<ExprId, ExprId>) -> ExprId {
         if let Some(&done) = memo.get(&e) {
@@ -607,14 +648,14 @@ impl Lowering<'_> {
                 let tensor = self.components.of(tensor)[part as usize];
                 let at = self.flat(tensor, &kids[..index.len()]);
                 let guard = guard.map(|_| {
-                    let c = self.simplifier.simplify(&mut self.env, &self.loops, kids[index.len()]);
+                    let c = self.condition(kids[index.len()]);
                     (c, kids[index.len() + 1])
                 });
                 let ty = self.env.tensors[tensor].ty;
                 self.env.pool.load_guarded((tensor, 0), ty, [at], guard)
             }
             Expr::Select(..) => {
-                let c = self.simplifier.simplify(&mut self.env, &self.loops, kids[0]);
+                let c = self.condition(kids[0]);
                 self.env.pool.select(c, kids[1], kids[2])
             }
             _ => self.env.pool.with_children(e, &kids),
