@@ -43,7 +43,7 @@ pub(super) fn lanes_of_tuples(m: &mut LoopModule, stage: TensorId, vectors: Vect
     Some(())
 }
 
-/// Unrolls the loops of a stage that combine a few tuples, so that it begins with the first of them.
+/// Unrolls the loops of a stage that combine a few tuples: it begins with the first of them, if they are partial results.
 pub(super) fn few_tuples(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     let nest = Nest::of(m, stage)?;
     if !matches!(nest.block.role, BlockRole::Update(Reduction::Tuple(_))) {

@@ -216,7 +216,7 @@ pub(super) struct Lowering<'a> {
     used_in_grid: FxHashSet<TensorId>,
     /// The loops whose iterations prefetches count.
     pub(super) counted: FxHashMap<VarId, prefetch::Counted<'a>>,
-    /// The loops whose first iterations have the first of the tuples that a tensor combines.
+    /// The loops whose first iterations have the first of the partial results that a tensor of tuples combines.
     first_terms: FxHashMap<TensorId, Vec<VarId>>,
     /// The loops around, with their extents.
     pub(super) loops: Vec<(VarId, ExprId)>,
