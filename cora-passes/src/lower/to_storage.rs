@@ -86,6 +86,12 @@ pub(crate) fn lowered_alone<T>(
 /// After so many conditions without a proof the rest are left as they are: each may take the solver its full time.
 const MOST_UNPROVED: usize = 200;
 
+/// Whether a condition compares positions, none of which is an element.
+fn compares_positions(pool: &ExprPool, c: ExprId) -> bool {
+    let Expr::Bin(BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne, a, _) = *pool.get(c) else { return false };
+    pool.ty(a).scalar == ScalarType::Index && !pool.any(c, &mut |n| matches!(n, Expr::Load { .. }))
+}
+
 #[derive(Clone, Copy)]
 struct Form {
     /// Global tensors are addressed through position arrays.
@@ -582,11 +588,12 @@ impl Lowering<'_> {
         let mut update = store(self, combined);
         if let Some(loops) = self.first_terms.get(&b.tensor) {
             let zero = self.env.pool.int(0);
-            let later = loops.clone().into_iter().fold(zero, |sum, v| {
-                let v = self.env.pool.var(v);
-                self.env.pool.add(sum, v)
+            let pool = &mut self.env.pool;
+            let done = loops.iter().fold(zero, |sum, &v| {
+                let v = pool.var(v);
+                pool.add(sum, v)
             });
-            let later = self.env.pool.lt(zero, later);
+            let later = pool.lt(zero, done);
             update = Stmt::If { cond: later, then: vec![update], other: vec![store(self, value)] };
         }
         out.extend(self.guarded(&b.predicate, update));
@@ -608,15 +615,8 @@ impl Lowering<'_> {
     /// A condition of positions without what always holds here; of elements as it is.
     fn condition(&mut self, c: ExprId) -> ExprId {
         let c = self.simplifier.simplify(&mut self.env, &self.loops, c);
-        let compares = |pool: &ExprPool, e: ExprId| match *pool.get(e) {
-            Expr::Bin(BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne, a, _) => pool.ty(a).scalar == ScalarType::Index,
-            _ => false,
-        };
         let mut left = self.env.pool.conjuncts(c);
-        if !left
-            .iter()
-            .all(|&e| compares(&self.env.pool, e) && !self.env.pool.any(e, &mut |n| matches!(n, Expr::Load { .. })))
-        {
+        if !left.iter().all(|&e| compares_positions(&self.env.pool, e)) {
             return c;
         }
         left.retain(|&e| !self.holds(e));

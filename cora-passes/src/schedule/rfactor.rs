@@ -40,8 +40,8 @@ use rustc_hash::FxHashMap;
 /// # Errors
 /// `E0401`/`E0402` unknown stage or loop, `E0411` a loop that is not serial, `E0460` the name is taken,
 /// `E0494` a loop that the stage is not reduced over, `E0495` a stage in parts, or one that is reduced over a loop that it
-/// shares with others which are not for it alone, `E0496` a loop whose extent is no function of the stage's element and has no bound that
-/// is one, `E0437` a loop inside another reduced one, where the combiner is not commutative.
+/// shares with others which are not for it alone, `E0496` a loop whose extent is no function of the stage's element and
+/// has no bound that is one, `E0437` a loop inside another reduced one, where the combiner is not commutative.
 pub fn rfactor(m: &mut LoopModule, target: &LoopRef, name: &str) -> Result<(), Diagnostic> {
     let old = find_stage(m, &target.stage)?;
     let shown = format!("{}.{}", target.stage, target.name);
