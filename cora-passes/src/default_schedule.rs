@@ -2,7 +2,8 @@
 //!
 //! First, factors of sums that repeat work get a stage (`factors`), and so do the lanes of what a user's combiner makes
 //! of neighbours (`lanes`) and parts of long sums of few results (`partial_sums`). Where a batch is more than stays near,
-//! its rows are split into tasks (`row_tasks`). From the last stage to the first: a stage is attached beside its readers
+//! its rows are split into tasks (`row_tasks`), and so are rows of elements that are computed of their own row
+//! (`rows_of_elements`). From the last stage to the first: a stage is attached beside its readers
 //! where that repeats no work (`attach`); a contraction, or another reduction of neighbouring elements, is tiled so that it
 //! accumulates in registers (`contraction`), one of few rows in dot products (`dots`); results of few terms are lanes
 //! (`few_terms`), columns that share elements in groups vectors (`groups`); copies that change the order of dimensions go
@@ -25,6 +26,7 @@ pub(crate) mod nest;
 pub mod own_names;
 pub(crate) mod partial_sums;
 mod row_tasks;
+mod rows_of_elements;
 mod squares;
 pub(crate) mod steps;
 mod tiles;
@@ -150,6 +152,7 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
     let elements = flat::elementwise(m);
     if in_tasks {
         row_tasks::row_tasks(m, vectors);
+        rows_of_elements::rows_of_elements(m);
     }
     for stage in stages(m).into_iter().rev() {
         if !summed_apart.contains(&stage) {

@@ -158,7 +158,7 @@ fn blocks(body: &[Stmt]) -> Vec<Block> {
 }
 
 /// Whether a block uses the loops only to index tensors by them, in their order, before all other positions.
-fn lies_as(m: &mut LoopModule, block: &Block, loops: &[VarId]) -> bool {
+pub(super) fn lies_as(m: &mut LoopModule, block: &Block, loops: &[VarId]) -> bool {
     let map: FxHashMap<VarId, ExprId> = block.iters.iter().map(|i| (i.var, i.binding)).collect();
     let uses = |m: &LoopModule, e: ExprId| loops.iter().any(|&v| m.env.pool.uses_var(e, v));
     let mut indices = vec![(block.tensor, block.index.clone())];
@@ -206,7 +206,7 @@ fn beyond_indices(pool: &cora_ir::ExprPool, e: ExprId, iters: &[VarId]) -> bool 
 }
 
 /// Whether a nest is lowered to code that looks for no row.
-fn finds_no_row(m: &mut LoopModule, n: usize) -> bool {
+pub(super) fn finds_no_row(m: &mut LoopModule, n: usize) -> bool {
     lowers_alone(m, n, |lowered| {
         let env = &lowered.env;
         let search = |x: &Expr| matches!(x, Expr::Call(f, _) if matches!(env.ufs[*f].def, UfDef::Search { .. }));

@@ -27,7 +27,7 @@ const NEAR: i64 = 1 << 18;
 const TASK: &str = "task";
 
 /// Where dimensions of a result are in the index of a stage that it is computed from.
-type Positions = FxHashMap<usize, usize>;
+pub(super) type Positions = FxHashMap<usize, usize>;
 
 /// Whether a loop is over tiles of rows.
 pub(super) fn is_task(l: &LoopRef) -> bool {
@@ -71,10 +71,10 @@ fn is_large(m: &LoopModule, stage: TensorId) -> bool {
 fn tasks_of(m: &mut LoopModule, root: TensorId, vectors: Vectors) -> Option<Vec<TensorId>> {
     let nest = Nest::of(m, root).filter(|n| !n.attached)?;
     let own = own_positions(m, &nest)?;
-    let all = computed_from(m, root, &own, &[]);
+    let all = computed_from(m, root, &own, &[], false);
     let (row, batches) = all.iter().find_map(|(s, at)| rows_and_batches(m, *s, at))?;
     let outer = [&batches[..], &[row]].concat();
-    let members = computed_from(m, root, &own, &outer);
+    let members = computed_from(m, root, &own, &outer, false);
     if members.len() == 1 {
         return None;
     }
@@ -103,21 +103,29 @@ fn tasks_of(m: &mut LoopModule, root: TensorId, vectors: Vectors) -> Option<Vec<
     Some(members.into_iter().map(|(s, _)| s).collect())
 }
 
-fn own_positions(m: &LoopModule, nest: &Nest) -> Option<Positions> {
+pub(super) fn own_positions(m: &LoopModule, nest: &Nest) -> Option<Positions> {
     let found: Positions =
         nest.loops.iter().filter(|l| !l.reduced).filter_map(|l| nest.dim_of(m, l.var)).map(|p| (p, p)).collect();
     (!found.is_empty()).then_some(found)
 }
 
 /// `root` and the intermediates that only it and one another read, consumers first, at the same positions of all the
-/// dimensions in `outer`; a contraction must have batches.
-fn computed_from(m: &mut LoopModule, root: TensorId, own: &Positions, outer: &[usize]) -> Vec<(TensorId, Positions)> {
+/// dimensions in `outer`; a contraction must have batches, or, if
+/// `plain`, nothing that several rows share.
+pub(super) fn computed_from(
+    m: &mut LoopModule,
+    root: TensorId,
+    own: &Positions,
+    outer: &[usize],
+    plain: bool,
+) -> Vec<(TensorId, Positions)> {
     let mut found = vec![(root, own.clone())];
     for s in stages(m).into_iter().rev() {
         if s == root || m.env.tensors[s].role != Role::Temp || Nest::of(m, s).is_none_or(|n| n.attached) {
             continue;
         }
-        if Contraction::of(m, s).is_some_and(|c| !c.has_batches()) {
+        let fits = |c: Contraction| c.has_batches() || plain && c.rows.is_empty();
+        if Contraction::of(m, s).is_some_and(|c| !fits(c)) {
             continue;
         }
         if let Some(at) = positions(m, s, &found)
