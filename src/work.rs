@@ -8,18 +8,28 @@ use crate::driver::Source;
 use crate::eval::{Evaluator, Vars};
 use cora_ir::interp::Batch;
 use cora_ir::loops::{BlockRole, LoopKind, LoopModule, Stmt};
-use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, TensorId, UnOp, VarId};
+use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, UnOp, VarId};
 use cora_passes::schedule::tree::writes_below;
 
 /// `(useful, issued)` floating-point operations (two for a multiply-add) of each kernel, that is of
-/// each top-level nest of `loops`. What is useful of an operator in several parts is shared out as the issued ones are.
+/// each top-level nest of `loops`. What is useful of an operator in several nests is shared out as the issued ones are.
 pub fn kernel_flops(source: &Source, loops: &LoopModule, batch: &Batch) -> Vec<(f64, f64)> {
     let graph = &source.graph;
     let truth = Evaluator::new(&graph.env, &batch.params, &batch.extents);
     let scheduled = Evaluator::new(&loops.env, &batch.params, &batch.extents);
     let mut work: Vec<(f64, f64)> =
         loops.body.iter().map(|s| (0.0, 2.0 * issued(&scheduled, loops, s, &mut Vec::new()))).collect();
-    let written: Vec<Vec<TensorId>> = loops.body.iter().map(|s| writes_below(std::slice::from_ref(s))).collect();
+    // The operator that a stage is of: a tensor of that name, or one that was made for it.
+    let of_operator = |name: &str| {
+        let made_for = |op: &str| name.strip_prefix(op).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        let names = graph.ops.iter().map(|op| graph.env.tensors[op.tensor].name.as_str());
+        names.filter(|op| made_for(op)).max_by_key(|op| op.len()).map(str::to_owned)
+    };
+    let operators = |s: &Stmt| -> Vec<String> {
+        let written = writes_below(std::slice::from_ref(s));
+        written.into_iter().filter_map(|t| of_operator(&loops.env.tensors[t].name)).collect()
+    };
+    let written: Vec<Vec<String>> = loops.body.iter().map(operators).collect();
     for op in &graph.ops {
         if op.combiner != Some(Reduction::Op(Combiner::Sum)) || !is_product(&graph.env.pool, op.value) {
             continue;
@@ -31,7 +41,8 @@ pub fn kernel_flops(source: &Source, loops: &LoopModule, batch: &Batch) -> Vec<(
             .map(|&d| (graph.env.dims[d].var, graph.env.dims[d].extent, None))
             .collect();
         let useful = 2.0 * points(&truth, &graph.env.pool, &nest, &mut Vars::default());
-        let parts: Vec<usize> = (0..work.len()).filter(|&n| written[n].contains(&op.tensor)).collect();
+        let name = &graph.env.tensors[op.tensor].name;
+        let parts: Vec<usize> = (0..work.len()).filter(|&n| written[n].contains(name)).collect();
         let all: f64 = parts.iter().map(|&n| work[n].1).sum();
         for &n in &parts {
             work[n].0 += useful * if all > 0.0 { work[n].1 / all } else { 1.0 / parts.len() as f64 };

@@ -1,22 +1,23 @@
 //! Schedules nests that no step has touched, by rules about their shape.
 //!
-//! First, factors of sums that repeat work get a stage (`factors`), and so do the lanes of what a user's combiner makes
-//! of neighbours (`lanes`) and parts of long sums of few results (`partial_sums`). Where a batch is more than stays near,
-//! its rows are split into tasks (`row_tasks`), and so are rows of elements that are computed of their own row
-//! (`rows_of_elements`). From the last stage to the first: a stage is attached beside its readers
-//! where that repeats no work (`attach`); a contraction, or another reduction of neighbouring elements, is tiled so that it
-//! accumulates in registers (`contraction`), one of few rows in dot products (`dots`); results of few terms are lanes
-//! (`few_terms`), columns that share elements in groups vectors (`groups`); copies that change the order of dimensions go
-//! in squares (`squares`); of anything else the innermost loop becomes vector code where it writes (or, for a reduction,
-//! reads) neighbouring elements, and where what it reads is near each other. At last rows that lie as they are counted
-//! become one loop (`flat`), and the outermost loops are spread over the workers. Every rule is a list of scheduling steps;
-//! a refusal means that it does not fit the nest, and the next one is tried.
+//! First, numbers are applied to sums in the place of their terms (`products`), factors of sums that repeat work get a stage
+//! (`factors`), and so do the lanes of what a user's combiner makes of neighbours (`lanes`) and parts of long sums of few
+//! results (`partial_sums`). Where a batch is more than stays near, its rows are split into tasks (`row_tasks`), and so are
+//! rows of elements that are computed of their own row (`rows_of_elements`). From the last stage to the first: a stage is
+//! attached beside its readers where that repeats no work (`attach`); a contraction, or another reduction of neighbouring
+//! elements, is tiled so that it accumulates in registers (`contraction`), one of few rows in dot products (`dots`); results
+//! of few terms are lanes (`few_terms`), columns that share elements in groups vectors (`groups`); copies that change the
+//! order of dimensions go in squares (`squares`); of anything else the innermost loop becomes vector code where it writes
+//! (or, for a reduction, reads) neighbouring elements, and where what it reads is near each other. At last rows that lie as
+//! they are counted become one loop (`flat`), and the outermost loops are spread over the workers. Every rule is a list of
+//! scheduling steps; a refusal means that it does not fit the nest, and the next one is tried.
 
 mod attach;
 mod chains;
 pub(crate) mod contraction;
 mod copies;
 mod dots;
+mod epilogues;
 mod factors;
 mod few_terms;
 mod flat;
@@ -25,6 +26,7 @@ mod lanes;
 pub(crate) mod nest;
 pub mod own_names;
 pub(crate) mod partial_sums;
+mod products;
 mod row_tasks;
 mod rows_of_elements;
 mod squares;
@@ -176,6 +178,7 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
             || attempt(m, |m| squares::squares(m, stage, vectors));
         attempt(m, |m| lanes::few_tuples(m, stage));
     }
+    epilogues::epilogues(m, &elements);
     // Those that others were attached to are rows, or that were attached.
     let alone = |stage: TensorId| {
         let nest = m.body.iter().find(|s| matches!(s, Stmt::For(l) if l.stage == stage));
@@ -187,7 +190,10 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
 /// What is cheaper to repeat than to store is inlined; what repeats more work than that gets a stage, in an element only if
 /// that `is_near` where it is read.
 pub(crate) fn choose_stages(m: &mut LoopModule, is_near: bool) {
-    inline_cheap(m);
+    for stage in stages(m) {
+        attempt(m, |m| products::regroup(m, stage));
+    }
+    inline_cheap(m, is_near);
     for stage in stages(m) {
         chains::in_steps(m, stage);
     }
@@ -196,10 +202,10 @@ pub(crate) fn choose_stages(m: &mut LoopModule, is_near: bool) {
     }
 }
 
-/// Inlines what is cheaper to repeat than to store.
-fn inline_cheap(m: &mut LoopModule) {
+/// Inlines what is cheaper to repeat than to store, on a processor but for epilogues, which cost less still.
+fn inline_cheap(m: &mut LoopModule, is_near: bool) {
     for stage in stages(m) {
-        if cheap(m, stage) {
+        if cheap(m, stage) && !(is_near && epilogues::is_epilogue(m, stage)) {
             let name = m.env.tensors[stage].name.clone();
             // A refusal only means that the rule does not fit this stage.
             let _ = compute_inline(m, &name);

@@ -5,6 +5,7 @@
 //! be worth its own loops: the last dimension, or all rows and columns of a contraction, which copies a factor.
 
 use super::contraction::{Contraction, neighbours};
+use super::epilogues::is_epilogue;
 use super::nest::Nest;
 use super::step;
 use crate::schedule::compute_at::reads_box;
@@ -29,7 +30,7 @@ pub(super) struct Reader {
 
 /// Attaches `stage` at the innermost such loop, if there is one.
 pub(super) fn attach(m: &mut LoopModule, stage: TensorId) -> Option<()> {
-    if m.env.tensors[stage].role != Role::Temp {
+    if m.env.tensors[stage].role != Role::Temp || is_epilogue(m, stage) {
         return None;
     }
     let block = m.blocks_of(stage).into_iter().find(|b| b.role != BlockRole::Init)?.clone();

@@ -12,6 +12,7 @@
 
 use super::attach::readers;
 use super::contraction::Contraction;
+use super::epilogues::is_epilogue;
 use super::nest::Nest;
 use super::{Form, Registers, attempt, stages, step};
 use crate::schedule::tree::{loop_at, stage_loops};
@@ -122,6 +123,9 @@ pub(super) fn computed_from(
     let mut found = vec![(root, own.clone())];
     for s in stages(m).into_iter().rev() {
         if s == root || m.env.tensors[s].role != Role::Temp || Nest::of(m, s).is_none_or(|n| n.attached) {
+            continue;
+        }
+        if is_epilogue(m, s) {
             continue;
         }
         let fits = |c: Contraction| c.has_batches() || plain && c.rows.is_empty();

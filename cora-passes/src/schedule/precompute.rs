@@ -125,7 +125,7 @@ fn scheduled(stage: &str) -> Diagnostic {
 }
 
 /// The top-level nest of a stage as it was lowered, and its block: each iterator is a loop of just its extent.
-pub(super) fn naive(m: &mut LoopModule, stage: TensorId) -> Option<(usize, Block)> {
+pub(crate) fn naive(m: &mut LoopModule, stage: TensorId) -> Option<(usize, Block)> {
     let (top, nest) = m.body.iter().enumerate().find(|(_, s)| matches!(s, Stmt::For(l) if l.stage == stage))?;
     let (mut block, mut plain) = (None, true);
     let mut loops: FxHashMap<VarId, ExprId> = FxHashMap::default();
@@ -248,7 +248,7 @@ pub(super) fn has_value(env: &mut Env, prover: &mut Prover, facts: &Facts, e: Ex
 }
 
 /// The tensor of a factor: a dimension for each iterator.
-pub(super) fn declare(env: &mut Env, used: &[Iter], ty: ScalarType, name: &str) -> TensorId {
+pub(crate) fn declare(env: &mut Env, used: &[Iter], ty: ScalarType, name: &str) -> TensorId {
     let mut args: FxHashMap<VarId, ExprId> = FxHashMap::default();
     let mut dims = Vec::new();
     for (n, i) in used.iter().enumerate() {
@@ -259,7 +259,7 @@ pub(super) fn declare(env: &mut Env, used: &[Iter], ty: ScalarType, name: &str) 
 }
 
 /// The nest that computes it.
-pub(super) fn nest(env: &mut Env, used: &[Iter], factor: ExprId, stage: TensorId) -> Stmt {
+pub(crate) fn nest(env: &mut Env, used: &[Iter], factor: ExprId, stage: TensorId) -> Stmt {
     let (mut own, mut vars) = (FxHashMap::default(), FxHashMap::default());
     let (mut iters, mut loops) = (Vec::new(), Vec::new());
     for i in used {
