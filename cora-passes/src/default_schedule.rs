@@ -13,6 +13,7 @@
 //! scheduling steps; a refusal means that it does not fit the nest, and the next one is tried.
 
 mod attach;
+mod batches;
 mod chains;
 pub(crate) mod contraction;
 mod copies;
@@ -160,6 +161,7 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
         if !summed_apart.contains(&stage) {
             attach::attach(m, stage);
         }
+        attempt(m, |m| batches::batches_first(m, stage));
         let shape = contraction::Shape::of(m, stage);
         let rows = [contraction::row_tiles, contraction::triangle, contraction::slanted];
         let _ = attempt(m, |m| units::unit_parts(m, stage, &|i| features.contain(i), vectors))
