@@ -21,6 +21,8 @@ const CHEAP: i64 = 2;
 const MANY: i64 = 8;
 /// How often a part of an element is repeated, at least.
 const FEW_TIMES: i64 = 4;
+/// How often a product of one element is repeated, at least.
+const MANY_TIMES: i64 = 256;
 /// Operations that are saved for each one that is stored, at least.
 const WORTH: i64 = 24;
 
@@ -46,9 +48,10 @@ pub(super) fn precompute_factors(m: &mut LoopModule, stage: TensorId, of_element
             }
             continue;
         }
-        if let Some(times) = repeats(&m.env.pool, &nest.block.iters, e).filter(|&t| t >= fewest) {
+        if let Some(times) = repeats(&m.env.pool, &nest.block.iters, e, WORTH).filter(|&t| t >= fewest) {
             let effort = effort(&m.env.pool, e);
-            let worth = effort >= least && effort.saturating_mul(times) >= WORTH;
+            let in_place = || !summed || !is_in_the_way(m, &nest, e);
+            let worth = effort.saturating_mul(times) >= WORTH && (effort >= least || effort > 0 && !in_place());
             let name = m.env.fresh_tensor_name(&format!("{}.factor", nest.stage));
             if !worth || attempt(m, |m| precompute_factor(m, stage, e, &name).ok()) {
                 continue;
@@ -56,6 +59,24 @@ pub(super) fn precompute_factors(m: &mut LoopModule, stage: TensorId, of_element
         }
         rest.extend(m.env.pool.children(e));
     }
+}
+
+/// Whether a part of a term that takes little to compute keeps the products from being computed as such: several factors
+/// that move with the columns, or a product in the place of an element, which the units that sum would compute as well.
+fn is_in_the_way(m: &LoopModule, nest: &Nest, e: ExprId) -> bool {
+    let pool = &m.env.pool;
+    let Some(column) = nest.block.index.last().and_then(|&e| pool.as_var(e)) else { return false };
+    let mut moving: Vec<ExprId> = Vec::new();
+    let mut plain = true;
+    pool.walk(e, &mut |x, n| match *n {
+        Expr::Load { .. } if pool.uses_var(x, column) => moving.push(x),
+        Expr::Cast(_, from) => plain &= pool.ty(from).scalar.is_float(),
+        _ => {}
+    });
+    moving.dedup();
+    let many = || repeats(pool, &nest.block.iters, e, MANY_TIMES).is_some_and(|t| t >= MANY_TIMES);
+    let is_product = matches!(pool.get(e), Expr::Bin(BinOp::Mul, ..));
+    moving.len() > 1 || is_product && plain && moving.is_empty() && many()
 }
 
 /// Whether many terms ask whether there is the same element. Columns that are not neighbours there are copied anyway.
@@ -66,13 +87,13 @@ fn shared_by_windows(m: &mut LoopModule, nest: &Nest, e: ExprId) -> bool {
         return false;
     }
     let Some(w) = windowed(&mut m.env, &nest.block, e) else { return false };
-    w.times.saturating_mul(repeats(&m.env.pool, &nest.block.iters, e).unwrap_or(1)) >= WORTH
+    w.times.saturating_mul(repeats(&m.env.pool, &nest.block.iters, e, WORTH).unwrap_or(1)) >= WORTH
 }
 
-/// How many iterations of spatial loops have the same value, if more than one; what is not constant is many.
-fn repeats(pool: &ExprPool, iters: &[Iter], e: ExprId) -> Option<i64> {
+/// How many iterations of spatial loops have the same value, if more than one; what is not constant is `usual`.
+fn repeats(pool: &ExprPool, iters: &[Iter], e: ExprId, usual: i64) -> Option<i64> {
     let still = iters.iter().filter(|i| i.kind == IterKind::Spatial && !pool.uses_var(e, i.var));
-    let times = still.map(|i| pool.as_int(i.extent).unwrap_or(WORTH)).fold(1_i64, |n, e| n.saturating_mul(e));
+    let times = still.map(|i| pool.as_int(i.extent).unwrap_or(usual)).fold(1_i64, |n, e| n.saturating_mul(e));
     (times > 1).then_some(times)
 }
 

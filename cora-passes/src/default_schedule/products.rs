@@ -12,7 +12,7 @@
 use crate::schedule::precompute::{declare, naive, nest};
 use crate::schedule::tree::place_init;
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
-use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Literal, Reduction, ScalarType, TensorId, UnOp, VarId};
+use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Literal, Reduction, Role, ScalarType, TensorId, UnOp, VarId};
 
 /// Numbers that a sum may be multiplied by in the place of its terms.
 const MODERATE: std::ops::RangeInclusive<f64> = 1e-30..=1e30;
@@ -62,7 +62,7 @@ pub(super) fn regroup(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         return None;
     }
     let Product { mut factors, divisors, number } = Product::of(&m.env.pool, block.value);
-    if factors.is_empty() || divisors.is_empty() && number == 1.0 || !MODERATE.contains(&number.abs()) {
+    if factors.is_empty() || !MODERATE.contains(&number.abs()) {
         return None;
     }
     let all = moves(&m.env.pool, &block, block.value).len();
@@ -82,6 +82,13 @@ pub(super) fn regroup(m: &mut LoopModule, stage: TensorId) -> Option<()> {
             rest.push(d);
         }
     }
+    if factors.len() > 2 {
+        while let Some((small, large)) = together(m, &block, &factors, all) {
+            let (with, f) = (factors[large], factors[small]);
+            factors[large] = m.env.pool.bin(BinOp::Mul, with, f);
+            factors.remove(small);
+        }
+    }
     let pool = &mut m.env.pool;
     let product = factors.into_iter().reduce(|a, b| pool.bin(BinOp::Mul, a, b))?;
     let term = rest.into_iter().fold(product, |a, d| pool.bin(BinOp::Div, a, d));
@@ -99,6 +106,20 @@ pub(super) fn regroup(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         });
     });
     changed.then_some(())
+}
+
+/// Two factors of which one moves with nothing that the other does not, and that with not all that the terms do: both may be
+/// given beforehand, or none.
+fn together(m: &LoopModule, block: &Block, factors: &[ExprId], all: usize) -> Option<(usize, usize)> {
+    let pool = &m.env.pool;
+    let given = |e: ExprId| {
+        !pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if m.env.tensors[*tensor].role != Role::ConstInput))
+    };
+    let of: Vec<Vec<VarId>> = factors.iter().map(|&f| moves(pool, block, f)).collect();
+    let pairs = (0..factors.len()).flat_map(|a| (0..factors.len()).map(move |b| (a, b)));
+    pairs
+        .filter(|&(a, b)| a != b && of[b].len() < all && of[a].iter().all(|v| of[b].contains(v)))
+        .min_by_key(|&(a, b)| (given(factors[a]) != given(factors[b]), of[b].len(), a))
 }
 
 /// Has the new stage `name` sum these terms, and `stage` be what it finds times a number.

@@ -5,10 +5,10 @@
 //! ```
 //!
 //! Requires: a verified graph. Ensures: executable loops; a reduction is two blocks, `init` and
-//! `update`. Runs first: everything after it is a rewrite of loops.
+//! `update`, and `pow(x, 2.0)` is `x * x`. Runs first: everything after it is a rewrite of loops.
 
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
-use cora_ir::{Env, ExprId, Graph, Op, VarId};
+use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, Graph, Op, VarId};
 use rustc_hash::FxHashMap;
 
 /// The naive loop nests of `graph`, in the order of its operators.
@@ -75,6 +75,16 @@ fn one_trip(env: &mut Env, op: &Op, body: Vec<Stmt>) -> Stmt {
     })
 }
 
+/// Squares and cubes as products.
+fn powers(pool: &mut ExprPool, value: ExprId) -> ExprId {
+    pool.rewrite(value, &mut |pool, e| {
+        let Expr::Bin(BinOp::Pow, x, n) = *pool.get(e) else { return None };
+        let Expr::Lit(n) = pool.get(n) else { return None };
+        let times = [2.0, 3.0].into_iter().position(|f| f == n.as_f64())? + 1;
+        Some((0..times).fold(x, |product, _| pool.bin(BinOp::Mul, product, x)))
+    })
+}
+
 fn make_block(env: &mut Env, op: &Op, loops: &[(VarId, ExprId)], count: usize, role: BlockRole) -> Block {
     let dims: Vec<_> = op.spatial.iter().chain(&op.reduce).copied().take(count).collect();
     let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
@@ -91,7 +101,10 @@ fn make_block(env: &mut Env, op: &Op, loops: &[(VarId, ExprId)], count: usize, r
     let index = iters[..op.spatial.len()].iter().map(|i| env.pool.var(i.var)).collect();
     let value = match (role, op.combiner) {
         (BlockRole::Init, Some(c)) => env.reduction_identity(c, op.tensor),
-        _ => env.pool.substitute(op.value, &map),
+        _ => {
+            let value = env.pool.substitute(op.value, &map);
+            powers(&mut env.pool, value)
+        }
     };
     Block {
         stage: op.tensor,
