@@ -153,13 +153,14 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
         });
     }
     let elements = flat::elementwise(m);
+    let epilogues: FxHashSet<TensorId> = stages(m).into_iter().filter(|&s| epilogues::is_epilogue(m, s)).collect();
     if in_tasks {
         row_tasks::row_tasks(m, vectors);
         rows_of_elements::rows_of_elements(m);
     }
     for stage in stages(m).into_iter().rev() {
         if !summed_apart.contains(&stage) {
-            attach::attach(m, stage);
+            attach::attach(m, stage, &epilogues);
         }
         attempt(m, |m| batches::batches_first(m, stage));
         let shape = contraction::Shape::of(m, stage);

@@ -5,7 +5,6 @@
 //! be worth its own loops: the last dimension, or all rows and columns of a contraction, which copies a factor.
 
 use super::contraction::{Contraction, neighbours};
-use super::epilogues::is_epilogue;
 use super::nest::Nest;
 use super::step;
 use crate::schedule::compute_at::reads_box;
@@ -28,9 +27,9 @@ pub(super) struct Reader {
     index: Vec<ExprId>,
 }
 
-/// Attaches `stage` at the innermost such loop, if there is one.
-pub(super) fn attach(m: &mut LoopModule, stage: TensorId) -> Option<()> {
-    if m.env.tensors[stage].role != Role::Temp || is_epilogue(m, stage) {
+/// Attaches `stage` at the innermost such loop, if there is one; neither `epilogues` nor anything in their loops.
+pub(super) fn attach(m: &mut LoopModule, stage: TensorId, epilogues: &FxHashSet<TensorId>) -> Option<()> {
+    if m.env.tensors[stage].role != Role::Temp || epilogues.contains(&stage) {
         return None;
     }
     let block = m.blocks_of(stage).into_iter().find(|b| b.role != BlockRole::Init)?.clone();
@@ -46,6 +45,10 @@ pub(super) fn attach(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     };
     let readers = readers(m, stage);
     let first = readers.first()?;
+    // Those leave their own loops.
+    if readers.iter().any(|r| epilogues.contains(&r.block.stage)) {
+        return None;
+    }
     let mut place = None;
     for (n, l) in first.loops.iter().enumerate() {
         let around = |r: &Reader| r.loops.get(n).is_some_and(|x| x.var == l.var);

@@ -9,6 +9,7 @@
 //! batch has work for all workers. The loops over rows become one, if no row has to be found in it (see `flat`).
 
 use super::contraction::Contraction;
+use super::epilogues::is_epilogue;
 use super::flat::{finds_no_row, lies_as};
 use super::nest::Nest;
 use super::row_tasks::{computed_from, own_positions};
@@ -29,6 +30,9 @@ pub(super) fn rows_of_elements(m: &mut LoopModule) {
 
 fn rows_of(m: &mut LoopModule, root: TensorId) -> Option<()> {
     let nest = Nest::of(m, root).filter(|n| !n.attached && n.block.role == BlockRole::Compute)?;
+    if is_epilogue(m, root) {
+        return None;
+    }
     let own = own_positions(m, &nest)?;
     if own.len() != nest.loops.len() || !nest.loops.iter().enumerate().all(|(d, l)| nest.dim_of(m, l.var) == Some(d)) {
         return None;
