@@ -39,7 +39,7 @@ const MAX_PARTS: usize = 32;
 ///
 /// # Errors
 /// `E0402` no such loop, `E0411` a vector or unrolled loop, `E0482` no partial tile inside that the
-/// loop decides, `E0483` tiles of a reduced and of a spatial loop that both depend on what is
+/// loop decides, `E0483` tiles with elements of their own beside ones that depend on what is
 /// reduced over, `E0460` the name of a part is taken.
 pub fn peel(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     let saved = (m.body.clone(), m.env.tensors.clone());
@@ -55,8 +55,8 @@ struct Tile {
     slack: Vec<ExprId>,
     /// What is known of a full one.
     fact: Fact,
-    /// Whether a block below writes the tile's elements and is reduced over what decides it.
-    mixed: bool,
+    /// The blocks below that write the tile's elements.
+    writers: Vec<Block>,
 }
 
 enum Fact {
@@ -90,7 +90,7 @@ fn peel_loop(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
             continue;
         }
         found = true;
-        check_reduced(target, &tiles)?;
+        check_reduced(&m.env.pool, target, &tiles)?;
         // Inits of parts that were made before stand beside the nest.
         let Some(site) = path_of(&m.body, inner.var) else { continue };
         let full = if site == path { cut(&mut m.env, &around, &l, &tiles) } else { None };
@@ -172,15 +172,17 @@ fn collect(env: &mut Env, s: &Stmt, var: VarId, from: usize, loops: &mut Vec<(Va
             if let Some((full, rest)) = tile_of(env, extent) {
                 let slack = env.pool.sub(rest, full);
                 if let Some(slack) = decided(env, slack, var, loops, from) {
-                    let mut mixed = false;
+                    let mut writers = Vec::new();
                     inner.body.iter().for_each(|s| {
                         s.walk(&mut |s| {
-                            if let Stmt::Block(b) = s {
-                                mixed |= is_mixed(&env.pool, b, &[inner.var], &slack);
+                            if let Stmt::Block(b) = s
+                                && !is_reduction_var(&env.pool, b, inner.var)
+                            {
+                                writers.push(b.clone());
                             }
                         });
                     });
-                    push(out, Tile { slack, fact: Fact::Extent(extent, full), mixed });
+                    push(out, Tile { slack, fact: Fact::Extent(extent, full), writers });
                     known = full;
                 }
             }
@@ -199,9 +201,10 @@ fn collect(env: &mut Env, s: &Stmt, var: VarId, from: usize, loops: &mut Vec<(Va
                 let room = env.pool.sub(room, one);
                 if let Some(slack) = decided(env, room, var, loops, from) {
                     // A mask that what is reduced over decides says which terms count, `init` has none of it.
-                    let terms = is_reduction_var(&env.pool, b, var);
-                    let mixed = !terms && is_mixed(&env.pool, b, &env.pool.vars_of(x), &slack);
-                    push(out, Tile { slack, fact: Fact::Mask(p), mixed });
+                    let terms = [&env.pool.vars_of(x)[..], &[var]].concat();
+                    let writes = !terms.into_iter().any(|v| is_reduction_var(&env.pool, b, v));
+                    let writers = writes.then(|| b.clone()).into_iter().collect();
+                    push(out, Tile { slack, fact: Fact::Mask(p), writers });
                 }
             }
         }
@@ -214,16 +217,10 @@ fn push(out: &mut Vec<Tile>, tile: Tile) {
         _ => false,
     };
     if let Some(there) = out.iter_mut().find(|t| same(&t.fact, &tile.fact)) {
-        there.mixed |= tile.mixed;
+        there.writers.extend(tile.writers);
     } else {
         out.push(tile);
     }
-}
-
-/// Whether `b` has elements of its own at each of `positions`, and is reduced over what `slack` depends on.
-fn is_mixed(pool: &ExprPool, b: &Block, positions: &[VarId], slack: &[ExprId]) -> bool {
-    let reduced = |v: &VarId| is_reduction_var(pool, b, *v);
-    !positions.iter().any(reduced) && slack.iter().any(|&e| pool.vars_of(e).iter().any(reduced))
 }
 
 /// The least `room` of the iterations inside, as operands of a minimum, if it depends on `var` and is known outside.
@@ -244,9 +241,12 @@ fn decided(env: &mut Env, room: ExprId, var: VarId, loops: &[(VarId, ExprId)], f
     (!loads && env.pool.uses_var(least, var)).then_some(out)
 }
 
-/// A choice that depends on what is reduced over leaves the elements alone: `init` would not know which there are.
-fn check_reduced(target: &LoopRef, tiles: &[Tile]) -> Result<(), Diagnostic> {
-    if !tiles.iter().any(|t| t.mixed) {
+/// A choice that depends on what is reduced over leaves the elements alone: `init` would not know which there are. All tiles
+/// are full in one part, so what decides one of them decides all.
+fn check_reduced(pool: &ExprPool, target: &LoopRef, tiles: &[Tile]) -> Result<(), Diagnostic> {
+    let deciding: Vec<VarId> = tiles.iter().flat_map(|t| &t.slack).flat_map(|&e| pool.vars_of(e)).collect();
+    let mixed = |b: &Block| deciding.iter().any(|&v| is_reduction_var(pool, b, v));
+    if !tiles.iter().flat_map(|t| &t.writers).any(mixed) {
         return Ok(());
     }
     Err(Diagnostic::new(
