@@ -1,6 +1,6 @@
 //! Formulas of steps as index expressions at a loop.
 
-use super::defined::{first_outside, in_domain};
+use super::defined::{first_outside, in_domain, is_defined};
 use super::tree::{Path, enclosing, is_condition, loop_at, runs};
 use crate::lower::declared::{Indices, bounds};
 use crate::simplify::{Facts, Prover, with_example};
@@ -94,6 +94,7 @@ fn name(m: &mut LoopModule, path: &Path, n: &str, purpose: Purpose) -> Result<Ex
         let own = loop_at(&m.body, path).var == var;
         let index = dims(m, path, purpose).into_iter().find(|d| d.0 == n).map(|d| d.1);
         if let Some(index) = index.filter(|&i| m.env.pool.vars_of(i) == [var] && !(own && purpose == Purpose::Place)) {
+            check_index(m, path, (n, index), purpose)?;
             return Ok(index);
         }
         // A loop that is a condition counts nothing: what does not depend on it stays so.
@@ -105,7 +106,7 @@ fn name(m: &mut LoopModule, path: &Path, n: &str, purpose: Purpose) -> Result<Ex
         return Ok(m.env.pool.param(p));
     }
     match dims(m, path, purpose).into_iter().find(|d| d.0 == n) {
-        Some((_, index)) => Ok(index),
+        Some((_, index)) => check_index(m, path, (n, index), purpose).map(|()| index),
         None => Err(unknown(
             m,
             path,
@@ -204,14 +205,8 @@ fn greatest(m: &mut LoopModule, path: &Path, f: UfId) -> Option<ExprId> {
     raised.then(|| m.env.pool.call(max, []))
 }
 
-/// A function has values at its declared indices only: each argument must be proved to be one.
-fn check_defined(
-    m: &mut LoopModule,
-    path: &Path,
-    (n, f, args): (&str, UfId, &[Formula]),
-    values: &[ExprId],
-    purpose: Purpose,
-) -> Result<(), Diagnostic> {
+/// What is known in the loops that a formula may name.
+fn facts(m: &mut LoopModule, path: &Path, purpose: Purpose) -> Facts {
     let loops = ranges(m, path, purpose);
     let mut facts = Facts::in_loops(loops.iter().copied());
     for (_, extent) in loops {
@@ -220,6 +215,37 @@ fn check_defined(
             facts.push_assumption(runs);
         }
     }
+    facts
+}
+
+/// A dimension of loops that were fused and padded has no index where they count further.
+fn check_index(
+    m: &mut LoopModule,
+    path: &Path,
+    (n, index): (&str, ExprId),
+    purpose: Purpose,
+) -> Result<(), Diagnostic> {
+    if purpose != Purpose::Bound {
+        return Ok(());
+    }
+    let facts = facts(m, path, purpose);
+    if is_defined(&mut m.env, &mut Prover::new(), &facts, index) {
+        return Ok(());
+    }
+    Err(Diagnostic::new("E0484", format!("`{n}` is not proved to have an index there"))
+        .note("loops that were fused and padded count further than the dimension does")
+        .hint("name it before the loop is padded, or split where no dimension of a padded loop is asked for"))
+}
+
+/// A function has values at its declared indices only: each argument must be proved to be one.
+fn check_defined(
+    m: &mut LoopModule,
+    path: &Path,
+    (n, f, args): (&str, UfId, &[Formula]),
+    values: &[ExprId],
+    purpose: Purpose,
+) -> Result<(), Diagnostic> {
+    let facts = facts(m, path, purpose);
     let mut prover = Prover::new();
     let Some((outside, inside)) = first_outside(&mut m.env, &mut prover, &facts, f, values) else { return Ok(()) };
     let arg = &args[outside];
