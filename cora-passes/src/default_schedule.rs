@@ -203,6 +203,11 @@ pub(crate) fn choose_stages(m: &mut LoopModule, is_near: bool) {
     for stage in stages(m) {
         factors::precompute_factors(m, stage, is_near);
     }
+    if is_near {
+        for stage in stages(m) {
+            attempt(m, |m| factors::widen(m, stage));
+        }
+    }
 }
 
 /// Inlines what is cheaper to repeat than to store, on a processor but for epilogues, which cost less still.

@@ -8,6 +8,7 @@
 //! share that reach beyond a tensor's ends is copied with what is beside them, so that no term asks where they are.
 
 use super::attempt;
+use super::contraction::Contraction;
 use super::nest::{Nest, moves_by_one};
 use crate::schedule::precompute::precompute_factor;
 use crate::schedule::windows::windowed;
@@ -59,6 +60,28 @@ pub(super) fn precompute_factors(m: &mut LoopModule, stage: TensorId, of_element
         }
         rest.extend(m.env.pool.children(e));
     }
+}
+
+/// Converts the factors of a contraction once, which its tiles would do for each term: those of products of two batches, whose
+/// terms no instruction of a processor takes as they are (see `units`).
+pub(super) fn widen(m: &mut LoopModule, stage: TensorId) -> Option<()> {
+    let c = Contraction::of(m, stage).filter(|c| c.has_batches() && !c.rows.is_empty())?;
+    let pool = &m.env.pool;
+    let Expr::Bin(BinOp::Mul, x, y) = *pool.get(c.nest.block.value) else { return None };
+    let wider = |e: ExprId| match *pool.get(e) {
+        Expr::Cast(to, from) if matches!(pool.get(from), Expr::Load { .. }) => {
+            to.is_float() && pool.ty(from).scalar.is_float() && to.bytes() > pool.ty(from).scalar.bytes()
+        }
+        _ => false,
+    };
+    if ![x, y].into_iter().all(wider) {
+        return None;
+    }
+    for e in [x, y] {
+        let name = m.env.fresh_tensor_name(&format!("{}.wide", c.nest.stage));
+        precompute_factor(m, stage, e, &name).ok()?;
+    }
+    Some(())
 }
 
 /// Whether a part of a term that takes little to compute keeps the products from being computed as such: several factors
