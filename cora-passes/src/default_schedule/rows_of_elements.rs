@@ -11,7 +11,7 @@
 use super::contraction::Contraction;
 use super::epilogues::is_epilogue;
 use super::flat::{finds_no_row, lies_as};
-use super::nest::Nest;
+use super::nest::{Loop, Nest};
 use super::row_tasks::{computed_from, own_positions};
 use super::{TASK_ROWS, attempt, stages, step};
 use cora_ir::loops::{BlockRole, LoopModule, Stmt};
@@ -48,6 +48,15 @@ fn rows_of(m: &mut LoopModule, root: TensorId) -> Option<()> {
     let members: Vec<TensorId> =
         computed_from(m, root, &own, &outer, true).into_iter().skip(1).map(|(s, _)| s).collect();
     if members.iter().any(|&s| Contraction::of(m, s).is_some_and(|c| !c.rows.is_empty())) {
+        return None;
+    }
+    // So is what is computed of a row: a task is several.
+    let of_constant_size = |&s: &TensorId| {
+        let own = Nest::of(m, s)?;
+        let row = |l: &Loop| own.dim_of(m, l.var).is_some_and(|d| d < depth);
+        Some(own.loops.iter().all(|l| row(l) || m.env.pool.as_int(l.extent).is_some()))
+    };
+    if !members.iter().all(|s| of_constant_size(s) == Some(true)) {
         return None;
     }
     let inside = (depth..nest.loops.len()).map(|d| constant(m, d).unwrap_or(1)).fold(1, i64::saturating_mul);
