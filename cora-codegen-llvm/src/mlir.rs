@@ -43,6 +43,7 @@ mod grid;
 mod kernel;
 mod lanes;
 mod library;
+mod masked;
 mod math;
 mod slots;
 mod tile;
@@ -76,11 +77,16 @@ pub struct EmitOptions {
     pub dot_i8: bool,
     /// Whether there is `tdpbf16ps` on tile registers; without it as without `vdpbf16ps`, row by row.
     pub amx_bf16: bool,
+    /// Bytes that one read or write under a mask has at most; longer vectors are taken in parts.
+    ///
+    /// LLVM 22 splits a masked access of two registers by itself, and where it finds no lane set in the second half,
+    /// reads all of that half.
+    pub masked_bytes: u32,
 }
 
 impl Default for EmitOptions {
     fn default() -> Self {
-        Self { fma: true, scalef: false, dot_bf16: false, dot_i8: false, amx_bf16: false }
+        Self { fma: true, scalef: false, dot_bf16: false, dot_i8: false, amx_bf16: false, masked_bytes: u32::MAX }
     }
 }
 
@@ -96,6 +102,12 @@ impl EmitOptions {
             dot_bf16: target.has_feature("avx512bf16"),
             dot_i8: target.has_feature("avx512vnni"),
             amx_bf16: AMX_BF16.iter().all(|f| target.has_feature(f)),
+            masked_bytes: match (target.has_feature("avx512f"), target.has_feature("avx")) {
+                (true, _) => 64,
+                (false, true) => 32,
+                // An access for each lane.
+                (false, false) => u32::MAX,
+            },
         }
     }
 }

@@ -8,6 +8,7 @@ use super::builder::{Elem, Ty, Val};
 use super::convert::{from_memory, memory_elem, register_type, same_in_memory, to_memory};
 use super::expr::{Emitter, Formal, TensorOrParam};
 use super::lanes::{affine, distances};
+use super::masked::Mask;
 use super::slots::Slot;
 
 /// Vectors that are read for one whose elements are near each other, at most.
@@ -172,7 +173,7 @@ impl Emitter<'_> {
                 )
             }
             Some((cond, other)) => {
-                let (mask, other) = (self.emit(cond)?, self.emit(other)?);
+                let other = self.emit(other)?;
                 let other = self.b.broadcast(other, ty.lanes);
                 let direct = same_in_memory(elements) && self.b.ty(other).elem == memory_elem(elements);
                 let memory = Ty { elem: memory_elem(elements), lanes: ty.lanes };
@@ -181,12 +182,14 @@ impl Emitter<'_> {
                     (false, true) => self.b.float(memory, 0.0),
                     (false, false) => self.b.int(memory, 0),
                 };
+                let mask = self.mask(cond, memory)?;
+                let whole = mask.whole;
                 let v = self.load_masked(tensor, index, mask, pass)?;
                 if direct {
                     return Ok(v);
                 }
                 let v = self.loaded(elements, ty, v);
-                Ok(self.b.select(mask, v, other))
+                Ok(self.b.select(whole, v, other))
             }
         }
     }
@@ -316,19 +319,19 @@ impl Emitter<'_> {
         self.b.op(ty, &format!("llvm.load {at} {{alignment = {} : i64}} : !llvm.ptr -> {ty}", ty.elem.bits() / 8))
     }
 
-    fn load_masked(&mut self, tensor: TensorId, index: ExprId, mask: Val, pass: Val) -> Result<Val, EmitFault> {
-        let ty = self.b.ty(pass);
+    fn load_masked(&mut self, tensor: TensorId, index: ExprId, mask: Mask, pass: Val) -> Result<Val, EmitFault> {
         if let Place::Run(base) = self.place(tensor, index) {
-            let at = self.address(tensor, base)?;
-            let rhs = format!(
-                "llvm.intr.masked.load {at}, {mask}, {pass} {{alignment = {} : i32}} : (!llvm.ptr, {}, {ty}) -> {ty}",
-                ty.elem.bits() / 8,
-                self.b.ty(mask),
-            );
-            return Ok(self.b.op(ty, &rhs));
+            return self.read_under(&mask, pass, |s, first| s.address_after(tensor, base, first));
         }
-        let at = self.addresses(tensor, index, ty.lanes)?;
-        Ok(self.gather(at, mask, pass))
+        let at = self.addresses(tensor, index, self.b.ty(pass).lanes)?;
+        Ok(self.gather(at, mask.whole, pass))
+    }
+
+    /// The address of the element that many after the one at `base`.
+    fn address_after(&mut self, tensor: TensorId, base: ExprId, elements: u32) -> Result<Val, EmitFault> {
+        let by = self.pool.int(elements.into());
+        let at = self.pool.add(base, by);
+        self.address(tensor, at)
     }
 
     fn gather(&mut self, at: Val, mask: Val, pass: Val) -> Val {
@@ -352,8 +355,12 @@ impl Emitter<'_> {
         for &(tensor, value) in stored {
             values.push((tensor, self.stored_value(tensor, index, value)?));
         }
-        let mask = mask.map(|m| self.emit(m)).transpose()?;
-        values.into_iter().try_for_each(|(tensor, v)| self.write(tensor, index, v, mask))
+        let mut stores = Vec::new();
+        for (tensor, v) in values {
+            let ty = self.b.ty(v);
+            stores.push((tensor, v, mask.map(|m| self.mask(m, ty)).transpose()?));
+        }
+        stores.into_iter().try_for_each(|(tensor, v, mask)| self.write(tensor, index, v, mask))
     }
 
     /// A value in the form that memory has, with the index's lanes.
@@ -392,8 +399,9 @@ impl Emitter<'_> {
         if self.pool.ty(cond).lanes == 1 || !self.pool.is_zero_bits(other) {
             return Ok(None);
         }
-        let mask = self.emit(cond)?;
-        let pass = self.b.int(Ty { elem: memory_elem(ty), lanes }, 0);
+        let memory = Ty { elem: memory_elem(ty), lanes };
+        let pass = self.b.int(memory, 0);
+        let mask = self.mask(cond, memory)?;
         self.load_masked(tensor, index, mask, pass).map(Some)
     }
 
@@ -402,7 +410,7 @@ impl Emitter<'_> {
         tensor: TensorId,
         index: ExprId,
         v: Val,
-        mask: Option<Val>,
+        mask: Option<Mask>,
     ) -> Result<(), EmitFault> {
         let lanes = self.pool.ty(index).lanes;
         let ty = self.b.ty(v);
@@ -418,11 +426,7 @@ impl Emitter<'_> {
                 self.b.stmt(&format!("llvm.store {v}, {at} {{alignment = {align} : i64}} : {ty}, !llvm.ptr"));
             }
             (Place::Run(base), Some(mask)) => {
-                let at = self.address(tensor, base)?;
-                let bits = self.b.ty(mask);
-                self.b.stmt(&format!(
-                    "llvm.intr.masked.store {v}, {at}, {mask} {{alignment = {align} : i32}} : {ty}, {bits} into !llvm.ptr"
-                ));
+                self.write_under(&mask, v, |s, first| s.address_after(tensor, base, first))?;
             }
             (Place::Fixed(first, stride), None) => {
                 for lane in 0..lanes {
@@ -434,7 +438,7 @@ impl Emitter<'_> {
             (_, mask) => {
                 let at = self.addresses(tensor, index, lanes)?;
                 let mask = match mask {
-                    Some(mask) => mask,
+                    Some(mask) => mask.whole,
                     None => self.b.int(ty.with_elem(Elem::I1), 1),
                 };
                 let (bits, addresses) = (self.b.ty(mask), self.b.ty(at));

@@ -392,6 +392,9 @@ impl Builder {
             return self.extract(v, first);
         }
         let ty = self.ty(v);
+        if count == ty.lanes {
+            return v;
+        }
         let to = ty.with_lanes(count);
         let lanes: Vec<String> = (first..first + count).map(|l| l.to_string()).collect();
         let rhs = format!("vector.shuffle {v}, {v} [{}] : {ty}, {ty}", lanes.join(", "));

@@ -17,6 +17,7 @@ pub(crate) struct Library {
     dot_bf16: bool,
     dot_i8: bool,
     amx_bf16: bool,
+    masked_bytes: u32,
     /// Whether code is for a GPU: no libm, no calls.
     grid: bool,
     functions: BTreeMap<String, String>,
@@ -24,14 +25,14 @@ pub(crate) struct Library {
 
 impl Library {
     pub(crate) fn new(options: &EmitOptions) -> Self {
-        let EmitOptions { fma, scalef, dot_bf16, dot_i8, amx_bf16 } = *options;
-        Self { fma, scalef, dot_bf16, dot_i8, amx_bf16, grid: false, functions: BTreeMap::new() }
+        let EmitOptions { fma, scalef, dot_bf16, dot_i8, amx_bf16, masked_bytes } = *options;
+        let functions = BTreeMap::new();
+        Self { fma, scalef, dot_bf16, dot_i8, amx_bf16, masked_bytes, grid: false, functions }
     }
 
     /// For a GPU.
     pub(crate) fn grid() -> Self {
-        let (scalef, functions) = (false, BTreeMap::new());
-        Self { fma: true, scalef, dot_bf16: false, dot_i8: false, amx_bf16: false, grid: true, functions }
+        Self { grid: true, ..Self::new(&EmitOptions::default()) }
     }
 
     /// Whether `a * b + c` is one rounding.
@@ -52,6 +53,11 @@ impl Library {
     /// Whether there is `tdpbf16ps`.
     pub(crate) fn amx_bf16(&self) -> bool {
         self.amx_bf16
+    }
+
+    /// Bytes that one access under a mask has at most.
+    pub(crate) fn masked_bytes(&self) -> u32 {
+        self.masked_bytes
     }
 
     /// The functions' text, in order of their names.
