@@ -82,11 +82,22 @@ pub struct EmitOptions {
     /// LLVM 22 splits a masked access of two registers by itself, and where it finds no lane set in the second half,
     /// reads all of that half.
     pub masked_bytes: u32,
+    /// Whether a store of all lanes under a mask is made without it, by a branch. Without AVX-512, on AMD's processors, one
+    /// under a mask takes as long as a dozen others.
+    pub full_stores: bool,
 }
 
 impl Default for EmitOptions {
     fn default() -> Self {
-        Self { fma: true, scalef: false, dot_bf16: false, dot_i8: false, amx_bf16: false, masked_bytes: u32::MAX }
+        Self {
+            fma: true,
+            scalef: false,
+            dot_bf16: false,
+            dot_i8: false,
+            amx_bf16: false,
+            masked_bytes: u32::MAX,
+            full_stores: false,
+        }
     }
 }
 
@@ -108,6 +119,7 @@ impl EmitOptions {
                 // An access for each lane.
                 (false, false) => u32::MAX,
             },
+            full_stores: target.has_feature("avx") && !target.has_feature("avx512f"),
         }
     }
 }

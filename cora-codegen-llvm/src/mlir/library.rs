@@ -18,6 +18,7 @@ pub(crate) struct Library {
     dot_i8: bool,
     amx_bf16: bool,
     masked_bytes: u32,
+    full_stores: bool,
     /// Whether code is for a GPU: no libm, no calls.
     grid: bool,
     functions: BTreeMap<String, String>,
@@ -25,9 +26,9 @@ pub(crate) struct Library {
 
 impl Library {
     pub(crate) fn new(options: &EmitOptions) -> Self {
-        let EmitOptions { fma, scalef, dot_bf16, dot_i8, amx_bf16, masked_bytes } = *options;
+        let EmitOptions { fma, scalef, dot_bf16, dot_i8, amx_bf16, masked_bytes, full_stores } = *options;
         let functions = BTreeMap::new();
-        Self { fma, scalef, dot_bf16, dot_i8, amx_bf16, masked_bytes, grid: false, functions }
+        Self { fma, scalef, dot_bf16, dot_i8, amx_bf16, masked_bytes, full_stores, grid: false, functions }
     }
 
     /// For a GPU.
@@ -58,6 +59,11 @@ impl Library {
     /// Bytes that one access under a mask has at most.
     pub(crate) fn masked_bytes(&self) -> u32 {
         self.masked_bytes
+    }
+
+    /// Whether a store of all lanes under a mask is made without it.
+    pub(crate) fn full_stores(&self) -> bool {
+        self.full_stores
     }
 
     /// The functions' text, in order of their names.

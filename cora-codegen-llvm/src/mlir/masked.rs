@@ -89,10 +89,23 @@ impl Emitter<'_> {
             let at = address(self, first)?;
             let v = self.b.slice(v, first, bits.lanes);
             let ty = self.b.ty(v);
-            self.b.stmt(&format!(
-                "llvm.intr.masked.store {v}, {at}, {mask} {{alignment = {} : i32}} : {ty}, {bits} into !llvm.ptr",
-                ty.elem.bits() / 8,
-            ));
+            let align = ty.elem.bits() / 8;
+            let masked = format!(
+                "llvm.intr.masked.store {v}, {at}, {mask} {{alignment = {align} : i32}} : {ty}, {bits} into !llvm.ptr"
+            );
+            if !self.library.full_stores() {
+                self.b.stmt(&masked);
+                continue;
+            }
+            let all = format!("\"llvm.intr.vector.reduce.and\"({mask}) : ({bits}) -> i1");
+            let all = self.b.pure(bits.with_lanes(1), &[mask], &all);
+            let plain = format!("llvm.store {v}, {at} {{alignment = {align} : i64}} : {ty}, !llvm.ptr");
+            let [plain, masked] = [plain, masked].map(|store| {
+                self.open();
+                self.b.stmt(&store);
+                self.close()
+            });
+            self.b.splice(&format!("scf.if {all} {{"), &[(&plain, "} else {"), (&masked, "}")]);
         }
         Ok(())
     }

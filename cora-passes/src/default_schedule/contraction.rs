@@ -32,6 +32,8 @@ const NEXT: i64 = 8;
 const FEW_TILES: i64 = 3;
 /// Elements that each task may copy.
 const FEW_ELEMENTS: i64 = 1 << 14;
+/// Elements between rows of a factor that are better copied side by side.
+const APART: i64 = 256;
 /// Panels of columns from which on they are tasks enough.
 const PANELS: i64 = 8;
 
@@ -230,9 +232,7 @@ impl Contraction {
         let pool = &m.env.pool;
         let tiled = || self.rows.iter().chain(&self.columns).chain([&self.inner]);
         let apart = |k: &Loop| tiled().any(|l| pool.uses_var(k.extent, l.var));
-        let count = |n: i64, k: &Loop| n.checked_mul(pool.constant_bound(k.extent)?);
-        let terms = self.reduced.iter().try_fold(1, count);
-        terms.is_none_or(|n| n > LONG) && !self.reduced.iter().any(apart)
+        self.nest.most(m, &self.reduced) > LONG && !self.reduced.iter().any(apart)
     }
 
     /// Whether no stage computes what is read.
@@ -272,6 +272,16 @@ impl Contraction {
     /// Whether neighbouring columns are neighbours in the factor that moves with them.
     fn side_by_side(&self, m: &LoopModule) -> bool {
         moves_by_one(m, &self.b.1, self.column)
+    }
+
+    /// Whether what neighbouring terms read of the factor of the columns lies far apart: lines at such distances share few
+    /// places of a cache.
+    fn terms_apart(&self, m: &LoopModule) -> bool {
+        let Some(iter) = self.reduced.last().and_then(|k| self.nest.iterator(m, k.var)) else { return false };
+        let Some(at) = self.b.1.iter().position(|&e| m.env.pool.as_var(e) == Some(iter)) else { return false };
+        let inside = m.env.tensors[self.b.0].dims.iter().skip(at + 1);
+        let distance = inside.map(|d| m.env.pool.as_int(d.storage)).try_fold(1_i64, |n, d| n.checked_mul(d?));
+        distance.is_some_and(|n| n >= APART)
     }
 
     /// Whether the factor of the columns is another one for each iteration of a loop outside the tiles.
@@ -334,7 +344,9 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     let constant = m.env.tensors[c.b.0].role == Role::ConstInput;
     let side_by_side = c.side_by_side(m);
     let packed = !side_by_side && constant && attempt(m, |m| pack(m, &c, c.tile(m, registers, true), CopyAt::Setup));
-    let copied = !side_by_side && !packed;
+    let apart =
+        side_by_side && !constant && !given && c.many_products(m) && c.terms_apart(m) && !c.few_rows(m, registers);
+    let copied = !side_by_side && !packed || apart;
     if batch.len() > 1 && (copied || !given) {
         fuse(m, nest, &batch, "batches")?;
         batch = vec!["batches".to_owned()];
@@ -351,7 +363,7 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     {
         return Some(());
     }
-    let tile = c.tile(m, registers, !copied || few_panels).of_work(c.row_work(m));
+    let tile = c.tile(m, registers, !copied || few_panels || apart).of_work(c.row_work(m));
     let bound = |m: &LoopModule, l: &str| {
         let path = stage_loops(m, stage).into_iter().find(|p| m.env.vars[loop_at(&m.body, p).var].name == l)?;
         m.env.pool.constant_bound(loop_at(&m.body, &path).extent)
@@ -425,9 +437,13 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     }
     order.extend([row.clone(), inner.clone()]);
     reorder(m, nest, order.clone())?;
+    let ragged =
+        unrolled.is_none().then(|| c.reduced.last().filter(|k| m.env.pool.as_int(k.extent).is_none())).flatten();
     let sums = accumulate(m, nest, &at, &[&row], (&inner, tile.lanes), unrolled)?;
     if long && !streamed {
         unroll_steps(m, &sums, "kk", UNROLL)?;
+    } else if let Some(k) = ragged.filter(|_| !long) {
+        unroll_steps(m, &sums, &k.name, UNROLL)?;
     }
     if alone && task > 1 {
         // Tasks of all batches in one list; a refusal leaves them nested.
@@ -636,6 +652,10 @@ pub(super) fn accumulate(
     }
     if let Some(k) = unrolled {
         step(m, StepKind::Unroll { target: LoopRef { stage: name.clone(), name: k } })?;
+    }
+    // Where nobody else sees the results, a tile leaves the registers whole: no masks and no branches.
+    for l in rows.iter().copied().chain([lanes, &format!("{lanes}_o")]) {
+        attempt(m, |m| step(m, StepKind::Relax { target: nest.named(l), zero: false }));
     }
     Some(name)
 }
