@@ -29,7 +29,7 @@ const TERMS: i64 = 1024;
 /// Schedules every top-level nest, for GPUs of an architecture such as `sm_90a`, or for any.
 pub fn default_grid_schedule(m: &mut LoopModule, gpu: Option<&str>) {
     keep_apart(m);
-    choose_stages(m, false);
+    choose_stages(m, None);
     // Tiles share what they read, which threads of parts would not.
     let tiled = |m: &LoopModule, s: TensorId| Contraction::of(m, s).is_some_and(|c| !c.rows.is_empty());
     for stage in stages(m).into_iter().filter(|&s| !tiled(m, s)).collect::<Vec<_>>() {

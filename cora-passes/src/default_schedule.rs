@@ -141,7 +141,7 @@ fn lowers_alone(m: &mut LoopModule, nest: usize, holds: impl FnOnce(&StorageModu
 /// Attaches and tiles, `in_tasks` where a batch may be large; gives the nests of elements as they were before.
 fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<TensorId, Stmt> {
     let vectors = features.vectors();
-    choose_stages(m, true);
+    choose_stages(m, Some(features));
     // Beside a reader one worker would sum all parts.
     let mut summed_apart: Vec<TensorId> = Vec::new();
     for stage in stages(m) {
@@ -190,9 +190,10 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
     elements.into_iter().filter(|e| alone(e.0)).collect()
 }
 
-/// What is cheaper to repeat than to store is inlined; what repeats more work than that gets a stage, in an element only if
-/// that `is_near` where it is read.
-pub(crate) fn choose_stages(m: &mut LoopModule, is_near: bool) {
+/// What is cheaper to repeat than to store is inlined; what repeats more work than that gets a stage, in an element only on
+/// a `processor`, where it is near what reads it.
+pub(crate) fn choose_stages(m: &mut LoopModule, processor: Option<Features>) {
+    let is_near = processor.is_some();
     for stage in stages(m) {
         attempt(m, |m| products::regroup(m, stage));
     }
@@ -203,9 +204,9 @@ pub(crate) fn choose_stages(m: &mut LoopModule, is_near: bool) {
     for stage in stages(m) {
         factors::precompute_factors(m, stage, is_near);
     }
-    if is_near {
+    if let Some(features) = processor {
         for stage in stages(m) {
-            attempt(m, |m| factors::widen(m, stage));
+            attempt(m, |m| factors::widen(m, stage, features));
         }
     }
 }

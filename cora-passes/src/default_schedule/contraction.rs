@@ -469,12 +469,20 @@ fn stairs(m: &mut LoopModule, c: &Contraction, row: &str, reduced: &str, tile: T
 fn panels(m: &mut LoopModule, c: &Contraction, row: &str, tile: Tile, unrolled: Option<i64>) -> Option<()> {
     let nest = &c.nest;
     split(m, nest, row, tile.rows, "ro", "ri")?;
-    split(m, nest, &c.inner.name, tile.columns, "co", "ci")?;
+    let group = tile.group();
+    let several = c.given(m) && group > 1 && c.nest.most(m, [&c.inner]) > 2 * group * tile.columns;
+    if several {
+        split(m, nest, &c.inner.name, group * tile.columns, "co", "near")?;
+        split(m, nest, "near", tile.columns, "cp", "ci")?;
+    } else {
+        split(m, nest, &c.inner.name, tile.columns, "co", "ci")?;
+    }
     let panel = [names(&c.columns), vec!["co".to_owned()]].concat();
     let [ro, ri, ci] = ["ro", "ri", "ci"].map(str::to_owned);
     let own = [names(&c.reduced), vec![ri, ci]].concat();
     let (mut tasks, inside) = if c.given(m) {
-        ([names(&c.batches), panel].concat(), vec![ro])
+        let near = several.then(|| "cp".to_owned());
+        ([names(&c.batches), panel].concat(), [ro].into_iter().chain(near).collect())
     } else {
         (names(&c.batches), [vec![ro], panel].concat())
     };
@@ -488,7 +496,14 @@ fn panels(m: &mut LoopModule, c: &Contraction, row: &str, tile: Tile, unrolled: 
     let copied = if in_task { CopyAt::Before } else { CopyAt::Loop(nest.named(tasks.first()?)) };
     pack(m, c, tile, copied)?;
     let stage = accumulate(m, nest, &at, &["ri"], ("ci", tile.lanes), None)?;
-    unroll_steps(m, &stage, &c.reduced.last()?.name, unrolled.unwrap_or(UNROLL))
+    unroll_steps(m, &stage, &c.reduced.last()?.name, unrolled.unwrap_or(UNROLL))?;
+    if several && let Some((rows, _)) = &c.a {
+        // The next rows come into the L2 cache while these are used.
+        let (tensor, at) = (m.env.tensors[*rows].name.clone(), nest.named("ro"));
+        let inside = Some(LoopRef { stage: stage.clone(), name: "ko".to_owned() });
+        attempt(m, |m| step(m, StepKind::Prefetch { stage, tensor, at, inside, distance: 1, locality: 2 }));
+    }
+    Some(())
 }
 
 /// Unrolls so many iterations of a reduced loop, whose extent need not divide.

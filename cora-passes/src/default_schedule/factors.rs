@@ -10,10 +10,12 @@
 use super::attempt;
 use super::contraction::Contraction;
 use super::nest::{Nest, moves_by_one};
+use super::units::unit;
 use crate::schedule::precompute::precompute_factor;
 use crate::schedule::windows::windowed;
+use cora_ir::intrinsic::Features;
 use cora_ir::loops::{BlockRole, Iter, IterKind, LoopModule};
-use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, TensorId, UnOp};
+use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, Role, TensorId, UnOp};
 use rustc_hash::FxHashSet;
 
 /// Operations that are cheaper to repeat than to store.
@@ -24,6 +26,8 @@ const MANY: i64 = 8;
 const FEW_TIMES: i64 = 4;
 /// How often a product of one element is repeated, at least.
 const MANY_TIMES: i64 = 256;
+/// Columns for which an element of the rows is converted once, at least.
+const MANY_COLUMNS: i64 = 128;
 /// Operations that are saved for each one that is stored, at least.
 const WORTH: i64 = 24;
 
@@ -62,10 +66,11 @@ pub(super) fn precompute_factors(m: &mut LoopModule, stage: TensorId, of_element
     }
 }
 
-/// Converts the factors of a contraction once, which its tiles would do for each term: those of products of two batches, whose
-/// terms no instruction of a processor takes as they are (see `units`).
-pub(super) fn widen(m: &mut LoopModule, stage: TensorId) -> Option<()> {
-    let c = Contraction::of(m, stage).filter(|c| c.has_batches() && !c.rows.is_empty())?;
+/// Converts factors of a contraction once, which its tiles would do for each term, where no instruction takes the terms as
+/// they are (see `units`): both of products of two batches, and what many columns of a constant factor are multiplied by.
+/// That one stays as it is: it is packed, and converted by whole vectors.
+pub(super) fn widen(m: &mut LoopModule, stage: TensorId, features: Features) -> Option<()> {
+    let c = Contraction::of(m, stage).filter(|c| !c.rows.is_empty())?;
     let pool = &m.env.pool;
     let Expr::Bin(BinOp::Mul, x, y) = *pool.get(c.nest.block.value) else { return None };
     let wider = |e: ExprId| match *pool.get(e) {
@@ -77,7 +82,17 @@ pub(super) fn widen(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     if ![x, y].into_iter().all(wider) {
         return None;
     }
-    for e in [x, y] {
+    let parts = if c.has_batches() {
+        vec![x, y]
+    } else {
+        let constant = m.env.tensors[c.b.0].role == Role::ConstInput;
+        let many = c.nest.most(m, c.columns.iter().chain([&c.inner])) >= MANY_COLUMNS;
+        if !constant || !many || unit(m, stage, |i| features.contain(i)).is_some() {
+            return None;
+        }
+        [x, y].into_iter().filter(|&e| !pool.uses_var(e, c.column)).collect()
+    };
+    for e in parts {
         let name = m.env.fresh_tensor_name(&format!("{}.wide", c.nest.stage));
         precompute_factor(m, stage, e, &name).ok()?;
     }

@@ -22,6 +22,11 @@ impl Tile {
         Tile { rows, task: self.task / rows * rows, ..self }
     }
 
+    /// How many tiles side by side use the rows of one while these are near.
+    pub fn group(self) -> i64 {
+        (PANEL / self.columns).max(1)
+    }
+
     /// With more rows in a task where each is little work: a task looks for its first row.
     pub fn of_work(self, row: Option<i64>) -> Tile {
         let times = row.map_or(1, |n| TASK_WORK / self.task.saturating_mul(n.max(1)));
@@ -29,6 +34,8 @@ impl Tile {
     }
 }
 
+/// Columns of a factor's panel that are copied for a task.
+const PANEL: i64 = 64;
 /// Multiply-adds of a task, at least, and how many times as many rows a task may have for it.
 const TASK_WORK: i64 = 1 << 18;
 const MOST_WORK: i64 = 16;
