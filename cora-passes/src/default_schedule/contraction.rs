@@ -265,7 +265,13 @@ impl Contraction {
     /// Whether nothing that is read is a stage that may be attached in tiles, where it would find no box to compute, or be
     /// computed for each panel of columns.
     fn has_nothing_to_attach(&self, m: &LoopModule) -> bool {
-        let apart = |t: TensorId| Contraction::of(m, t).is_some_and(|c| !c.has_batches());
+        // What converts an input is cheap to store for all panels.
+        let converts = |t: TensorId| {
+            let value = Nest::of(m, t).filter(|n| n.block.role == BlockRole::Compute).map(|n| n.block.value);
+            let Some(Expr::Cast(_, from)) = value.map(|v| m.env.pool.get(v)) else { return false };
+            matches!(m.env.pool.get(*from), Expr::Load { tensor, .. } if m.env.tensors[*tensor].role != Role::Temp)
+        };
+        let apart = |t: TensorId| Contraction::of(m, t).is_some_and(|c| !c.has_batches()) || converts(t);
         self.nest.reads(m).iter().all(|r| m.env.tensors[r.0].role != Role::Temp || apart(r.0))
     }
 

@@ -90,13 +90,25 @@ pub(super) fn widen(m: &mut LoopModule, stage: TensorId, features: Features) -> 
         if !constant || !many || unit(m, stage, |i| features.contain(i)).is_some() {
             return None;
         }
-        [x, y].into_iter().filter(|&e| !pool.uses_var(e, c.column)).collect()
+        let rows: Vec<ExprId> = [x, y].into_iter().filter(|&e| !pool.uses_var(e, c.column)).collect();
+        // A product of batches has tasks of its own, more of them than a nest beside which it would be computed.
+        if c.a.as_ref().is_some_and(|a| is_of_batches(m, a.0)) {
+            return None;
+        }
+        rows
     };
     for e in parts {
         let name = m.env.fresh_tensor_name(&format!("{}.wide", c.nest.stage));
         precompute_factor(m, stage, e, &name).ok()?;
     }
     Some(())
+}
+
+/// Whether an intermediate is a contraction with batches, or elements of one.
+fn is_of_batches(m: &LoopModule, stage: TensorId) -> bool {
+    let batches = |t: TensorId| Contraction::of(m, t).is_some_and(|c| c.has_batches());
+    let own = Nest::of(m, stage).filter(|_| m.env.tensors[stage].role == Role::Temp);
+    batches(stage) || own.is_some_and(|n| n.reads(m).iter().any(|r| batches(r.0)))
 }
 
 /// Whether a part of a term that takes little to compute keeps the products from being computed as such: several factors
