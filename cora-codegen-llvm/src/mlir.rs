@@ -79,8 +79,7 @@ pub struct EmitOptions {
     pub amx_bf16: bool,
     /// Bytes that one read or write under a mask has at most; longer vectors are taken in parts.
     ///
-    /// LLVM 22 splits a masked access of two registers by itself, and where it finds no lane set in the second half,
-    /// reads all of that half.
+    /// LLVM 22 splits longer ones by itself, and may read a register of them without a mask (see `masked`).
     pub masked_bytes: u32,
     /// Whether a store of all lanes under a mask is made without it, by a branch. Without AVX-512, on AMD's processors, one
     /// under a mask takes as long as a dozen others.

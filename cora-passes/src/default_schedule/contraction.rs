@@ -268,8 +268,8 @@ impl Contraction {
         // What converts an input is cheap to store for all panels.
         let converts = |t: TensorId| {
             let value = Nest::of(m, t).filter(|n| n.block.role == BlockRole::Compute).map(|n| n.block.value);
-            let Some(Expr::Cast(_, from)) = value.map(|v| m.env.pool.get(v)) else { return false };
-            matches!(m.env.pool.get(*from), Expr::Load { tensor, .. } if m.env.tensors[*tensor].role != Role::Temp)
+            let cast = value.filter(|&v| matches!(m.env.pool.get(v), Expr::Cast(..)));
+            cast.and_then(|v| read(&m.env.pool, v)).is_some_and(|r| m.env.tensors[r.0].role != Role::Temp)
         };
         let apart = |t: TensorId| Contraction::of(m, t).is_some_and(|c| !c.has_batches()) || converts(t);
         self.nest.reads(m).iter().all(|r| m.env.tensors[r.0].role != Role::Temp || apart(r.0))
@@ -443,12 +443,11 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     }
     order.extend([row.clone(), inner.clone()]);
     reorder(m, nest, order.clone())?;
-    let ragged =
-        unrolled.is_none().then(|| c.reduced.last().filter(|k| m.env.pool.as_int(k.extent).is_none())).flatten();
+    let as_it_is = unrolled.is_none() && !long;
     let sums = accumulate(m, nest, &at, &[&row], (&inner, tile.lanes), unrolled)?;
     if long && !streamed {
         unroll_steps(m, &sums, "kk", UNROLL)?;
-    } else if let Some(k) = ragged.filter(|_| !long) {
+    } else if let Some(k) = c.reduced.last().filter(|k| as_it_is && m.env.pool.as_int(k.extent).is_none()) {
         unroll_steps(m, &sums, &k.name, UNROLL)?;
     }
     if alone && task > 1 {
@@ -469,9 +468,10 @@ fn stairs(m: &mut LoopModule, c: &Contraction, row: &str, reduced: &str, tile: T
     panels(m, c, row, tile, Some(tile.rows))
 }
 
-/// A task is a panel of columns of a batch, or all columns where a stage may be attached, which each panel would compute
-/// again. What it reads of the other factor is copied, with zeros beside the last columns, to where it stays near for all
-/// tiles of rows. The last reduced loop is unrolled by `unrolled`, if not as usual.
+/// A task is a panel of columns of a batch, of several tiles side by side where these are narrow, or all columns where a
+/// stage may be attached, which each panel would compute again. What it reads of the other factor is copied, with zeros
+/// beside the last columns, to where it stays near for all tiles of rows. The last reduced loop is unrolled by `unrolled`,
+/// if not as usual.
 fn panels(m: &mut LoopModule, c: &Contraction, row: &str, tile: Tile, unrolled: Option<i64>) -> Option<()> {
     let nest = &c.nest;
     split(m, nest, row, tile.rows, "ro", "ri")?;

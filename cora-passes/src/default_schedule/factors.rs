@@ -90,12 +90,11 @@ pub(super) fn widen(m: &mut LoopModule, stage: TensorId, features: Features) -> 
         if !constant || !many || unit(m, stage, |i| features.contain(i)).is_some() {
             return None;
         }
-        let rows: Vec<ExprId> = [x, y].into_iter().filter(|&e| !pool.uses_var(e, c.column)).collect();
         // A product of batches has tasks of its own, more of them than a nest beside which it would be computed.
         if c.a.as_ref().is_some_and(|a| is_of_batches(m, a.0)) {
             return None;
         }
-        rows
+        [x, y].into_iter().filter(|&e| !pool.uses_var(e, c.column)).collect()
     };
     for e in parts {
         let name = m.env.fresh_tensor_name(&format!("{}.wide", c.nest.stage));
