@@ -26,6 +26,7 @@
 //!   The right side of `and` and `or` is computed only where the left does not decide, if it loads.
 //! - Vectors with consecutive indices are loaded and stored whole; others are gathered and scattered, but a square
 //!   of elements that changes its order is loaded and stored in whole vectors, with shuffles between.
+//! - Neighbours that take the lanes of a vector each take them in one vector of them all.
 //! - A tile of a tensor instruction is that instruction, or the same by others where there is none.
 //! - A product of matrices calls a function through a variable that the runtime sets ([`Import`](cora_runtime::abi::Import)).
 //! - Division by zero of integers gives 0; other integer arithmetic wraps.
@@ -46,6 +47,7 @@ mod library;
 mod masked;
 mod math;
 mod slots;
+mod sums;
 mod tile;
 mod transpose;
 mod wgmma;

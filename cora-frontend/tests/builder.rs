@@ -125,6 +125,16 @@ fn tuples_print_and_parse() {
 }
 
 #[test]
+fn negative_terms_of_a_reduction_print_and_parse() {
+    let text = "dim i = 3, j = 4\ninput A[i, j] : f32\nL = min(i, j) (-1.0)\nT = max(i, j) (-A)\noutput L, T\n";
+    let graph = parse_program("negative", text, &[]).unwrap_or_else(|d| panic!("{d:?}"));
+    let text = print_program(&graph);
+    assert!(text.contains("= min(i, j) (-1.0)") && text.contains("= max(i, j) (-A[i, j])"), "{text}");
+    let again = parse_program("negative", &text, &[]).unwrap_or_else(|d| panic!("{d:?}\n{text}"));
+    assert_eq!(print_program(&again), text);
+}
+
+#[test]
 fn attention_by_hand() {
     let mut b = ProgramBuilder::new("qk");
     let m = b.param("M", 0..=64);

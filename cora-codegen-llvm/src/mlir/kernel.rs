@@ -59,12 +59,15 @@ impl Emitter<'_> {
             match s {
                 Stmt::Tile(t) => self.tile(t, follows)?,
                 s => {
-                    match self.square(&body[done - 1..]) {
-                        Some(square) => {
-                            self.transposed(&square)?;
-                            done += square.len() - 1;
-                        }
-                        None => self.stmt(s)?,
+                    let rest = &body[done - 1..];
+                    if let Some(square) = self.square(rest) {
+                        self.transposed(&square)?;
+                        done += square.len() - 1;
+                    } else if let Some(sums) = self.sums(rest) {
+                        self.sum_together(&sums)?;
+                        done += sums.len() - 1;
+                    } else {
+                        self.stmt(s)?;
                     }
                     self.forget_factors();
                 }

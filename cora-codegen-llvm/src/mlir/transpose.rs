@@ -98,7 +98,7 @@ impl Emitter<'_> {
     }
 
     /// Whether `next` is `base + distance`.
-    fn follows(&mut self, base: ExprId, next: ExprId, distance: i64) -> bool {
+    pub(super) fn follows(&mut self, base: ExprId, next: ExprId, distance: i64) -> bool {
         let (base, next) = (poly(self.pool, base), poly(self.pool, next));
         next.checked_add_scaled(&base, -1).and_then(|d| d.as_constant()) == Some(distance)
     }

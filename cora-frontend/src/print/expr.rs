@@ -76,8 +76,8 @@ pub(super) fn text(names: &mut Names, e: ExprId) -> String {
 /// `e` as the body of a reduction.
 pub(super) fn term(names: &mut Names, e: ExprId) -> String {
     let text = at_least(names, e, MUL);
-    // A word after `max(i)` is not yet a term.
-    if names.env.pool.as_bool(e).is_some() { format!("({text})") } else { text }
+    // A word after `max(i)` is not yet a term, and what is subtracted from `max(i, j)` is none.
+    if names.env.pool.as_bool(e).is_some() || text.starts_with('-') { format!("({text})") } else { text }
 }
 
 /// `e`, in parentheses if it binds more loosely than `level`.

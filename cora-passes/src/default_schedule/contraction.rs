@@ -7,7 +7,7 @@
 use super::copies::{around, pack, transpose};
 use super::nest::{Loop, Nest, is_along, moves_by_one};
 use super::tiles::Tile;
-use super::{Registers, attempt, dots, row_tasks, step};
+use super::{Registers, TASK_ROWS, attempt, dots, row_tasks, step};
 use crate::schedule::tree::{loop_at, stage_loops};
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
@@ -15,8 +15,9 @@ use cora_ir::schedule::{CopyAt, Formula, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, Role, Scope, TensorId, UnOp, VarId};
 use rustc_hash::FxHashSet;
 
-/// Vectors of a tile of one row.
+/// Vectors of a tile of one row, and where they divide all columns: as many sums as are added to while one is.
 const WIDE: i64 = 4;
+const WIDEST: i64 = 8;
 /// Reduced iterations that are unrolled.
 const UNROLL: i64 = 4;
 
@@ -598,16 +599,29 @@ pub(super) fn neighbours(m: &LoopModule, nest: &Nest) -> Option<Loop> {
 /// A reduction of neighbours in tiles of one row, or, of a few terms, in a row's own buffer.
 pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
     let registers = Registers::of(m, stage, vectors);
-    let wide = WIDE * registers.lanes;
     let nest = Nest::of(m, stage)?;
     let inner = neighbours(m, &nest)?;
     let (reduced, own): (Vec<Loop>, Vec<Loop>) = nest.loops.iter().cloned().partition(|l| l.reduced);
     let own = own.into_iter().filter(|l| l.var != inner.var).collect::<Vec<_>>();
+    // Of one row there may be too few tiles for the workers.
+    let several = nest.attached || !own.is_empty();
+    let divides = |vectors: i64| m.env.pool.as_int(inner.extent).is_some_and(|n| n % (vectors * registers.lanes) == 0);
+    let wide = registers.lanes * if several && divides(WIDEST) { WIDEST } else { WIDE };
     let (mut order, summed) = (names(&own), names(&reduced));
     let terms = reduced.iter().try_fold(1_i64, |n, l| n.checked_mul(m.env.pool.as_int(l.extent)?));
     if nest.attached && terms.is_some_and(|n| n <= FEW_TERMS) {
         reorder(m, &nest, [order, summed, vec![inner.name.clone()]].concat())?;
         return step(m, StepKind::Vectorize { target: nest.at(&inner), width: Some(registers.lanes) });
+    }
+    if !nest.attached
+        && !row_tasks::has_task(m, stage)
+        && let Some(l) = window(m, &nest, &own)
+    {
+        // Neighbours of a task share most of their windows: for one iteration of the loops between they stay near.
+        let (task, near) = ("task", "near");
+        split(m, &nest, &l.name, TASK_ROWS, task, near)?;
+        order.iter_mut().filter(|o| **o == l.name).for_each(|o| task.clone_into(o));
+        order.push(near.to_owned());
     }
     let bound = m.env.pool.constant_bound(inner.extent);
     let mut lanes = inner.name.clone();
@@ -628,6 +642,21 @@ pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors
             step(m, StepKind::Vectorize { target: nest.named(&lanes), width: few.or(Some(registers.lanes)) })
         }
     }
+}
+
+/// The loop along which a window of terms moves, as `q` in `V[b, q - w, h, d]`, with others of `loops` inside it.
+fn window(m: &LoopModule, nest: &Nest, loops: &[Loop]) -> Option<Loop> {
+    let pool = &m.env.pool;
+    let terms: Vec<VarId> = nest.block.iters.iter().filter(|i| i.kind == IterKind::Reduce).map(|i| i.var).collect();
+    let reads = nest.reads(m);
+    let moved = |v: VarId| {
+        let mut places = reads.iter().flat_map(|r| r.1.iter().copied());
+        places.any(|e| pool.uses_var(e, v) && terms.iter().any(|&t| pool.uses_var(e, t)))
+    };
+    let (_, outer) = loops.split_last()?;
+    let needed = |l: &Loop| loops.iter().any(|o| pool.uses_var(o.extent, l.var));
+    let long = |l: &Loop| nest.most(m, [l]) > TASK_ROWS && !needed(l);
+    outer.iter().rev().find(|l| nest.iterator(m, l.var).is_some_and(moved) && long(l)).cloned()
 }
 
 /// Adds the reduced loops to the order; the last one is split for unrolling where it divides.

@@ -10,6 +10,7 @@
 
 use super::contraction::{Contraction, names};
 use super::nest::{Loop, is_along, moves_by_one};
+use super::squares::FEWEST;
 use super::steps::Steps;
 use super::{Form, Registers, step};
 use cora_ir::intrinsic::Vectors;
@@ -43,7 +44,7 @@ pub(super) fn dot_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     let (tiles, inner, outer) = (names(&tiles), c.inner.name.clone(), names(outer));
     let reduced = [&outer[..], std::slice::from_ref(&term.name)].concat();
     let mut s = Steps { m, stage: c.nest.stage.clone() };
-    in_registers(&mut s, tiles, (&inner, columns), names(&c.rows), &reduced, registers.lanes)
+    in_registers(&mut s, tiles, (&inner, columns, true), names(&c.rows), &reduced, registers.lanes)
 }
 
 /// Tiles of a few rows and all columns, of which there are few: a vector of columns would be half empty. Where the factor of
@@ -70,7 +71,7 @@ pub(super) fn dots_of_rows(m: &mut LoopModule, stage: TensorId, vectors: Vectors
     let apart = m.env.pool.uses_var(term.extent, row.var);
     let rows = if apart { 1 } else { (sums_of_tile(registers) / columns).min(8) };
     let mut s = Steps { m, stage: c.nest.stage.clone() };
-    in_registers(&mut s, tiles, (&row.name, rows), own, std::slice::from_ref(&term.name), registers.lanes)
+    in_registers(&mut s, tiles, (&row.name, rows, false), own, std::slice::from_ref(&term.name), registers.lanes)
 }
 
 /// Copies the factor of the columns with the dimension of the terms innermost.
@@ -95,11 +96,11 @@ fn sums_of_tile(registers: Registers) -> i64 {
 }
 
 /// Orders loops as `tiles`, of which `split` is cut in as many as said, around the dot products of `own` and of those, a lane
-/// of each for every term.
+/// of each for every term. `neighbours`: those that are split are written side by side.
 fn in_registers(
     s: &mut Steps,
     mut tiles: Vec<String>,
-    (split, factor): (&str, i64),
+    (split, factor, neighbours): (&str, i64, bool),
     own: Vec<String>,
     reduced: &[String],
     lanes: i64,
@@ -123,5 +124,17 @@ fn in_registers(
     a.reorder(outer.iter().map(String::as_str).chain(inside).map(str::to_owned).collect())?;
     a.vectorize("ki", Some(lanes))?;
     a.unroll(&own)?;
-    s.unroll(&own)
+    let (last, rows) = own.split_last()?;
+    if neighbours && factor >= FEWEST && factor.count_ones() == 1 {
+        s.vectorize(last, Some(factor))?;
+    } else {
+        s.unroll(&[last])?;
+    }
+    s.unroll(rows)?;
+    // Where nobody else sees the results, a tile leaves the registers whole: no masks and no branches.
+    for l in &own {
+        let _ = s.of(&name).relax(l, false);
+        let _ = s.relax(l, false);
+    }
+    Some(())
 }

@@ -11,7 +11,7 @@ use rand::prelude::*;
 use rustc_hash::FxHashMap;
 
 /// Whole numbers up to this are exact in every floating-point type used.
-const EXACT: f64 = 16_000_000.0;
+pub const EXACT: f64 = 16_000_000.0;
 
 /// A graph, and how exactly each tensor is computed.
 pub struct Made {

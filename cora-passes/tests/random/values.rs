@@ -1,6 +1,6 @@
 //! Random element expressions: loads in bounds, arithmetic whose rounding is known.
 
-use super::graphs::{Gen, Known};
+use super::graphs::{EXACT, Gen, Known};
 use super::shapes::{in_bounds, is_fixed_size};
 use cora_ir::{BinOp, ExprId, Literal, ScalarType, UnOp};
 use rand::prelude::*;
@@ -169,8 +169,10 @@ impl Gen<'_> {
                 let (a, b) = (self.small(a, LARGE), self.small(b, LARGE));
                 self.arith(BinOp::Mul, a, b)
             }
-            3 => self.arith(BinOp::Add, a, b),
-            4 => self.arith(BinOp::Sub, a, b),
+            op @ 3..=4 => {
+                let (a, b) = (self.small(a, EXACT / 4.0), self.small(b, EXACT / 4.0));
+                self.arith(if op == 3 { BinOp::Add } else { BinOp::Sub }, a, b)
+            }
             5 => self.arith(BinOp::Min, a, b),
             6 => self.arith(BinOp::Max, a, b),
             n => {

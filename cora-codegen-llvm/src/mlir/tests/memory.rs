@@ -1,7 +1,7 @@
 //! Guards, masks, gathers, scatters, registers, and what is remembered across stores.
 
 use cora_ir::storage::Stmt;
-use cora_ir::{BinOp, ExprId, Literal, ScalarType};
+use cora_ir::{BinOp, Combiner, ExprId, Literal, ScalarType};
 
 use super::kit::{Buf, Kit, Loaded, parallel, serial, store, targets};
 
@@ -361,4 +361,77 @@ fn what_overlaps_or_does_not_follow_is_no_square() {
     assert!(!k.mlir().contains("shufflevector"));
     // Written apart, but in each other: the last one counts.
     assert!(!square(F32, 4, 3, false).0.mlir().contains("shufflevector"));
+}
+
+/// `O[n] = O[n] op (all lanes of row n of A)` for neighbours `n`, in this order.
+fn sums(ty: ScalarType, combiner: Combiner, lanes: u32, order: &[i64]) -> Kit {
+    let mut k = Kit::default();
+    let (a, o) = (k.buffer("A", ty), k.buffer("O", ty));
+    let mut body = Vec::new();
+    for &n in order {
+        let (row, at) = (k.int(n * i64::from(lanes)), k.int(n + 1));
+        let row = k.m.env.pool.ramp(row, 1, lanes);
+        let (v, old) = (k.load(a, row), k.load(o, at));
+        let pool = &mut k.m.env.pool;
+        let all = pool.reduce(combiner, v);
+        let value = pool.bin(combiner.op(), old, all);
+        body.push(store(o, at, value));
+    }
+    let (v, _) = k.var("i");
+    let extent = k.int(1);
+    k.kernel("k", vec![parallel(v, extent, body)]);
+    k
+}
+
+#[test]
+fn neighbours_take_the_lanes_of_a_vector_each_in_one() {
+    for ty in [F32, ScalarType::F64, ScalarType::I32, ScalarType::I64] {
+        for (combiner, lanes, count) in [
+            (Combiner::Sum, 8, 8),
+            (Combiner::Sum, 16, 8),
+            (Combiner::Sum, 4, 2),
+            (Combiner::Sum, 2, 3),
+            (Combiner::Max, 4, 7),
+            (Combiner::Min, 16, 16),
+            (Combiner::Sum, 4, 9),
+        ] {
+            let order: Vec<i64> = (0..count).collect();
+            let backwards: Vec<i64> = order.iter().rev().copied().collect();
+            let (k, alone) = (sums(ty, combiner, lanes, &order), sums(ty, combiner, lanes, &backwards));
+            let together = [&k, &alone].map(|k| k.mlir().contains("llvm.shufflevector"));
+            assert_eq!(together, [true, false], "{ty} x{lanes}, {count}, {combiner:?}");
+            let float = |i: usize| ((i * 7919 + 13) % 1000) as f64 * 0.37 - 150.0;
+            let number = |i: usize| if ty.is_float() { float(i) } else { float(i).floor() };
+            let input: Vec<f64> = (0..(count as u32 * lanes) as usize).map(number).collect();
+            let out: Vec<f64> = (0..count as usize + 2).map(|i| number(i + 31)).collect();
+            let run = |k: &Kit| {
+                k.run(true, &[Buf::of(ty, &input), Buf::of(ty, &out)], &[], &[], (0, 1))[1].numbers(ty)
+            };
+            // To the same bits.
+            assert_eq!(run(&k), run(&alone), "{ty} x{lanes}, {count}, {combiner:?}");
+        }
+    }
+}
+
+#[test]
+fn a_vector_that_reads_the_elements_is_combined_by_itself() {
+    let mut k = Kit::default();
+    let o = k.buffer("O", F32);
+    let mut body = Vec::new();
+    for n in 0..4 {
+        let at = k.int(n);
+        let first = k.int(0);
+        let all = k.m.env.pool.ramp(first, 1, 4);
+        let (v, old) = (k.load(o, all), k.load(o, at));
+        let pool = &mut k.m.env.pool;
+        let all = pool.reduce(Combiner::Sum, v);
+        let value = pool.bin(Combiner::Sum.op(), old, all);
+        body.push(store(o, at, value));
+    }
+    let (v, _) = k.var("i");
+    let extent = k.int(1);
+    k.kernel("k", vec![parallel(v, extent, body)]);
+    // 1 + 10, then 2 + 20, 3 + 40, 4 + 80.
+    let after = k.run(true, &[Buf::f32(&[1.0, 2.0, 3.0, 4.0])], &[], &[], (0, 1));
+    assert_eq!(after[0].as_f32(), [11.0, 22.0, 43.0, 84.0]);
 }
