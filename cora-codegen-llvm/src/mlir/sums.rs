@@ -111,8 +111,7 @@ impl Emitter<'_> {
         let count = sums.0.len() as u32;
         let at = self.pool.ramp(index, 1, count);
         let old = self.load_all(tensor, at, count)?;
-        let new =
-            arith::binary(&mut self.b, self.library, scalar, combiner.op(), (old, vectors[0]), Facts::default())?;
+        let new = arith::binary(&mut self.b, self.library, scalar, combiner.op(), (old, vectors[0]), Facts::default())?;
         self.write(tensor, at, new, None)?;
         self.forget(&[tensor]);
         Ok(())

@@ -404,9 +404,7 @@ fn neighbours_take_the_lanes_of_a_vector_each_in_one() {
             let number = |i: usize| if ty.is_float() { float(i) } else { float(i).floor() };
             let input: Vec<f64> = (0..(count as u32 * lanes) as usize).map(number).collect();
             let out: Vec<f64> = (0..count as usize + 2).map(|i| number(i + 31)).collect();
-            let run = |k: &Kit| {
-                k.run(true, &[Buf::of(ty, &input), Buf::of(ty, &out)], &[], &[], (0, 1))[1].numbers(ty)
-            };
+            let run = |k: &Kit| k.run(true, &[Buf::of(ty, &input), Buf::of(ty, &out)], &[], &[], (0, 1))[1].numbers(ty);
             // To the same bits.
             assert_eq!(run(&k), run(&alone), "{ty} x{lanes}, {count}, {combiner:?}");
         }
