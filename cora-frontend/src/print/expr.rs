@@ -73,11 +73,12 @@ pub(super) fn text(names: &mut Names, e: ExprId) -> String {
     at_least(names, e, OR)
 }
 
-/// `e` as the body of a reduction.
-pub(super) fn term(names: &mut Names, e: ExprId) -> String {
+/// `e` as the body of a reduction over so many dimensions.
+pub(super) fn term(names: &mut Names, e: ExprId, over: usize) -> String {
     let text = at_least(names, e, MUL);
-    // A word after `max(i)` is not yet a term, and what is subtracted from `max(i, j)` is none.
-    if names.env.pool.as_bool(e).is_some() || text.starts_with('-') { format!("({text})") } else { text }
+    // A word after `max(i)` is not yet a term, and what is subtracted from `max(i, j)`, a function of two, is none.
+    let difference = over == 2 && text.starts_with('-');
+    if difference || names.env.pool.as_bool(e).is_some() { format!("({text})") } else { text }
 }
 
 /// `e`, in parentheses if it binds more loosely than `level`.

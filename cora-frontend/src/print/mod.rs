@@ -100,7 +100,7 @@ fn operator(names: &mut Names, op: &Op, out: &mut String) {
         Some(c) => {
             let over: Vec<&str> = op.reduce.iter().map(|&d| names.dim(d)).collect();
             let _ = write!(out, "{}({}) ", names.env.reduction_name(c), over.join(", "));
-            out.push_str(&expr::term(names, op.value));
+            out.push_str(&expr::term(names, op.value, op.reduce.len()));
         }
     }
     out.push('\n');
