@@ -649,9 +649,11 @@ fn window(m: &LoopModule, nest: &Nest, loops: &[Loop]) -> Option<Loop> {
     let pool = &m.env.pool;
     let terms: Vec<VarId> = nest.block.iters.iter().filter(|i| i.kind == IterKind::Reduce).map(|i| i.var).collect();
     let reads = nest.reads(m);
+    // What is gathered is another place for each iteration.
+    let gathers = |e: ExprId| pool.any(e, &mut |n| matches!(n, Expr::Load { .. }));
     let moved = |v: VarId| {
         let mut places = reads.iter().flat_map(|r| r.1.iter().copied());
-        places.any(|e| pool.uses_var(e, v) && terms.iter().any(|&t| pool.uses_var(e, t)))
+        places.any(|e| pool.uses_var(e, v) && terms.iter().any(|&t| pool.uses_var(e, t)) && !gathers(e))
     };
     let (_, outer) = loops.split_last()?;
     let needed = |l: &Loop| loops.iter().any(|o| pool.uses_var(o.extent, l.var));
