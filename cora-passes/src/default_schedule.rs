@@ -5,7 +5,7 @@
 //! results (`partial_sums`). Where a batch is more than stays near, its rows are split into tasks (`row_tasks`), and so are
 //! rows of elements that are computed of their own row (`rows_of_elements`). From the last stage to the first: a stage is
 //! attached beside its readers where that repeats no work (`attach`); a contraction, or another reduction of neighbouring
-//! elements, is tiled so that it accumulates in registers (`contraction`), one of few rows in dot products (`dots`); results
+//! elements, is tiled so that it accumulates in registers (`contraction`, `columns`), one of few rows in dot products (`dots`); results
 //! of few terms are lanes (`few_terms`), columns that share elements in groups vectors (`groups`); copies that change the
 //! order of dimensions go in squares (`squares`); of anything else the innermost loop becomes vector code where it writes
 //! (or, for a reduction, reads) neighbouring elements, and where what it reads is near each other. At last rows that lie as
@@ -15,6 +15,7 @@
 mod attach;
 mod batches;
 mod chains;
+mod columns;
 pub(crate) mod contraction;
 mod copies;
 mod dots;
@@ -173,7 +174,7 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
             || (shape.neighbours
                 && !shape.rows
                 && attempt(m, |m| few_terms::few_terms(m, stage, vectors, few_terms::FEW_TAPS)))
-            || (shape.neighbours && attempt(m, |m| contraction::column_tiles(m, stage, vectors)))
+            || (shape.neighbours && attempt(m, |m| columns::column_tiles(m, stage, vectors)))
             || attempt(m, |m| few_terms::few_terms(m, stage, vectors, few_terms::FEW))
             || attempt(m, |m| groups::vectors_of_groups(m, stage, vectors))
             || is_of_rows(m, stage)
@@ -277,8 +278,7 @@ fn cheap(m: &LoopModule, stage: TensorId) -> bool {
 fn is_of_rows(m: &LoopModule, stage: TensorId) -> bool {
     let Some(nest) = Nest::of(m, stage).filter(|n| !n.attached && n.loops.len() == 1) else { return false };
     let of_row = |t: TensorId| {
-        let reduces =
-            |n: &Nest| matches!(n.block.role, BlockRole::Update(_)) && contraction::neighbours(m, n).is_none();
+        let reduces = |n: &Nest| matches!(n.block.role, BlockRole::Update(_)) && columns::neighbours(m, n).is_none();
         let several = m.env.tensors[t].dims.len() > 1;
         m.env.tensors[t].role == Role::Temp && (several || Nest::of(m, t).is_some_and(|n| reduces(&n)))
     };

@@ -14,8 +14,7 @@ use cora_ir::{Combiner, Expr, ExprId, ScalarType, TensorId};
 
 use super::EmitFault;
 use super::arith::{self, Facts};
-use super::builder::{Ty, Val};
-use super::convert::memory_elem;
+use super::builder::Val;
 use super::expr::Emitter;
 
 /// An element, and the vector whose lanes are combined with it.
@@ -85,48 +84,46 @@ impl Emitter<'_> {
     /// Computes them.
     pub(super) fn sum_together(&mut self, sums: &Sums) -> Result<(), EmitFault> {
         let Some(&Sum { tensor, index, combiner, lanes, .. }) = sums.0.first() else { return Ok(()) };
-        let scalar = self.module.env.tensors[tensor].ty;
-        let elem = memory_elem(scalar);
         let mut vectors = sums.0.iter().map(|s| self.emit(s.vector)).collect::<Result<Vec<_>, _>>()?;
         // In each vector lie the lanes that are left of one after the other, `width` of each.
         let mut width = lanes;
         while width > 1 {
             width /= 2;
-            if vectors.len() > 1 {
-                let upper = vectors.split_off(vectors.len() / 2);
-                for (a, b) in vectors.iter_mut().zip(upper) {
-                    let at = |upper: u32| {
-                        let part = move |l: u32| l / (2 * width) * 2 * width + l % width + upper * width;
-                        (0..lanes).map(move |l| part(l) + if l / width % 2 == 1 { lanes } else { 0 })
-                    };
-                    *a = self.halves(combiner, (*a, b), Ty { elem, lanes }, scalar, [at(0), at(1)])?;
-                }
-            } else {
-                let v = vectors[0];
-                let lanes = self.b.ty(v).lanes / 2;
-                let at = |upper: u32| (0..lanes).map(move |l| l / width * 2 * width + l % width + upper * width);
-                vectors[0] = self.halves(combiner, (v, v), Ty { elem, lanes }, scalar, [at(0), at(1)])?;
+            let others = vectors.split_off(vectors.len().div_ceil(2));
+            for (n, v) in vectors.iter_mut().enumerate() {
+                *v = self.halves(tensor, combiner, (*v, others.get(n).copied()), width)?;
             }
         }
         let count = sums.0.len() as u32;
         let at = self.pool.ramp(index, 1, count);
         let old = self.load_all(tensor, at, count)?;
-        let new = arith::binary(&mut self.b, self.library, scalar, combiner.op(), (old, vectors[0]), Facts::default())?;
+        let new = self.combined(tensor, combiner, (old, vectors[0]))?;
         self.write(tensor, at, new, None)?;
         self.forget(&[tensor]);
         Ok(())
     }
 
-    /// Lanes of two vectors combined with others of theirs.
+    /// The lower and the upper `width` lanes of each part of a vector combined, those of another vector's in turn.
     fn halves(
         &mut self,
+        tensor: TensorId,
         combiner: Combiner,
-        (a, b): (Val, Val),
-        ty: Ty,
-        scalar: ScalarType,
-        [low, high]: [impl Iterator<Item = u32>; 2],
+        (v, other): (Val, Option<Val>),
+        width: u32,
     ) -> Result<Val, EmitFault> {
-        let (low, high) = (self.shuffled(a, b, ty, low), self.shuffled(a, b, ty, high));
-        arith::binary(&mut self.b, self.library, scalar, combiner.op(), (low, high), Facts::default())
+        let from = self.b.ty(v);
+        let (vectors, other) = other.map_or((1, v), |o| (2, o));
+        let ty = from.with_lanes(from.lanes / 2 * vectors);
+        let lane = |l: u32, upper: u32| {
+            let part = l / width;
+            part % vectors * from.lanes + (part / vectors * 2 + upper) * width + l % width
+        };
+        let [low, high] = [0, 1].map(|upper| self.shuffled(v, other, ty, (0..ty.lanes).map(|l| lane(l, upper))));
+        self.combined(tensor, combiner, (low, high))
+    }
+
+    fn combined(&mut self, tensor: TensorId, combiner: Combiner, values: (Val, Val)) -> Result<Val, EmitFault> {
+        let ty = self.module.env.tensors[tensor].ty;
+        arith::binary(&mut self.b, self.library, ty, combiner.op(), values, Facts::default())
     }
 }

@@ -4,7 +4,8 @@
 //! elements that are read (so nothing is computed twice), and enough is left inside for the stage to
 //! be worth its own loops: the last dimension, or all rows and columns of a contraction, which copies a factor.
 
-use super::contraction::{Contraction, neighbours};
+use super::columns::neighbours;
+use super::contraction::Contraction;
 use super::nest::Nest;
 use super::step;
 use crate::schedule::compute_at::reads_box;

@@ -8,7 +8,7 @@
 //! Each lane of a vector combines the terms of its own, and then half as many lanes combine what two of them found, until
 //! one is left. The new stages are reductions of neighbours like others.
 
-use super::contraction::neighbours;
+use super::columns::neighbours;
 use super::few_terms::FEW;
 use super::nest::{Nest, moves_by_one};
 use super::{Registers, step};

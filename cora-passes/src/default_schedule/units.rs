@@ -5,7 +5,8 @@
 //! takes several rows those of a task are copied, so that the last tile is whole too. A task is up to 128 rows and eight
 //! panels of columns.
 
-use super::contraction::{Contraction, column_tiles, names, row_tiles};
+use super::columns::column_tiles;
+use super::contraction::{Contraction, names, row_tiles};
 use super::nest::Nest;
 use super::steps::Steps;
 use super::{attempt, lowers_alone, step};
