@@ -165,8 +165,13 @@ impl Lowering<'_> {
         let mut shared = None;
         if p.of.is_some() && l.var != counted && !idle.is_empty() {
             shared = self.share(&idle, &mut inner, (&mut at, &mut asked), &mut conds);
-            // A line asked for without the loops that it was one of.
-            there.extend(asked.into_iter().filter(|_| shared.is_none()));
+            if shared.is_none() {
+                // A line asked for without the loops that it was one of.
+                let of_line = |c: &ExprId| inner.iter().any(|&(v, _)| self.env.pool.uses_var(*c, v));
+                let (each, all): (Vec<ExprId>, Vec<ExprId>) = asked.into_iter().partition(of_line);
+                conds.extend(each);
+                there.extend(all);
+            }
         }
         // An address beyond the end does no harm where nothing is looked up to find it.
         if p.of.is_some() && !self.looks_up(at) {

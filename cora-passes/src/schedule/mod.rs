@@ -24,6 +24,7 @@ mod layout_dims;
 mod mirrored;
 pub mod offload;
 pub mod op_split;
+mod overwrites;
 pub mod pack;
 pub mod pad_dim;
 pub mod pad_loop;

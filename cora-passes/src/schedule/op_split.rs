@@ -19,8 +19,8 @@ use super::parts::PARTS;
 use super::peel::{go_on, replace};
 use super::relax::each_block;
 use super::tree::{
-    Path, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, reads_below, remove_init, stages_of,
-    substitute, writes_below,
+    Path, around_elements, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, reads_below, remove_init,
+    stages_of, substitute, writes_below,
 };
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::normalize;
@@ -216,15 +216,7 @@ fn check_order(m: &LoopModule, root: &Path, path: &Path, shown: &str) -> Result<
 /// iteration, since elements have their first values there.
 fn within(m: &mut LoopModule, path: &Path, at: ExprId, extent: ExprId) -> ExprId {
     let at = normalize(&mut m.env.pool, at);
-    let mut loops: Vec<(VarId, ExprId)> = enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)).collect();
-    for s in &loop_at(&m.body, path).body {
-        s.walk(&mut |s| {
-            if let Stmt::Block(b) = s {
-                loops.retain(|l| !is_reduction_var(&m.env.pool, b, l.0));
-            }
-        });
-    }
-    let facts = Facts::in_loops(loops);
+    let facts = Facts::in_loops(around_elements(m, path));
     let zero = m.env.pool.int(0);
     let mut prover = Prover::new();
     let low = m.env.pool.le(zero, at);

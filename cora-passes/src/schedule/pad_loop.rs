@@ -17,8 +17,8 @@ use super::relax::each_block;
 use super::serial_loop::serial_or;
 use super::split::divisible;
 use super::tree::{
-    Path, add_predicate, blocks_below, clamp_surplus, enclosing, find_loop, find_stage, is_reduction_var, looks_up,
-    loop_at, loop_at_mut, place_init, written_by,
+    Path, add_predicate, around_elements, blocks_below, clamp_surplus, enclosing, find_loop, find_stage,
+    is_reduction_var, looks_up, loop_at, loop_at_mut, place_init, written_by,
 };
 use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::affine::normalize;
@@ -57,7 +57,7 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     loops.push((var, padded));
     // The loop may go through a part of the dimension: beyond it are other positions, up to the end of that. Or it goes
     // beyond the dimension already, where nothing is computed.
-    let around = Facts::in_loops(enclosing(&m.body, &path).iter().map(|l| (l.var, l.extent)));
+    let around = Facts::in_loops(around_elements(m, &path));
     let end = dimension_end(m, &path).filter(|&end| reaches(&mut m.env, &around, end, extent)).unwrap_or(extent);
     let stretches = stretches(m, &path);
     let surplus = Relaxed { var, loops, stretches: &stretches, never_empty: false };
@@ -170,7 +170,7 @@ pub fn pad_loop_to(m: &mut LoopModule, target: &LoopRef, to: &Formula) -> Result
 /// `to`, if it is proved to be no less than `extent`, else the greater of the two.
 fn at_least(m: &mut LoopModule, path: &Path, to: ExprId, extent: ExprId) -> ExprId {
     let to = normalize(&mut m.env.pool, to);
-    let facts = Facts::in_loops(enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)));
+    let facts = Facts::in_loops(around_elements(m, path));
     let goal = m.env.pool.le(extent, to);
     if Prover::new().prove(&mut m.env, &facts, goal).is_proved() { to } else { m.env.pool.max(to, extent) }
 }
@@ -188,7 +188,7 @@ fn dimension_end(m: &mut LoopModule, path: &Path) -> Option<ExprId> {
     }
     let end = *ends.first()?;
     let known = pool.vars_of(end).iter().all(|v| around.contains(v)) && ends.iter().all(|&e| e == end);
-    let facts = Facts::in_loops(enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)));
+    let facts = Facts::in_loops(around_elements(m, path));
     (known && is_defined(&mut m.env, &mut Prover::new(), &facts, end)).then_some(end)
 }
 

@@ -22,8 +22,8 @@ use super::parts::{PARTS, Part, copy, declare};
 use super::region::range_over;
 use super::relax::tile_of;
 use super::tree::{
-    Path, body_at_mut, enclosing, find_loop, is_condition, is_reduction_var, loop_at, place_init, remove_init, runs,
-    stages_of, substitute, writes_below,
+    Path, around_elements, body_at_mut, enclosing, find_loop, is_condition, is_reduction_var, loop_at, place_init,
+    remove_init, runs, stages_of, substitute, writes_below,
 };
 use crate::lower::sign::{as_size, never_negative};
 use crate::simplify::{Facts, Prover};
@@ -82,15 +82,18 @@ fn peel_loop(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     }
     let path = find_loop(m, target)?;
     let l = loop_at(&m.body, &path).clone();
-    let around: Vec<(VarId, ExprId)> = enclosing(&m.body, &path).iter().map(|l| (l.var, l.extent)).collect();
+    let all: Vec<(VarId, ExprId)> = enclosing(&m.body, &path).iter().map(|l| (l.var, l.extent)).collect();
+    let around = around_elements(m, &path);
     let mut found = false;
-    for (inner, loops) in stretches(m, &l, &around) {
-        let tiles = tiles(&mut m.env, &loops, l.var, &inner.body);
+    for (inner, loops) in stretches(m, &l, &all) {
+        let mut tiles = tiles(&mut m.env, &loops, l.var, &inner.body);
+        check_reduced(&m.env.pool, target, &tiles)?;
+        let always: Vec<_> = loops.into_iter().filter(|l| around.contains(l) || !all.contains(l)).collect();
+        keep_defined(&mut m.env, &always, &mut tiles);
         if tiles.is_empty() {
             continue;
         }
         found = true;
-        check_reduced(&m.env.pool, target, &tiles)?;
         // Inits of parts that were made before stand beside the nest.
         let Some(site) = path_of(&m.body, inner.var) else { continue };
         let full = if site == path { cut(&mut m.env, &around, &l, &tiles) } else { None };
@@ -157,11 +160,15 @@ fn tiles(env: &mut Env, loops: &[(VarId, ExprId)], var: VarId, body: &[Stmt]) ->
     for s in body {
         collect(env, s, var, loops.len(), &mut loops.to_vec(), &mut out);
     }
-    // Where a tile does not run, functions in what decides it need not have a value.
+    keep_defined(env, loops, &mut out);
+    out
+}
+
+/// Where a tile does not run, functions in what decides it need not have a value.
+fn keep_defined(env: &mut Env, loops: &[(VarId, ExprId)], tiles: &mut Vec<Tile>) {
     let facts = facts_in(env, loops);
     let mut prover = Prover::new();
-    out.retain(|t| t.slack.iter().all(|&e| is_defined(env, &mut prover, &facts, e)));
-    out
+    tiles.retain(|t| t.slack.iter().all(|&e| is_defined(env, &mut prover, &facts, e)));
 }
 
 fn collect(env: &mut Env, s: &Stmt, var: VarId, from: usize, loops: &mut Vec<(VarId, ExprId)>, out: &mut Vec<Tile>) {

@@ -21,6 +21,7 @@
 
 use super::compute_inline::zero_of;
 use super::filled::{Loops, Relaxed, stretches};
+use super::overwrites::overwrites;
 use super::pad_dim::calls_with_arg;
 use super::region::bound_above;
 use super::relax_reduced;
@@ -40,7 +41,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 ///
 /// # Errors
 /// `E0402` no such loop; `E0480` the stage writes a global tensor, the loop does not index its
-/// buffer, the extent is not a tile's, or a mask says which positions of a full tile count.
+/// buffer, the extent is not a tile's, surplus positions are another part's, or a mask says which positions of a full tile
+/// count.
 pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
     let stage = loop_at(&m.body, &path).stage;
@@ -129,6 +131,12 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
             };
             refuse(why, hint)
         })?;
+    if overwrites(m, &path, tensor, rest) {
+        return Err(refuse(
+            "surplus iterations would overwrite elements that another part or another worker computes",
+            "split by a divisor of the tile around it, or leave its tail exact",
+        ));
+    }
     for (d, extent) in storage {
         m.env.tensors[tensor].dims[d].storage = extent;
     }

@@ -59,6 +59,16 @@ pub fn enclosing<'a>(body: &'a [Stmt], path: &[usize]) -> Vec<&'a For> {
     (1..path.len()).map(|n| loop_at(body, &path[..n])).collect()
 }
 
+/// The loops around the one at `path`, outermost first, that run wherever an element has its first value: one that is reduced
+/// over may have no iteration, and what that would prove is false of `init`.
+pub(super) fn around_elements(m: &LoopModule, path: &[usize]) -> Vec<(VarId, ExprId)> {
+    let mut loops: Vec<_> = enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)).collect();
+    for b in blocks_below(&loop_at(&m.body, path).body) {
+        loops.retain(|l| !is_reduction_var(&m.env.pool, b, l.0));
+    }
+    loops
+}
+
 /// Every block in `body`, in order, with the loops around it there, outermost first.
 pub fn blocks_in(body: &[Stmt]) -> Vec<(&Block, Vec<&For>)> {
     fn go<'a>(body: &'a [Stmt], around: &mut Vec<&'a For>, out: &mut Vec<(&'a Block, Vec<&'a For>)>) {
