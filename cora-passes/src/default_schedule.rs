@@ -31,6 +31,7 @@ pub(crate) mod partial_sums;
 mod products;
 mod row_tasks;
 mod rows_of_elements;
+mod shared_rows;
 mod squares;
 pub(crate) mod steps;
 mod tiles;
@@ -143,6 +144,7 @@ fn lowers_alone(m: &mut LoopModule, nest: usize, holds: impl FnOnce(&StorageModu
 fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<TensorId, Stmt> {
     let vectors = features.vectors();
     choose_stages(m, Some(features));
+    shared_rows::shared_rows(m);
     // Beside a reader one worker would sum all parts.
     let mut summed_apart: Vec<TensorId> = Vec::new();
     for stage in stages(m) {

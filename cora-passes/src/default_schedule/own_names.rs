@@ -16,6 +16,11 @@ pub fn reserved(name: &str) -> bool {
     NAMES.contains(&name) || name.ends_with("_o") || name.ends_with("_i")
 }
 
+/// What the parts of a loop or dimension are called.
+pub(super) fn parts_of(name: &str) -> [String; 2] {
+    [format!("{name}_o"), format!("{name}_i")]
+}
+
 /// Renames loops and dimensions of the program that are called as the rules would call others.
 pub(crate) fn keep_apart(m: &mut LoopModule) {
     let dims = m.env.tensors.iter().flat_map(|(_, t)| t.dims.iter().map(|d| &d.name));

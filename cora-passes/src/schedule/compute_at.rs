@@ -145,6 +145,8 @@ fn naive_nest(m: &mut LoopModule, stage: TensorId) -> Option<Naive> {
                 let of_terms = |p: &ExprId| m.env.pool.vars_of(*p).iter().any(|&v| is_reduction_var(&m.env.pool, b, v));
                 naive &= b.stage == stage && b.predicate.iter().all(of_terms) && b.tensor == stage;
                 naive &= b.iters.iter().all(|i| m.env.pool.as_var(i.binding).is_some());
+                let own = b.iters.iter().filter(|i| i.kind == IterKind::Spatial).map(|i| Some(i.var));
+                naive &= own.eq(b.index.iter().map(|&e| m.env.pool.as_var(e)));
                 if b.role != BlockRole::Init {
                     main = Some(b.clone());
                 }

@@ -55,7 +55,11 @@ pub fn graph(rng: &mut SmallRng) -> Made {
     let shapes = Shapes::declare(&mut g.env, rng);
     let mut cx = Gen { rng, g, shapes, known: Vec::new(), dims: Vec::new() };
     if cx.rng.random_bool(0.12) {
-        if cx.rng.random_bool(0.25) { cx.projection() } else { cx.attention() }
+        match cx.rng.random_range(0..10) {
+            0..2 => cx.projection(),
+            2..4 => cx.decoding(),
+            _ => cx.attention(),
+        }
     } else if cx.rng.random_bool(0.2) {
         cx.contraction();
     } else {

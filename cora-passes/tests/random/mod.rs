@@ -3,6 +3,7 @@
 
 pub mod check;
 mod contractions;
+mod decoding;
 mod factors;
 pub mod graphs;
 mod indices;
