@@ -221,6 +221,8 @@ struct Lanes {
     count: u32,
     /// Lanes that run, if not all.
     mask: Option<ExprId>,
+    /// What is computed and read inside.
+    passed_on: FxHashSet<TensorId>,
 }
 
 fn lanes_of(env: &mut Env, var: VarId, extent: ExprId, body: &[Stmt], around: &mut Around<'_>) -> Option<Vec<Stmt>> {
@@ -245,12 +247,32 @@ fn lanes_of(env: &mut Env, var: VarId, extent: ExprId, body: &[Stmt], around: &m
         let e = env.pool.splat(extent, lanes);
         env.pool.lt(iota, e)
     });
-    let l = Lanes { var, extent, count: lanes, mask };
+    let l = Lanes { var, extent, count: lanes, mask, passed_on: passed_on(&env.pool, body) };
     let mut out = Vec::new();
     for s in body {
         vector_stmt(env, &l, s, l.mask, around, &mut out)?;
     }
     Some(out)
+}
+
+/// The tensors of which one statement stores elements and another one reads some.
+fn passed_on(pool: &ExprPool, body: &[Stmt]) -> FxHashSet<TensorId> {
+    let (mut stored, mut read) = (FxHashSet::default(), FxHashSet::default());
+    for s in body {
+        s.walk(&mut |s| {
+            let Stmt::Store { tensor, value, .. } = s else { return };
+            stored.insert(*tensor);
+            pool.walk(*value, &mut |_, n| {
+                if let Expr::Load { tensor: t, .. } = n
+                    && t != tensor
+                {
+                    read.insert(*t);
+                }
+            });
+        });
+    }
+    stored.retain(|t| read.contains(t));
+    stored
 }
 
 /// A condition that holds where `conds` do in a lane that runs.
@@ -388,7 +410,7 @@ fn vector_stmt(
                 return None;
             }
             if env.pool.uses_var(*index, l.var) {
-                if !lanes_apart(env, *tensor, *index, l.var) {
+                if !lanes_apart(env, l, *tensor, *index) {
                     return None;
                 }
                 let at = vector_expr(env, l, *index)?;
@@ -423,12 +445,13 @@ fn only_asks(s: &Stmt) -> bool {
     }
 }
 
-/// Whether lanes write different elements: a schedule says so of what is in memory, and of a buffer only its position, which
-/// may be one that each iteration writes anew.
-fn lanes_apart(env: &mut Env, tensor: TensorId, index: ExprId, lane: VarId) -> bool {
-    if env.tensors[tensor].scope == Scope::Global {
+/// Whether lanes write different elements: a schedule says so of what is in memory, and of a buffer, or what is read beside
+/// it, only its position, which may be one that each iteration writes anew.
+fn lanes_apart(env: &mut Env, l: &Lanes, tensor: TensorId, index: ExprId) -> bool {
+    if env.tensors[tensor].scope == Scope::Global && !l.passed_on.contains(&tensor) {
         return true;
     }
+    let lane = l.var;
     let index = poly(&mut env.pool, index);
     let pool = &env.pool;
     let is_lane = |e: &ExprId| pool.as_var(*e) == Some(lane);

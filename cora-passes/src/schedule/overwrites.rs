@@ -7,42 +7,47 @@
 //! Where the tile ends with the rows nothing lies beyond it. Where it ends with a tile around it, element `3*a + 3` is the next
 //! one's: that computes it afterwards if it runs afterwards, and if no other part has computed it before.
 
-use super::tree::{blocks_in, enclosing, loop_at};
+use super::tree::{blocks_below, blocks_in, enclosing, loop_at};
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::poly;
-use cora_ir::loops::{Block, LoopKind, LoopModule};
+use cora_ir::loops::{Block, For, Iter, LoopKind, LoopModule};
 use cora_ir::{BinOp, Env, Expr, ExprId, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 type Loops = Vec<(VarId, ExprId)>;
 
 /// Whether an iteration of the loop at `path`, from `rest` on, may leave something in an element of `tensor` that another
-/// iteration computes and nobody computes afterwards.
+/// iteration computes and nobody computes afterwards, before it is read.
 pub(super) fn overwrites(m: &mut LoopModule, path: &[usize], tensor: TensorId, rest: ExprId) -> bool {
     let l = loop_at(&m.body, path);
-    let var = l.var;
-    let around: Vec<_> = enclosing(&m.body, path).into_iter().map(|l| (l.var, l.extent, l.kind)).collect();
-    let outer = around.iter().map(|&(v, e, _)| (v, e));
+    let around: Vec<&For> = enclosing(&m.body, path);
+    // What is read in the same iteration of a loop has been computed in it.
+    let readers = m.blocks_reading(tensor).len();
+    let attached =
+        |l: &&&For| blocks_below(&l.body).iter().filter(|b| m.env.pool.reads(b.value, tensor)).count() == readers;
+    let outside = around.iter().take_while(attached).count();
+    let moving = |l: &For| Moving { var: l.var, in_order: matches!(l.kind, LoopKind::Serial | LoopKind::Unroll) };
+    let mut inside: Vec<Moving> = around[outside..].iter().map(|l| moving(l)).collect();
+    inside.push(Moving { var: l.var, in_order: true });
+    let outer = around.iter().map(|l| (l.var, l.extent));
     let mut all: Vec<(Block, Loops)> = Vec::new();
     for (b, inner) in blocks_in(&l.body) {
         all.push((b.clone(), outer.clone().chain(inner.iter().map(|l| (l.var, l.extent))).collect()));
     }
+    let var = l.var;
     let stages: Vec<TensorId> = m.blocks_writing(tensor).into_iter().map(|b| b.stage).collect();
     let one_stage = stages.windows(2).all(|s| s[0] == s[1]);
-    let steps =
-        |v: VarId| around.iter().any(|&(o, _, kind)| o == v && matches!(kind, LoopKind::Serial | LoopKind::Unroll));
-    for (b, loops) in all {
-        for end in ends(&m.env, rest) {
-            if own_positions(&m.env, &b, var) || ends_a_dimension(&mut m.env, &b, (var, end), &loops) {
-                continue;
-            }
-            if !one_stage || !goes_on(&mut m.env, &b, var, &steps) {
-                return true;
-            }
-        }
-    }
-    false
+    all.iter().any(|(b, loops)| {
+        let afterwards = one_stage && (own_positions(&m.env, b, &inside) || goes_on(&mut m.env, b, &inside));
+        !afterwards && !ends(&m.env, rest).into_iter().all(|end| ends_a_dimension(&mut m.env, b, (var, end), loops))
+    })
+}
+
+/// A loop inside the one that readers are in, too, and whether its iterations run one after the other.
+struct Moving {
+    var: VarId,
+    in_order: bool,
 }
 
 /// The operands of a minimum.
@@ -53,13 +58,13 @@ fn ends(env: &Env, rest: ExprId) -> Vec<ExprId> {
     }
 }
 
-/// Whether no other loop moves a position of the buffer that this one does.
-fn own_positions(env: &Env, b: &Block, var: VarId) -> bool {
-    let own = |e: ExprId| {
-        let iter = env.pool.as_var(e).and_then(|v| b.iters.iter().find(|i| i.var == v));
-        iter.is_some_and(|i| env.pool.as_var(i.binding) == Some(var))
+/// Whether the innermost loop alone moves a position that it moves.
+fn own_positions(env: &Env, b: &Block, inside: &[Moving]) -> bool {
+    let Some((last, others)) = inside.split_last() else { return false };
+    let own = |i: &Iter| {
+        env.pool.uses_var(i.binding, last.var) && !others.iter().any(|l| env.pool.uses_var(i.binding, l.var))
     };
-    b.index.iter().any(|&e| own(e))
+    b.index.iter().any(|&e| b.iters.iter().any(|i| env.pool.as_var(e) == Some(i.var) && own(i)))
 }
 
 /// Whether some iterator has no position any more where the loop is at `end`.
@@ -81,19 +86,19 @@ fn ends_a_dimension(env: &mut Env, b: &Block, (var, end): (VarId, ExprId), loops
     })
 }
 
-/// Whether later positions are written later: they are sums of the loops in order, which `steps` says of each.
-fn goes_on(env: &mut Env, b: &Block, var: VarId, steps: &dyn Fn(VarId) -> bool) -> bool {
+/// Whether later positions are written later: they are sums of the loops, each of which runs in order.
+fn goes_on(env: &mut Env, b: &Block, inside: &[Moving]) -> bool {
+    let moved = |env: &Env, e: ExprId| inside.iter().any(|l| env.pool.uses_var(e, l.var));
     let written = |env: &Env, v: VarId| b.index.iter().any(|&e| env.pool.uses_var(e, v));
     b.iters.iter().all(|i| {
-        if !written(env, i.var) {
+        if !written(env, i.var) || !moved(env, i.binding) {
             return true;
         }
         let terms = poly(&mut env.pool, i.binding).terms;
-        !terms.keys().flatten().any(|&a| env.pool.as_var(a) == Some(var))
-            || terms.iter().all(|(atoms, &c)| match atoms.as_slice() {
-                [] => true,
-                &[a] => c > 0 && env.pool.as_var(a).is_some_and(|v| v == var || steps(v)),
-                _ => false,
-            })
+        terms.iter().all(|(atoms, &c)| match atoms.as_slice() {
+            atoms if !atoms.iter().any(|&a| moved(env, a)) => true,
+            &[a] => c > 0 && inside.iter().any(|l| l.in_order && env.pool.as_var(a) == Some(l.var)),
+            _ => false,
+        })
     })
 }
