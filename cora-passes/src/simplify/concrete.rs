@@ -4,7 +4,9 @@
 use super::facts::Facts;
 use cora_ir::{EntityId, Env, Expr, ExprId, ParamId, UfDef, UfId, UnOp, VarId};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Batches tried in a search, and iterations tried in each.
 const BATCHES: u64 = 48;
@@ -18,9 +20,16 @@ const FUEL: u32 = 20_000;
 pub struct Batch {
     seed: u64,
     tables: BTreeMap<(UfId, Vec<i64>), i64>,
-    sums: FxHashMap<(UfId, Vec<i64>), i64>,
+    /// What functions have been found to be; nothing where they have no value.
+    calls: FxHashMap<Call, Option<i64>>,
+    sums: FxHashMap<Call, i64>,
+    /// The rows of a function that sorts them, in its order, by the outer arguments.
+    orders: FxHashMap<Call, Rc<[i64]>>,
     fuel: u32,
 }
+
+/// A function and its arguments.
+type Call = (UfId, SmallVec<[i64; 4]>);
 
 /// Values of variables in one iteration.
 pub type Iteration = FxHashMap<VarId, i64>;
@@ -56,7 +65,8 @@ fn draw(seed: u64, lo: i64, hi: i64, small: i64) -> i64 {
 impl Batch {
     /// The batch drawn from `seed`.
     pub fn new(seed: u64) -> Self {
-        Self { seed, tables: BTreeMap::new(), sums: FxHashMap::default(), fuel: FUEL }
+        let (calls, sums, orders) = (FxHashMap::default(), FxHashMap::default(), FxHashMap::default());
+        Self { seed, tables: BTreeMap::new(), calls, sums, orders, fuel: FUEL }
     }
 
     fn param(&self, env: &Env, p: ParamId) -> i64 {
@@ -81,8 +91,17 @@ impl Batch {
             Expr::Param(p) => Some(self.param(env, *p)),
             Expr::Arg(n) => args.get(*n as usize).copied(),
             Expr::Call(f, kids) => {
-                let actual: Option<Vec<i64>> = kids.iter().map(|&k| self.go(env, k, vars, args)).collect();
-                self.call(env, *f, &actual?)
+                let actual: Option<SmallVec<[i64; 4]>> = kids.iter().map(|&k| self.go(env, k, vars, args)).collect();
+                let call = (*f, actual?);
+                if let Some(&known) = self.calls.get(&call) {
+                    return known;
+                }
+                let found = self.call(env, *f, &call.1);
+                // Another evaluation may get further.
+                if self.fuel > 0 {
+                    self.calls.insert(call, found);
+                }
+                found
             }
             Expr::Un(op, a) => {
                 let a = self.go(env, *a, vars, args)?;
@@ -133,14 +152,12 @@ impl Batch {
             UfDef::Search { sum } => {
                 let UfDef::PrefixSum { body } = env.ufs[sum].def else { return None };
                 let (&r, outer) = args.split_last()?;
-                let mut row = outer.to_vec();
-                row.push(0);
+                let mut end = outer.to_vec();
+                end.push(0);
                 let rows = self.go(env, env.ufs[sum].domain[outer.len()], &none, outer)?;
-                let mut below = 0i64;
                 for x in 0..rows {
-                    *row.last_mut()? = x;
-                    below = below.checked_add(self.go(env, body, &none, &row)?)?;
-                    if r < below {
+                    *end.last_mut()? = x + 1;
+                    if r < self.sum(env, sum, body, &end)? {
                         return Some(x);
                     }
                 }
@@ -153,28 +170,28 @@ impl Batch {
             UfDef::Map { body } => self.go(env, body, &none, args),
             UfDef::SortDesc { key } => {
                 let (&place, outer) = args.split_last()?;
-                let n = self.go(env, *uf.domain.last()?, &none, outer)?;
-                let mut row = args.to_vec();
-                let mut order = Vec::new();
-                for x in 0..n {
-                    *row.last_mut()? = x;
-                    order.push((std::cmp::Reverse(self.go(env, key, &none, &row)?), x));
-                }
-                order.sort_unstable();
-                order.get(usize::try_from(place).ok()?).map(|&(_, x)| x)
+                self.order(env, f, key, outer)?.get(usize::try_from(place).ok()?).copied()
             }
         }
     }
 
     fn sum(&mut self, env: &Env, f: UfId, body: ExprId, args: &[i64]) -> Option<i64> {
-        if let Some(&s) = self.sums.get(&(f, args.to_vec())) {
+        if let Some(&s) = self.sums.get(&(f, args.into())) {
             return Some(s);
         }
         let (&x, outer) = args.split_last()?;
-        let mut row = outer.to_vec();
+        let mut row: SmallVec<[i64; 4]> = outer.into();
         row.push(0);
-        let mut total = 0i64;
-        for i in 0..x {
+        // From the longest sum that is known.
+        let known = (0..x).rev().find_map(|n| {
+            *row.last_mut()? = n;
+            let key = (f, std::mem::take(&mut row));
+            let found = self.sums.get(&key).map(|&s| (n, s));
+            row = key.1;
+            found
+        });
+        let (first, mut total) = known.unwrap_or((0, 0));
+        for i in first..x {
             *row.last_mut()? = i;
             let term = self.go(env, body, &Iteration::default(), &row)?;
             if term < 0 {
@@ -182,8 +199,27 @@ impl Batch {
             }
             total = total.checked_add(term)?;
         }
-        self.sums.insert((f, args.to_vec()), total);
+        self.sums.insert((f, args.into()), total);
         Some(total)
+    }
+
+    fn order(&mut self, env: &Env, f: UfId, key: ExprId, outer: &[i64]) -> Option<Rc<[i64]>> {
+        if let Some(order) = self.orders.get(&(f, outer.into())) {
+            return Some(Rc::clone(order));
+        }
+        let none = Iteration::default();
+        let n = self.go(env, *env.ufs[f].domain.last()?, &none, outer)?;
+        let mut row = outer.to_vec();
+        row.push(0);
+        let mut rows = Vec::new();
+        for x in 0..n {
+            *row.last_mut()? = x;
+            rows.push((std::cmp::Reverse(self.go(env, key, &none, &row)?), x));
+        }
+        rows.sort_unstable();
+        let order: Rc<[i64]> = rows.into_iter().map(|(_, x)| x).collect();
+        self.orders.insert((f, outer.into()), Rc::clone(&order));
+        Some(order)
     }
 
     fn greatest(&mut self, env: &Env, domain: &[ExprId], body: ExprId, args: &mut Vec<i64>) -> Option<i64> {
