@@ -38,18 +38,33 @@ pub struct Source<'a> {
     pub seed: u64,
 }
 
+/// Whether the program has these parameters, and these values are in their ranges.
+///
+/// # Errors
+/// `E0304` a parameter that the program does not have, `E0305` a parameter outside its range.
+pub fn check_params(env: &Env, given: &[(String, i64)]) -> Result<(), Diagnostic> {
+    for (name, v) in given {
+        let Some((_, p)) = env.params.iter().find(|(_, p)| p.name == *name) else {
+            let known = list("parameter", env.params.iter().map(|(_, p)| p.name.as_str()));
+            return Err(Diagnostic::new("E0304", format!("the program has no parameter `{name}`")).hint(known));
+        };
+        if *v < p.lo || *v > p.hi {
+            return Err(Diagnostic::new(
+                "E0305",
+                format!("parameter `{}` = {v} is outside its declared range {}..={}", p.name, p.lo, p.hi),
+            )
+            .hint("correct the value, or widen the declared range"));
+        }
+    }
+    Ok(())
+}
+
 /// Chooses parameters, then the entries of each extent function in order of declaration.
 ///
 /// # Errors
-/// `E0304` a parameter or function that the program does not have, `E0305` a parameter outside its
-/// range, `E0306` an entry outside its range, `E0311` a table too large, `E0329` too few entries: the runtime's codes for the same mistakes.
+/// As [`check_params`]; `E0304` a function that the program does not have, `E0306` an entry outside its range, `E0311` a table too large, `E0329` too few entries: the runtime's codes for the same mistakes.
 pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
-    for (name, _) in source.params {
-        if !env.params.iter().any(|(_, p)| p.name == *name) {
-            let known = list("parameter", env.params.iter().map(|(_, p)| p.name.as_str()));
-            return Err(Diagnostic::new("E0304", format!("the program has no parameter `{name}`")).hint(known));
-        }
-    }
+    check_params(env, source.params)?;
     for (name, _) in source.lengths {
         if !env.ufs.iter().any(|(_, u)| u.name == *name && matches!(u.def, UfDef::Extent { .. })) {
             let given = env.ufs.iter().filter(|(_, u)| matches!(u.def, UfDef::Extent { .. }));
@@ -60,15 +75,7 @@ pub fn resolve(env: &Env, source: &Source) -> Result<BatchValues, Diagnostic> {
     let mut params = Vec::new();
     for (_, p) in env.params.iter() {
         let given = source.params.iter().rev().find(|(n, _)| *n == p.name).map(|g| g.1);
-        let v = given.unwrap_or_else(|| DEFAULT_PARAM.clamp(p.lo, p.hi));
-        if v < p.lo || v > p.hi {
-            return Err(Diagnostic::new(
-                "E0305",
-                format!("parameter `{}` = {v} is outside its declared range {}..={}", p.name, p.lo, p.hi),
-            )
-            .hint("correct the value, or widen the declared range"));
-        }
-        params.push(v);
+        params.push(given.unwrap_or_else(|| DEFAULT_PARAM.clamp(p.lo, p.hi)));
     }
     let mut rng = SmallRng::seed_from_u64(source.seed);
     let mut extents: FxHashMap<UfId, Vec<i64>> = FxHashMap::default();

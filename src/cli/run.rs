@@ -2,6 +2,7 @@
 
 use super::compile::{cpu_artifact, gpu_artifact};
 use super::prepare::{Prepared, prepare};
+use crate::batch::check_params;
 use crate::check::{Comparison, allowed_differences, compare, reconsider, tolerances};
 use crate::console::Console;
 use crate::driver::{Failure, Form, Lowered, Source, lower_form, lower_verified};
@@ -146,6 +147,10 @@ pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
     }
     let source = Source::load(&args.program, &args.consts)?;
     let batches = batches(&args.params)?;
+    // Before the first batch runs.
+    for params in &batches {
+        check_params(&source.graph.env, params)?;
+    }
     applicable(args)?;
     let files = [("--output", !args.outputs.is_empty()), ("--artifact", args.artifact.is_some())];
     if let Some((option, _)) = files.into_iter().find(|f| f.1 && batches.len() > 1) {

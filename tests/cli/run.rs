@@ -249,6 +249,8 @@ fn unknown_names() {
     refuses(&["run", LISTING, "--output", "Z=z.npy"], "E0304", &["`Z`", "B"]);
     refuses(&["run", LISTING, "--param", "M=4097"], "E0305", &["`M`", "4097", "0..=4096"]);
     refuses(&["run", LISTING, "--param", "M=-1"], "E0305", &["-1"]);
+    // Before the first of them runs.
+    refuses(&["run", LISTING, "--param", "M=1,4097"], "E0305", &["4097"]);
     refuses(&["run", LISTING, "--output", "B=no/such/folder/b.npy"], "E0330", &["no/such/folder"]);
 }
 

@@ -441,11 +441,13 @@ fn build_box(m: &mut LoopModule, stage: TensorId, own: &Naive, (region, readers)
 
 /// Whether by declared ranges a range may begin before the first position: that of a loop without iterations has no meaning.
 fn may_be_negative(env: &mut Env, around: &Facts, lo: ExprId) -> bool {
+    interval::bounds(env, around, lo).lo.is_some_and(|n| n < 0) && !is_position(env, around, lo)
+}
+
+fn is_position(env: &mut Env, around: &Facts, lo: ExprId) -> bool {
     let zero = env.pool.int(0);
-    interval::bounds(env, around, lo).lo.is_some_and(|n| n < 0) && {
-        let goal = env.pool.le(zero, lo);
-        !Prover::new().prove(env, around, goal).is_proved()
-    }
+    let goal = env.pool.le(zero, lo);
+    Prover::new().prove(env, around, goal).is_proved()
 }
 
 /// Where a range begins and how long it is, without what lies outside `0..=last`.
@@ -453,7 +455,8 @@ pub(super) fn clipped(env: &mut Env, around: &Facts, Range { lo, hi, clip }: Ran
     // Reads that no condition guards are in bounds: such a range is clipped only where it was
     // overestimated.
     let hi = if hi == last || never_above(env, around, hi, last) { hi } else { env.pool.min(hi, last) };
-    let lo = if clip || may_be_negative(env, around, lo) { as_size(env, &[], lo) } else { lo };
+    let clipped = if clip { !is_position(env, around, lo) } else { may_be_negative(env, around, lo) };
+    let lo = if clipped { as_size(env, &[], lo) } else { lo };
     let lo = without_lesser(&mut env.pool, lo);
     let one = env.pool.int(1);
     let size = env.pool.sub(hi, lo);
