@@ -445,17 +445,19 @@ fn only_asks(s: &Stmt) -> bool {
     }
 }
 
-/// Whether lanes write different elements: a schedule says so of what is in memory, and of a buffer, or what is read beside
-/// it, only its position, which may be one that each iteration writes anew.
+/// Whether lanes write different elements: a schedule says so of what is in memory, and of a buffer only its position, which
+/// may be one that each iteration writes anew. So may one in memory that is read beside it, unless the lane is a position.
 fn lanes_apart(env: &mut Env, l: &Lanes, tensor: TensorId, index: ExprId) -> bool {
-    if env.tensors[tensor].scope == Scope::Global && !l.passed_on.contains(&tensor) {
+    let in_memory = env.tensors[tensor].scope == Scope::Global;
+    if in_memory && !l.passed_on.contains(&tensor) {
         return true;
     }
-    let lane = l.var;
     let index = poly(&mut env.pool, index);
     let pool = &env.pool;
-    let is_lane = |e: &ExprId| pool.as_var(*e) == Some(lane);
-    index.terms.keys().flatten().all(|e| is_lane(e) || !pool.uses_var(*e, lane))
+    let is_lane = |e: &ExprId| pool.as_var(*e) == Some(l.var);
+    let position = index.terms.keys().any(|m| m.iter().all(is_lane) && !m.is_empty());
+    let plain = index.terms.keys().flatten().all(|e| is_lane(e) || !pool.uses_var(*e, l.var));
+    plain || in_memory && position
 }
 
 /// `T[x] = T[x] op term(lane)` for all lanes: the lanes are combined, then added.
