@@ -12,7 +12,7 @@ use rand::prelude::*;
 use random::{check, report};
 
 /// Cases, and how many triples of a program, a schedule and lengths they are at least.
-const CASES: u64 = 950;
+const CASES: u64 = 990;
 const TRIPLES: u64 = 10_000;
 
 fn setting(name: &str, default: u64) -> u64 {
