@@ -255,20 +255,22 @@ fn lanes_of(env: &mut Env, var: VarId, extent: ExprId, body: &[Stmt], around: &m
     Some(out)
 }
 
-/// The tensors of which one statement stores elements and another one reads some.
+/// The tensors of which one statement stores elements and something else reads some.
 fn passed_on(pool: &ExprPool, body: &[Stmt]) -> FxHashSet<TensorId> {
     let (mut stored, mut read) = (FxHashSet::default(), FxHashSet::default());
     for s in body {
         s.walk(&mut |s| {
-            let Stmt::Store { tensor, value, .. } = s else { return };
-            stored.insert(*tensor);
-            pool.walk(*value, &mut |_, n| {
-                if let Expr::Load { tensor: t, .. } = n
-                    && t != tensor
-                {
-                    read.insert(*t);
-                }
-            });
+            let own = if let Stmt::Store { tensor, .. } = s { Some(*tensor) } else { None };
+            stored.extend(own);
+            for e in s.exprs() {
+                pool.walk(e, &mut |_, n| {
+                    if let Expr::Load { tensor, .. } = n
+                        && own != Some(*tensor)
+                    {
+                        read.insert(*tensor);
+                    }
+                });
+            }
         });
     }
     stored.retain(|t| read.contains(t));

@@ -7,6 +7,7 @@
 //! Where the tile ends with the rows nothing lies beyond it. Where it ends with a tile around it, element `3*a + 3` is the next
 //! one's: that computes it afterwards if it runs afterwards, and if no other part has computed it before.
 
+use super::filled::Loops;
 use super::tree::{blocks_below, blocks_in, enclosing, loop_at};
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover};
@@ -14,8 +15,6 @@ use cora_ir::affine::poly;
 use cora_ir::loops::{Block, For, Iter, LoopKind, LoopModule};
 use cora_ir::{BinOp, Env, Expr, ExprId, TensorId, VarId};
 use rustc_hash::FxHashMap;
-
-type Loops = Vec<(VarId, ExprId)>;
 
 /// Whether an iteration of the loop at `path`, from `rest` on, may leave something in an element of `tensor` that another
 /// iteration computes and nobody computes afterwards, before it is read.
@@ -86,7 +85,8 @@ fn ends_a_dimension(env: &mut Env, b: &Block, (var, end): (VarId, ExprId), loops
     })
 }
 
-/// Whether later positions are written later: they are sums of the loops, each of which runs in order.
+/// Whether later positions are written later: they are sums of the loops, each of which runs in order and, if it is outside
+/// another one, takes no shorter steps.
 fn goes_on(env: &mut Env, b: &Block, inside: &[Moving]) -> bool {
     let moved = |env: &Env, e: ExprId| inside.iter().any(|l| env.pool.uses_var(e, l.var));
     let written = |env: &Env, v: VarId| b.index.iter().any(|&e| env.pool.uses_var(e, v));
@@ -94,11 +94,10 @@ fn goes_on(env: &mut Env, b: &Block, inside: &[Moving]) -> bool {
         if !written(env, i.var) || !moved(env, i.binding) {
             return true;
         }
-        let terms = poly(&mut env.pool, i.binding).terms;
-        terms.iter().all(|(atoms, &c)| match atoms.as_slice() {
-            atoms if !atoms.iter().any(|&a| moved(env, a)) => true,
-            &[a] => c > 0 && inside.iter().any(|l| l.in_order && env.pool.as_var(a) == Some(l.var)),
-            _ => false,
-        })
+        let mut terms = poly(&mut env.pool, i.binding).terms;
+        let steps: Vec<(i64, bool)> =
+            inside.iter().filter_map(|l| Some((terms.remove(&vec![env.pool.var(l.var)])?, l.in_order))).collect();
+        let others = terms.keys().flatten().any(|&a| moved(env, a));
+        !others && steps.iter().all(|&(c, in_order)| c > 0 && in_order) && steps.is_sorted_by(|a, b| a.0 >= b.0)
     })
 }

@@ -10,8 +10,8 @@
 //! A position in a local buffer that was itself written for the full tile is read as it is.
 //!
 //! The surplus elements lie inside the buffer, which has room for the full tile, and nobody reads
-//! them: readers run the exact loop. Lanes are masked because a clamped index would be a gather;
-//! unrolled iterations are clamped because a mask would be a branch.
+//! them before they are computed (see `overwrites`): readers run the exact loop. Lanes are masked because
+//! a clamped index would be a gather; unrolled iterations are clamped because a mask would be a branch.
 //!
 //! A reduced loop is another matter (`relax_reduced.rs`).
 //!
@@ -133,7 +133,7 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
         })?;
     if overwrites(m, &path, tensor, rest) {
         return Err(refuse(
-            "surplus iterations would overwrite elements that another part or another worker computes",
+            "surplus iterations would overwrite elements that another one has computed before, or at the same time",
             "split by a divisor of the tile around it, or leave its tail exact",
         ));
     }
