@@ -1,7 +1,8 @@
 //! Schedules nests that no step has touched, by rules about their shape.
 //!
-//! First, numbers are applied to sums in the place of their terms (`products`), positions that share a factor in groups become
-//! rows (`shared_rows`), factors of sums that repeat work get a stage (`factors`), and so do the lanes of what a user's combiner makes of neighbours (`lanes`) and parts of long sums of few
+//! First, numbers are applied to sums in the place of their terms (`products`), factors of sums that repeat work get a stage
+//! (`factors`), positions that share a factor in groups become rows (`shared_rows`), and a stage is given to the lanes of what
+//! a user's combiner makes of neighbours (`lanes`) and to parts of long sums of few
 //! results (`partial_sums`). Where a batch is more than stays near, its rows are split into tasks (`row_tasks`), and so are
 //! rows of elements that are computed of their own row (`rows_of_elements`). From the last stage to the first: a stage is
 //! attached beside its readers where that repeats no work (`attach`); a contraction, or another reduction of neighbouring
