@@ -9,7 +9,7 @@ use crate::eval::{Evaluator, Vars};
 use cora_ir::interp::Batch;
 use cora_ir::loops::{BlockRole, LoopKind, LoopModule, Stmt};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, UnOp, VarId};
-use cora_passes::schedule::tree::writes_below;
+use cora_passes::schedule::tree::{stages_below, writes_below};
 
 /// `(useful, issued)` floating-point operations (two for a multiply-add) of each kernel, that is of
 /// each top-level nest of `loops`. What is useful of an operator in several nests is shared out as the issued ones are.
@@ -26,8 +26,10 @@ pub fn kernel_flops(source: &Source, loops: &LoopModule, batch: &Batch) -> Vec<(
         names.filter(|op| made_for(op)).max_by_key(|op| op.len()).map(str::to_owned)
     };
     let operators = |s: &Stmt| -> Vec<String> {
-        let written = writes_below(std::slice::from_ref(s));
-        written.into_iter().filter_map(|t| of_operator(&loops.env.tensors[t].name)).collect()
+        let s = std::slice::from_ref(s);
+        // One stage may go on with another one's sums.
+        let written = writes_below(s).into_iter().chain(stages_below(s));
+        written.filter_map(|t| of_operator(&loops.env.tensors[t].name)).collect()
     };
     let written: Vec<Vec<String>> = loops.body.iter().map(operators).collect();
     for op in &graph.ops {

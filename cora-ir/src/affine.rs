@@ -270,6 +270,14 @@ fn normalize_node(pool: &mut ExprPool, e: ExprId) -> ExprId {
                     _ => c != 0,
                 });
             }
+            let wide = |m: &[ExprId]| m.iter().any(|&a| pool.may_be_wide(a));
+            let apart = d.terms.iter().filter(|(m, _)| wide(m)).map(|(m, &k)| (m.clone(), k)).collect::<Vec<_>>();
+            if let [(m, k)] = &apart[..] {
+                return wide_apart(pool, op, &d, m, *k).unwrap_or(e);
+            }
+            if !apart.is_empty() {
+                return e;
+            }
             let (mut left, mut right) = (Poly::default(), Poly::default());
             for (m, &k) in &d.terms {
                 if k == i64::MIN {
@@ -282,6 +290,18 @@ fn normalize_node(pool: &mut ExprPool, e: ExprId) -> ExprId {
             pool.bin(op, l, r)
         }
         _ => e,
+    }
+}
+
+/// `d op 0` with a wide term alone on a side, where nothing is added to it; nothing if it has a factor.
+fn wide_apart(pool: &mut ExprPool, op: BinOp, d: &Poly, term: &Monomial, k: i64) -> Option<ExprId> {
+    let one = Poly { terms: [(term.clone(), 1)].into_iter().collect() };
+    let others = if k == 1 { one.clone().checked_add_scaled(d, -1)? } else { d.clone().checked_add_scaled(&one, 1)? };
+    let (wide, others) = (build(pool, &one), build(pool, &others));
+    match k {
+        1 => Some(pool.bin(op, wide, others)),
+        -1 => Some(pool.bin(op, others, wide)),
+        _ => None,
     }
 }
 
@@ -356,6 +376,9 @@ fn operands(pool: &mut ExprPool, op: BinOp, e: ExprId, rest: &Poly, out: &mut Ve
         [a] if k == 1 => matches!(pool.get(*a), Expr::Bin(o, ..) if *o == op).then_some(*a),
         _ => None,
     });
+    // Nothing is added to what may be wide.
+    let alone = p.terms.len() == 1 && rest.terms.is_empty();
+    let inner = inner.filter(|&a| alone || !pool.may_be_wide(a));
     match inner {
         Some(atom) => {
             let others = p.checked_add_scaled(&Poly::atom(atom), -1)?.checked_add_scaled(rest, 1)?;
@@ -444,4 +467,34 @@ fn all_operands(pool: &mut ExprPool, e: ExprId, op: BinOp) -> Vec<ExprId> {
         }
     }
     operands
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::Env;
+    use crate::ids::{EntityId, TensorId};
+
+    /// Elements of 64 bits are compared, limited and divided as they are: no sum of one and a number arises.
+    #[test]
+    fn nothing_is_added_to_a_wide_element() {
+        let mut env = Env::default();
+        let i = env.new_var("i");
+        let pool = &mut env.pool;
+        let wide = pool.load(TensorId::from_index(0), ScalarType::I64, []);
+        let (wide, i) = (pool.cast(ScalarType::Index, wide), pool.var(i));
+        let [three, four, hundred] = [3, 4, 100].map(|n| pool.int(n));
+        let limited = pool.min(wide, hundred);
+        let limited = normalize(pool, limited);
+        let sum = pool.add(limited, three);
+        let quotient = pool.floor_div(sum, four);
+        assert_eq!(normalize(pool, quotient), quotient);
+        let greatest = pool.max(limited, i);
+        let greatest = normalize(pool, greatest);
+        let less = pool.sub(greatest, three);
+        assert_eq!(normalize(pool, less), less);
+        let within = pool.sub(i, three);
+        let below = pool.le(within, wide);
+        assert_eq!(normalize(pool, below), below);
+    }
 }

@@ -395,6 +395,9 @@ impl ExprPool {
         let d = self.as_int(d).filter(|&d| d > 0)?;
         let (x, k0) = self.constant_apart(x);
         let (k, by) = (k.checked_mul(d)?.checked_add(k0)?, d.checked_mul(c)?);
+        if k != 0 && self.may_be_wide(x) {
+            return None;
+        }
         let (k, by) = (self.int(k), self.int(by));
         let sum = self.add(x, k);
         Some(self.floor_div(sum, by))

@@ -25,6 +25,7 @@ mod factors;
 mod few_terms;
 mod flat;
 mod groups;
+mod joined;
 mod lanes;
 pub(crate) mod nest;
 pub mod own_names;

@@ -99,30 +99,39 @@ pub(super) fn mask(s: &mut Emitter<'_>, op: BinOp, x: ExprId, y: ExprId) -> Resu
         }
         // lane < y.base - x.base, one more if the bound itself is let in
         Some(1) => {
-            let bound = s.pool.sub(y.base, x.base);
-            let more = s.pool.int(1 - strict);
-            let bound = s.pool.add(bound, more);
-            let (numbers, bound) = clamped(s, bound, lanes)?;
+            let (numbers, bound) = clamped(s, [y.base, x.base], 1 - strict, lanes)?;
             Ok(Some(s.b.cmpi(Cmp::Lt, false, numbers, bound)))
         }
         // lane >= x.base - y.base, one more if strict
         Some(-1) => {
-            let bound = s.pool.sub(x.base, y.base);
-            let more = s.pool.int(strict);
-            let bound = s.pool.add(bound, more);
-            let (numbers, bound) = clamped(s, bound, lanes)?;
+            let (numbers, bound) = clamped(s, [x.base, y.base], strict, lanes)?;
             Ok(Some(s.b.cmpi(Cmp::Le, false, bound, numbers)))
         }
         _ => Ok(None),
     }
 }
 
-/// The numbers of the lanes and `bound` limited to `0..=lanes` in each lane, in an integer type that holds them: one as
-/// wide as a register divided by the lanes, so that the comparison is one instruction.
-fn clamped(s: &mut Emitter<'_>, bound: ExprId, lanes: u32) -> Result<(Val, Val), EmitFault> {
-    let nonnegative = s.nonnegative(bound);
-    let mut v = s.emit_scalar(bound, "the bound of a mask is a vector")?;
+/// The numbers of the lanes and `a - b + more` limited to `0..=lanes` in each lane, in an integer type that holds them: one
+/// as wide as a register divided by the lanes, so that the comparison is one instruction.
+fn clamped(s: &mut Emitter<'_>, [a, b]: [ExprId; 2], more: i64, lanes: u32) -> Result<(Val, Val), EmitFault> {
+    let vector = "the bound of a mask is a vector";
     let (least, most) = (s.b.i64(0), s.b.i64(lanes.into()));
+    let (mut v, nonnegative);
+    if [a, b].into_iter().any(|e| s.pool.may_be_wide(e)) {
+        // Elements may be as far apart as an integer can say, and farther.
+        let (a, b) = (s.emit_scalar(a, vector)?, s.emit_scalar(b, vector)?);
+        let ty = s.b.ty(a);
+        let text = format!("llvm.call_intrinsic \"llvm.ssub.sat\"({a}, {b}) : ({ty}, {ty}) -> {ty}");
+        v = s.b.pure(ty, &[a, b], &text);
+        v = s.b.bin("arith.minsi", v, most);
+        let more = s.b.i64(more);
+        (v, nonnegative) = (s.b.bin("arith.addi", v, more), false);
+    } else {
+        let (bound, more) = (s.pool.sub(a, b), s.pool.int(more));
+        let bound = s.pool.add(bound, more);
+        nonnegative = s.nonnegative(bound);
+        v = s.emit_scalar(bound, vector)?;
+    }
     v = s.b.bin("arith.minsi", v, most);
     if !nonnegative {
         v = s.b.bin("arith.maxsi", v, least);

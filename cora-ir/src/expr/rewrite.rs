@@ -12,9 +12,12 @@ use rustc_hash::FxHashMap;
 /// The bit that stands for formal arguments and operands; the others stand for variables.
 const FORMALS: u64 = 1 << 63;
 
+/// The bit of integers of 64 bits that become indices.
+const WIDE: u64 = 1 << 62;
+
 /// The bit of a variable in [`ExprPool`]'s sets of leaves; several variables may share one.
 fn variable_bit(v: VarId) -> u64 {
-    1 << (v.index() % 63)
+    1 << (v.index() % 62)
 }
 
 impl ExprPool {
@@ -23,6 +26,7 @@ impl ExprPool {
         let own = match *self.get(id) {
             Expr::Var(v) => variable_bit(v),
             Expr::Arg(_) | Expr::Operand(..) => FORMALS,
+            Expr::Cast(ScalarType::Index, a) if self.ty(a).scalar == ScalarType::I64 => WIDE,
             _ => 0,
         };
         self.children(id).iter().fold(own, |all, k| all | self.leaves[k.index()])
@@ -40,6 +44,12 @@ impl ExprPool {
     /// The tensors that the expression may read.
     pub fn loads(&self, id: ExprId) -> TensorSet {
         self.loads[id.index()]
+    }
+
+    /// Whether an index may be as far from 0 as an integer type of 64 bits goes: an element of that type is in it. A sum
+    /// that the program has not written may leave 64 bits.
+    pub fn may_be_wide(&self, id: ExprId) -> bool {
+        self.leaves[id.index()] & WIDE != 0
     }
 
     /// Whether the expression reads `tensor`.
@@ -229,7 +239,7 @@ impl ExprPool {
     /// The variables mentioned, in order of first visit.
     pub fn vars_of(&self, id: ExprId) -> Vec<VarId> {
         let mut out = Vec::new();
-        if self.leaves[id.index()] & !FORMALS == 0 {
+        if self.leaves[id.index()] & !(FORMALS | WIDE) == 0 {
             return out;
         }
         self.walk(id, &mut |_, e| {

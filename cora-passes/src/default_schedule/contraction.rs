@@ -31,6 +31,8 @@ const FEW_TILES: i64 = 3;
 const FEW_ELEMENTS: i64 = 1 << 14;
 /// Elements between rows of a factor that are better copied side by side.
 const APART: i64 = 256;
+/// Bytes that stay near, in most processors' L2 caches.
+const NEAR: i64 = 1 << 19;
 /// Panels of columns from which on they are tasks enough.
 const PANELS: i64 = 8;
 
@@ -287,6 +289,19 @@ impl Contraction {
         distance.is_some_and(|n| n >= APART)
     }
 
+    /// Whether one factor of the columns, which comes with each call, is more than stays near, its terms far apart.
+    fn is_wide(&self, m: &LoopModule) -> bool {
+        let t = &m.env.tensors[self.b.0];
+        let sizes = t.dims.iter().map(|d| m.env.pool.as_int(d.storage));
+        let bytes = sizes.fold(Some(t.ty.bytes() as i64), |n, d| n?.checked_mul(d?));
+        t.role == Role::Input && !self.many_products(m) && self.terms_apart(m) && bytes.is_none_or(|n| n > NEAR)
+    }
+
+    /// Whether tasks had better be panels of columns though a stage computes the rows: nothing will be attached.
+    fn panels_first(&self, m: &LoopModule) -> bool {
+        self.is_wide(m) && !self.has_batches() && !self.nest.attached && self.has_nothing_to_attach(m)
+    }
+
     /// Whether the factor of the columns is another one for each iteration of a loop outside the tiles.
     fn many_products(&self, m: &LoopModule) -> bool {
         let own = |v: VarId| self.nest.loops.iter().any(|l| l.var == v);
@@ -349,7 +364,8 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     let packed = !side_by_side && constant && attempt(m, |m| pack(m, &c, c.tile(m, registers, true), CopyAt::Setup));
     let apart =
         side_by_side && !constant && !given && c.many_products(m) && c.terms_apart(m) && !c.few_rows(m, registers);
-    let copied = !side_by_side && !packed || apart;
+    let wide = side_by_side && c.is_wide(m) && !c.few_rows(m, registers);
+    let copied = !side_by_side && !packed || apart || wide;
     if batch.len() > 1 && (copied || !given) {
         fuse(m, nest, &batch, "batches")?;
         batch = vec!["batches".to_owned()];
@@ -359,14 +375,14 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     let few_panels = few_panels && m.env.pool.as_int(c.inner.extent).is_some_and(|n| n >= registers.lanes);
     let by_panels =
         if copied { alone_copied && !few_panels } else { !packed && c.many_products(m) && !c.few_rows(m, registers) };
-    if given
+    if (given || c.panels_first(m))
         && by_panels
         && let [row] = row.as_slice()
         && attempt(m, |m| panels(m, &c, row, c.tile(m, registers, true), None))
     {
         return Some(());
     }
-    let tile = c.tile(m, registers, !copied || few_panels || apart).of_work(c.row_work(m));
+    let tile = c.tile(m, registers, !copied || few_panels || apart || wide).of_work(c.row_work(m));
     let bound = |m: &LoopModule, l: &str| {
         let path = stage_loops(m, stage).into_iter().find(|p| m.env.vars[loop_at(&m.body, p).var].name == l)?;
         m.env.pool.constant_bound(loop_at(&m.body, &path).extent)
@@ -473,7 +489,8 @@ fn panels(m: &mut LoopModule, c: &Contraction, row: &str, tile: Tile, unrolled: 
     let nest = &c.nest;
     split(m, nest, row, tile.rows, "ro", "ri")?;
     let group = tile.group();
-    let several = c.given(m) && group > 1 && c.nest.most(m, [&c.inner]) > 2 * group * tile.columns;
+    let given = c.given(m) || c.panels_first(m);
+    let several = given && group > 1 && c.nest.most(m, [&c.inner]) > 2 * group * tile.columns;
     if several {
         split(m, nest, &c.inner.name, group * tile.columns, "co", "near")?;
         split(m, nest, "near", tile.columns, "cp", "ci")?;
@@ -483,7 +500,7 @@ fn panels(m: &mut LoopModule, c: &Contraction, row: &str, tile: Tile, unrolled: 
     let panel = [names(&c.columns), vec!["co".to_owned()]].concat();
     let [ro, ri, ci] = ["ro", "ri", "ci"].map(str::to_owned);
     let own = [names(&c.reduced), vec![ri, ci]].concat();
-    let (mut tasks, inside) = if c.given(m) {
+    let (mut tasks, inside) = if given {
         let near = several.then(|| "cp".to_owned());
         ([names(&c.batches), panel].concat(), [ro].into_iter().chain(near).collect())
     } else {

@@ -8,6 +8,7 @@
 //! The intermediate is not stored, and no other pass over the elements reads it.
 
 use super::contraction::Contraction;
+use super::joined::join;
 use super::nest::{Nest, is_along};
 use super::{attempt, stages, step};
 use crate::schedule::readers::element_reads;
@@ -86,17 +87,20 @@ fn epilogue(m: &mut LoopModule, stage: TensorId, plain: &Stmt) -> Option<()> {
     m.body[at] = with_block(&m.body[from], results, &block);
     m.body.remove(from);
     for t in beside.into_iter().filter(|&t| t != results) {
-        ask_ahead(m, at - 1, stage, t);
+        if !attempt(m, |m| join(m, stage, t)) {
+            ask_ahead(m, stage, t);
+        }
     }
     Some(())
 }
 
 /// Has the next tile's elements of a tensor come in while this tile's terms are summed.
-fn ask_ahead(m: &mut LoopModule, nest: usize, stage: TensorId, tensor: TensorId) -> Option<()> {
-    let mut loops = vec![match &m.body[nest] {
-        Stmt::For(l) => l,
-        Stmt::Block(_) => return None,
-    }];
+fn ask_ahead(m: &mut LoopModule, stage: TensorId, tensor: TensorId) -> Option<()> {
+    let nest = m.body.iter().find_map(|s| match s {
+        Stmt::For(l) => (l.stage == stage).then_some(l),
+        Stmt::Block(_) => None,
+    });
+    let mut loops = vec![nest?];
     // Down to the tile.
     while let [Stmt::For(l)] = loops.last()?.body.as_slice() {
         loops.push(l);
@@ -121,7 +125,7 @@ fn ask_ahead(m: &mut LoopModule, nest: usize, stage: TensorId, tensor: TensorId)
 }
 
 /// Whether a block, and nothing else, reads an intermediate: each element where it computes its own.
-fn is_read_alone(m: &LoopModule, results: TensorId, by: &Block) -> bool {
+pub(super) fn is_read_alone(m: &LoopModule, results: TensorId, by: &Block) -> bool {
     let t = &m.env.tensors[results];
     let of_it = |b: &&Block| b.stage == by.stage;
     let readers = m.blocks_reading(results);
@@ -156,7 +160,7 @@ fn loads(m: &LoopModule, value: ExprId) -> Vec<(TensorId, Vec<ExprId>)> {
     out
 }
 
-fn blocks(s: &Stmt) -> Vec<&Block> {
+pub(super) fn blocks(s: &Stmt) -> Vec<&Block> {
     let mut out = Vec::new();
     s.walk(&mut |s| {
         if let Stmt::Block(b) = s {

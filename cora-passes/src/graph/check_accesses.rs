@@ -29,6 +29,7 @@ use rustc_hash::FxHashMap;
 /// leave 64 bits.
 pub fn check_accesses(graph: &mut Graph, simplifier: &mut dyn Simplifier) -> Result<(), Vec<Diagnostic>> {
     let mut errors = check_calls::check_declared(graph, simplifier);
+    errors.extend(index_range::beyond_memory(&graph.env));
     for n in 0..graph.ops.len() {
         let op = graph.ops[n].clone();
         let loops: Vec<(VarId, ExprId)> =

@@ -13,6 +13,26 @@ type Range = (i128, i128);
 
 const WORD: Range = (i64::MIN as i128, i64::MAX as i128);
 
+/// What no parameter and no extent function goes beyond: more than any memory holds, and far enough from what a word
+/// holds that sums of a few of them, in whatever order, are inside it.
+const FARTHEST: i128 = 1 << 56;
+
+/// The first parameter or extent function that may be farther from 0 than [`FARTHEST`].
+pub(super) fn beyond_memory(env: &Env) -> Option<Diagnostic> {
+    let mut ranges = Ranges { env, held: Vec::new(), memo: FxHashMap::default() };
+    let refusal = |what: &str, name: &str| {
+        let d = Diagnostic::new("E0250", format!("{what} `{name}` can be beyond 2^56"));
+        d.hint("declare a tighter range, such as `0..=1000000`")
+    };
+    let far = |e: i64| i128::from(e).abs() > FARTHEST;
+    let param = env.params.iter().find(|(_, p)| far(p.lo) || far(p.hi));
+    let extents = env.ufs.iter().find_map(|(_, f)| match f.def {
+        UfDef::Extent { hi, .. } => (ranges.of(hi).1 > FARTHEST).then_some(f),
+        _ => None,
+    });
+    param.map(|(_, p)| refusal("parameter", &p.name)).or_else(|| extents.map(|f| refusal("extent", &f.name)))
+}
+
 /// The first index expression below `value` that can be outside 64 bits where its value matters, or comparison one side of
 /// which can be, and the range.
 ///

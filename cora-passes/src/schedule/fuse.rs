@@ -110,6 +110,7 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
         check_fresh_loop(m, stage, name)?;
     }
     let outer: Vec<(VarId, ExprId)> = enclosing(&m.body, &top).iter().map(|l| (l.var, l.extent)).collect();
+    check_values(m, &outer, &nest, refs)?;
     let reduced = is_reduced(m, &path, &nest);
     let (nest, fused_before) = rows_again(&mut m.env, nest);
     let space = FusedSpace::new(&mut m.env, &outer, &nest);
@@ -142,6 +143,41 @@ fn fuse_nest(m: &mut LoopModule, refs: &[LoopRef], name: &str, pad: i64) -> Resu
     }
     let top_loop = loop_at_mut(&mut m.body, &top);
     *top_loop = For { var: fused, extent: padded, body, ..top_loop.clone() };
+    Ok(())
+}
+
+/// How often a fused loop runs is computed where the outer loops may never run, too.
+fn check_values(
+    m: &mut LoopModule,
+    outer: &[(VarId, ExprId)],
+    nest: &[For],
+    refs: &[LoopRef],
+) -> Result<(), Diagnostic> {
+    for (n, l) in nest.iter().enumerate().skip(1) {
+        let pool = &m.env.pool;
+        let looks_up = pool.any(l.extent, &mut |e| matches!(e, cora_ir::Expr::Call(..)));
+        // Where it moves with them there is a table, which has entries of those that run.
+        let own = nest[..n].iter().any(|o| pool.uses_var(l.extent, o.var));
+        let always = nest[..n].iter().all(|o| pool.as_int(o.extent).is_some_and(|e| e > 0));
+        if !looks_up || own || always {
+            continue;
+        }
+        let mut facts = Facts::in_loops(outer.iter().copied());
+        for &(_, extent) in outer {
+            let runs = runs(&mut m.env, extent);
+            facts.push_assumption(runs);
+        }
+        if !is_defined(&mut m.env, &mut Prover::new(), &facts, l.extent) {
+            let d = Diagnostic::new(
+                "E0424",
+                format!(
+                    "loop `{}.{}` cannot be fused with those outside it: where they never run its extent need not have a value",
+                    refs[n].stage, refs[n].name
+                ),
+            );
+            return Err(d.hint("fuse the loops inside it, or ask only for what has a value there in the step that made it"));
+        }
+    }
     Ok(())
 }
 

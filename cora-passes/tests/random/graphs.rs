@@ -58,6 +58,7 @@ pub fn graph(rng: &mut SmallRng) -> Made {
         match cx.rng.random_range(0..10) {
             0..2 => cx.projection(),
             2..4 => cx.decoding(),
+            4..6 => cx.added(),
             _ => cx.attention(),
         }
     } else if cx.rng.random_bool(0.2) {

@@ -3,6 +3,7 @@
 
 pub mod check;
 mod contractions;
+mod added;
 mod decoding;
 mod factors;
 pub mod graphs;

@@ -301,6 +301,7 @@ pub(super) fn one(name: &str, ty: Ty) -> Option<Fn1> {
         ("neg", Signed, 16) => |a| (a as u16).wrapping_neg().into(),
         ("neg", Signed, 32) => |a| (a as u32).wrapping_neg().into(),
         ("neg", Signed, 64) => |a| a.wrapping_neg(),
+        ("abs", Signed, 16) => |a| (a as i16).unsigned_abs().into(),
         ("abs", Signed, 32) => |a| u64::from((a as i32).unsigned_abs()),
         ("abs", Signed, 64) => |a| (a as i64).unsigned_abs(),
         ("popc", Bits, 32) => |a| u64::from((a as u32).count_ones()),
