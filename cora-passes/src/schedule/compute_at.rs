@@ -540,11 +540,21 @@ pub(super) fn wrap(env: &mut Env, stage: TensorId, block: Block, loops: &[(VarId
 pub(super) fn write_slots(env: &mut Env, block: &mut Block, slots: &[(String, ExprId, ExprId)]) {
     let at = block.iters.iter().position(|i| i.kind == IterKind::Reduce).unwrap_or(block.iters.len());
     block.index.clear();
-    for (n, (name, extent, binding)) in slots.iter().enumerate() {
-        let var = env.new_var(name.clone());
+    let mut new = Vec::new();
+    for (name, extent, binding) in slots {
+        // A loop's own iterator says the same: what moves with it moves with the buffer's position, too.
+        let own = |i: &&Iter| i.binding == *binding && i.extent == *extent && i.kind == IterKind::Spatial;
+        let var = match block.iters.iter().find(own).filter(|i| !block.index.contains(&env.pool.var(i.var))) {
+            Some(i) => i.var,
+            None => {
+                let var = env.new_var(name.clone());
+                new.push(Iter { var, kind: IterKind::Spatial, extent: *extent, binding: *binding });
+                var
+            }
+        };
         block.index.push(env.pool.var(var));
-        block.iters.insert(at + n, Iter { var, kind: IterKind::Spatial, extent: *extent, binding: *binding });
     }
+    block.iters.splice(at..at, new);
 }
 
 /// Has a reader's access read the stage's buffer by these indices over its loops, each with the name of its dimension.
@@ -553,13 +563,17 @@ pub(super) fn read_slots(m: &mut LoopModule, stage: TensorId, (r, a): (&Reader, 
     let reader = block_at_mut(&mut m.body, &r.block);
     let mut index = Vec::new();
     for (n, (name, binding)) in by.iter().enumerate() {
+        let extent = env.tensors[stage].dims[n].extent;
+        if let Some(own) = reader.iters.iter().find(|i| i.binding == *binding && i.extent == extent) {
+            index.push(env.pool.var(own.var));
+            continue;
+        }
         let var = env.new_var(name.clone());
         let reduced = env.pool.vars_of(*binding).iter().any(|&v| is_reduction_var(&env.pool, reader, v));
         let (kind, at) = match reader.iters.iter().position(|i| i.kind == IterKind::Reduce) {
             Some(first) if !reduced => (IterKind::Spatial, first),
             _ => (if reduced { IterKind::Reduce } else { IterKind::Spatial }, reader.iters.len()),
         };
-        let extent = env.tensors[stage].dims[n].extent;
         reader.iters.insert(at, Iter { var, kind, extent, binding: *binding });
         index.push(env.pool.var(var));
     }
