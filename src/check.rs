@@ -144,7 +144,7 @@ pub fn reconsider(
     let usual = usual_magnitude(&want.data);
     let near = |(k, at): (usize, usize)| match (got.get(at), want.data.get(k)) {
         (Some(g), Some(w)) => {
-            within(g, w, bound.data.get(k), comparison.tolerance * w.abs().max(usual).max(f64::MIN_POSITIVE))
+            within(g, w, bound.data.get(k), unknown(comparison.tolerance) * w.abs().max(usual).max(f64::MIN_POSITIVE))
         }
         _ => false,
     };
@@ -176,13 +176,21 @@ pub fn allowed_differences(
         }
         let usual = usual_magnitude(&w.data);
         let element = |i: usize| {
-            let loose = tolerance * w.data.get(i).unwrap_or(0.0).abs().max(usual).max(f64::MIN_POSITIVE);
-            let loose = if loose.is_finite() { loose } else { 0.0 };
-            loose.max(allowed(bound.and_then(|b| b.data.get(i)), loose))
+            let size = w.data.get(i).unwrap_or(0.0).abs().max(usual).max(f64::MIN_POSITIVE);
+            let size = if size.is_finite() { size } else { 0.0 };
+            let bound = bound.and_then(|b| b.data.get(i));
+            (tolerance * size).max(allowed(bound, unknown(tolerance) * size))
         };
         out.insert(w.tensor, (0..w.data.len()).map(element).collect());
     }
     Ok(out)
+}
+
+/// The tolerance where a bound says nothing, since so much may cancel or grow: half of the digits, which a wrong program
+/// has hardly right, either.
+fn unknown(tolerance: f64) -> f64 {
+    // Eight times the rounding, and more.
+    (tolerance / 8.0).sqrt().max(tolerance)
 }
 
 /// What elements are measured against that are small because terms cancelled: the root mean square of the finite ones, or

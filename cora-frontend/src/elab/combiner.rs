@@ -71,7 +71,13 @@ impl Elab<'_> {
             } else {
                 "a reduction may combine neighbouring partial results in any grouping, and begins with the identity"
             };
-            return self.error(t.span, d.hint(hint));
+            let d = d.hint(hint);
+            let d = if terms.len() > 1 && broken.contains("associative") {
+                d.note("components are sampled one by one: where one follows from another, write both in the reduction")
+            } else {
+                d
+            };
+            return self.error(t.span, d);
         }
         Some((c, self.graph.env.pool.make_tuple(&terms)))
     }

@@ -16,7 +16,7 @@ const TOLERANCE: f64 = 1e-6;
 /// neutral on both sides, and that it is commutative if it says so. Says which values break which law.
 ///
 /// A sample is what up to three terms combine to, beginning with the identity, or a single last term. A term that is a
-/// constant is sampled as it is, a choice as one of its two values, and arithmetic on floats is evaluated; what that
+/// constant is sampled as it is, a choice as one of its two values, and arithmetic is evaluated; what that
 /// begins with is either small positive numbers with many ties, or numbers of either sign without ties. Of the latter,
 /// samples with an undefined result (NaN) say nothing.
 ///
@@ -27,16 +27,24 @@ pub fn check_laws(env: &Env, c: CombinerId, terms: &[ExprId]) -> Result<(), Stri
     let laws = Laws { env, c, terms, identity };
     laws.neutral(&laws.identity, true)?;
     let mut seed = Random(0x9e37_79b9_7f4a_7c15);
-    let mut decided = 0;
+    let (mut decided, mut some, mut kept) = (0, false, true);
     for round in 0..2 * ROUNDS {
         let tame = round < ROUNDS;
         let [x, y, z] = [0; 3].map(|_| laws.sample(&mut seed, tame));
         let z = if round % 3 == 0 { laws.tuple(&mut seed, tame) } else { z };
         laws.neutral(&x, tame)?;
+        // Whatever the terms, a result that begins with the identity may be just that.
+        let term = laws.tuple(&mut seed, tame);
+        some |= term != laws.identity;
+        kept &= laws.combine(&laws.identity, &term) == laws.identity;
         decided += usize::from(laws.associative(&x, &y, &z)?);
         if env.combiners[c].commutative {
             laws.commutative(&x, &y)?;
         }
+    }
+    if some && kept {
+        let identity = shown(&laws.identity);
+        return Err(format!("has an identity that is not neutral: {identity} combined with any term gives {identity}"));
     }
     if decided < ROUNDS / 4 {
         return Err("is undefined (NaN) for nearly all values: its laws cannot be checked".into());
@@ -72,6 +80,13 @@ struct Drawn {
     values: FxHashMap<ExprId, Value>,
 }
 
+impl Drawn {
+    /// Whether a condition holds.
+    fn holds(&mut self, c: ExprId, r: &mut Random) -> bool {
+        *self.chosen.entry(c).or_insert_with(|| r.next(2) == 0)
+    }
+}
+
 struct Laws<'a> {
     env: &'a Env,
     c: CombinerId,
@@ -97,27 +112,31 @@ impl Laws<'_> {
             return known;
         }
         let ty = self.env.pool.ty(e).scalar;
+        let of_ints = |e: ExprId| self.env.pool.ty(e).scalar.is_int();
         let computed = match *self.env.pool.get(e) {
             Expr::Lit(l) => return value_of(l),
             Expr::Select(c, a, b) => {
-                let holds = *drawn.chosen.entry(c).or_insert_with(|| r.next(2) == 0);
+                let holds = drawn.holds(c, r);
                 return self.term(if holds { a } else { b }, r, tame, drawn);
             }
-            // What floats are computed from, so that squares, say, are not negative.
-            Expr::Un(op, a) if ty.is_float() => match self.term(a, r, tame, drawn) {
-                Value::F(x) => Some(ops::un_f(op, x)),
-                Value::I(_) => None,
-            },
-            Expr::Bin(op, a, b) if ty.is_float() => {
-                match (self.term(a, r, tame, drawn), self.term(b, r, tame, drawn)) {
-                    (Value::F(x), Value::F(y)) => Some(ops::bin_f(op, x, y)),
-                    _ => None,
-                }
+            _ if ty == ScalarType::Bool => Some(Value::I(drawn.holds(e, r).into())),
+            // What numbers are computed from, so that squares, say, are not negative.
+            Expr::Un(_, a) if ty.is_float() || of_ints(a) => {
+                let a = self.term(a, r, tame, drawn);
+                Some(node(self.env, e, &[], &[a]))
+            }
+            Expr::Bin(_, a, b) if ty.is_float() || of_ints(a) => {
+                let (a, b) = (self.term(a, r, tame, drawn), self.term(b, r, tame, drawn));
+                Some(node(self.env, e, &[], &[a, b]))
+            }
+            Expr::Cast(_, a) if of_ints(a) && !ty.is_float() || self.env.pool.ty(a).scalar == ScalarType::Bool => {
+                let a = self.term(a, r, tame, drawn);
+                Some(node(self.env, e, &[], &[a]))
             }
             _ => None,
         };
         let value = match computed {
-            Some(x) if !x.is_nan() => Value::F(x),
+            Some(v) if !undefined(&[v]) => v,
             _ => self.any(ty, r, tame),
         };
         drawn.values.insert(e, value);

@@ -294,7 +294,9 @@ impl Contraction {
         let t = &m.env.tensors[self.b.0];
         let sizes = t.dims.iter().map(|d| m.env.pool.as_int(d.storage));
         let bytes = sizes.fold(Some(t.ty.bytes() as i64), |n, d| n?.checked_mul(d?));
-        t.role == Role::Input && !self.many_products(m) && self.terms_apart(m) && bytes.is_none_or(|n| n > NEAR)
+        let few_terms = self.nest.most(m, &self.reduced) <= LONG;
+        t.role == Role::Input && !self.many_products(m) && self.terms_apart(m) && few_terms
+            && bytes.is_none_or(|n| n > NEAR)
     }
 
     /// Whether tasks had better be panels of columns though a stage computes the rows: nothing will be attached.

@@ -61,6 +61,8 @@ pub struct VerifyEach {
     samples: Vec<Sample>,
     /// Whether `allowed` is known, or a tolerance for reordered sums applies.
     bounded: bool,
+    /// The coarsest rounding of any tensor.
+    rounding: f64,
     /// The tensors' dimensions in the first storage module seen: later passes put table reads there.
     dims: Option<Vec<Vec<TensorDim>>>,
     names: Vec<String>,
@@ -124,6 +126,7 @@ impl VerifyEach {
         }
         let env = env_of(&program);
         let names = env.tensors.iter().map(|(_, t)| t.name.clone()).collect();
+        let rounding = env.tensors.iter().map(|(_, t)| epsilon(t.ty)).fold(0.0, f64::max);
         let nests = nests(&program);
         let mut rng = SmallRng::seed_from_u64(seed);
         let (mut samples, mut text) = (Vec::new(), Vec::new());
@@ -145,7 +148,7 @@ impl VerifyEach {
                     .to_owned(),
             );
         }
-        Ok(Self { samples, bounded: bounds.is_some(), dims: None, names, text })
+        Ok(Self { samples, bounded: bounds.is_some(), rounding, dims: None, names, text })
     }
 
     /// Interprets the program as it is after `pass`.
@@ -198,7 +201,7 @@ impl VerifyEach {
                 return Some(format!("`{name}` has {} elements, not {}", got.data.len(), want.data.len()));
             }
             let allowed = s.allowed.get(&want.tensor);
-            let unbounded = unbounded(&want.data);
+            let unbounded = unbounded(&want.data, self.rounding);
             for at in 0..want.data.len() {
                 let (w, g) = (want.data.get(at).unwrap_or(0.0), got.data.get(at).unwrap_or(0.0));
                 let bound = allowed.and_then(|a| a.get(at));
@@ -214,12 +217,12 @@ impl VerifyEach {
     }
 }
 
-/// What reordered sums of small whole numbers may differ by after divisions and exponentials, where
-/// nothing better is known.
-fn unbounded(want: &Data) -> f64 {
+/// What results may differ by where nothing better is known, since so much may cancel or grow: half of the digits of what is
+/// rounded as coarsely as `rounding`, which a wrong program has hardly right, either.
+fn unbounded(want: &Data, rounding: f64) -> f64 {
     let Data::F64(v) = want else { return 0.0 };
     let greatest = v.iter().filter(|x| x.is_finite()).fold(0.0f64, |a, x| a.max(x.abs()));
-    greatest * 256.0 * epsilon(cora_ir::ScalarType::F32)
+    greatest * rounding.max(epsilon(cora_ir::ScalarType::F32)).sqrt()
 }
 
 fn env_of(p: &Program) -> &Env {

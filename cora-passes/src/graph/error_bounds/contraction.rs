@@ -37,11 +37,14 @@ impl Bounds<'_> {
             let bound = self.of.get(&f.tensor).copied()?;
             Some(self.companion(bound, Companion::Square))
         });
+        let both = bounds.iter().all(Option::is_some);
         let mut carried = None;
         for (x, y) in [(bounds[0], Some(squares[1])), (Some(squares[0]), bounds[1]), (bounds[0], bounds[1])] {
             if let (Some(x), Some(y)) = (x, y) {
                 let sum = self.products(op, "carried", (&a, x), (&b, y));
                 let sum = self.at(sum, op);
+                // The factors' errors may be the same ones, as in a square: (x + y)^2 <= 2 x^2 + 2 y^2.
+                let sum = if both { self.times(sum, 2.0) } else { sum };
                 carried = self.either(carried, Some(sum), BinOp::Add);
             }
         }
