@@ -292,10 +292,13 @@ impl Contraction {
     /// Whether one factor of the columns, which comes with each call, is more than stays near, its terms far apart.
     fn is_wide(&self, m: &LoopModule) -> bool {
         let t = &m.env.tensors[self.b.0];
-        let sizes = t.dims.iter().map(|d| m.env.pool.as_int(d.storage));
-        let bytes = sizes.fold(Some(t.ty.bytes() as i64), |n, d| n?.checked_mul(d?));
+        let mut sizes = t.dims.iter().map(|d| m.env.pool.as_int(d.storage));
+        let bytes = sizes.try_fold(t.ty.bytes() as i64, |n, d| n.checked_mul(d?));
         let few_terms = self.nest.most(m, &self.reduced) <= LONG;
-        t.role == Role::Input && !self.many_products(m) && self.terms_apart(m) && few_terms
+        t.role == Role::Input
+            && !self.many_products(m)
+            && self.terms_apart(m)
+            && few_terms
             && bytes.is_none_or(|n| n > NEAR)
     }
 

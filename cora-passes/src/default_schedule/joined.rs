@@ -112,7 +112,8 @@ fn added(pool: &mut ExprPool, value: ExprId, results: TensorId, acc: TensorId) -
     let without = |pool: &mut ExprPool, e: ExprId| {
         let mut all = Vec::new();
         addends(pool, e, &mut all);
-        let read = |t: TensorId| all.iter().position(|&a| matches!(pool.get(a), Expr::Load { tensor, .. } if *tensor == t));
+        let read =
+            |t: TensorId| all.iter().position(|&a| matches!(pool.get(a), Expr::Load { tensor, .. } if *tensor == t));
         let (at, _) = (read(results)?, read(acc)?);
         all.remove(at);
         all.into_iter().reduce(|a, b| pool.add(a, b))

@@ -175,7 +175,9 @@ fn check_values(
                     refs[n].stage, refs[n].name
                 ),
             );
-            return Err(d.hint("fuse the loops inside it, or ask only for what has a value there in the step that made it"));
+            return Err(
+                d.hint("fuse the loops inside it, or ask only for what has a value there in the step that made it")
+            );
         }
     }
     Ok(())

@@ -28,6 +28,20 @@ fn is_known(env: &Env, e: ExprId) -> bool {
 /// The range of `e` while each of `loops[from..]` (outermost first) runs over `0..extent`; nothing if
 /// no rule applies. The other variables stay symbolic.
 pub fn range_over(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)], from: usize) -> Option<Range> {
+    range_within(env, e, loops, from, 0)
+}
+
+/// The loops around, and in how many bounds of lengths of ranges this is.
+#[derive(Clone, Copy)]
+struct Around<'a> {
+    loops: &'a [(ExprId, ExprId)],
+    nested: u32,
+}
+
+/// Bounds of lengths inside each other, at most: each may ask for two more.
+const MOST_NESTED: u32 = 2;
+
+fn range_within(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)], from: usize, nested: u32) -> Option<Range> {
     let e = normalize(&mut env.pool, e);
     let (mut lo, mut hi) = (e, e);
     let around: Vec<(ExprId, ExprId)> = loops.iter().map(|&(v, e)| (env.pool.var(v), e)).collect();
@@ -35,8 +49,9 @@ pub fn range_over(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)], from: usi
         let one = env.pool.int(1);
         let last = env.pool.sub(extent, one);
         let zero = env.pool.int(0);
-        lo = range_of_var(env, lo, v, (zero, last), &around[..n])?.0;
-        hi = range_of_var(env, hi, v, (zero, last), &around[..n])?.1;
+        let around = Around { loops: &around[..n], nested };
+        lo = range_of_var(env, lo, v, (zero, last), around)?.0;
+        hi = range_of_var(env, hi, v, (zero, last), around)?.1;
         lo = normalize(&mut env.pool, lo);
         hi = normalize(&mut env.pool, hi);
         hi = rejoined(&mut env.pool, hi);
@@ -138,7 +153,7 @@ fn occurrences(env: &Env, e: ExprId, v: VarId) -> usize {
     }
 }
 
-fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range, around: &[(ExprId, ExprId)]) -> Option<Range> {
+fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range, around: Around<'_>) -> Option<Range> {
     if !env.pool.uses_var(e, v) {
         return Some((e, e));
     }
@@ -150,7 +165,7 @@ fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range, around: &[(ExprId,
         // A tile that is relaxed begins where its first position is, of those that there are.
         Expr::Bin(BinOp::Min, a, b) => {
             let (ra, rb) = (range_of_var(env, a, v, r, around)?, range_of_var(env, b, v, r, around)?);
-            Some((lesser(env, ra.0, rb.0, around), env.pool.min(ra.1, rb.1)))
+            Some((lesser(env, ra.0, rb.0, around.loops), env.pool.min(ra.1, rb.1)))
         }
         Expr::Bin(op @ (BinOp::Add | BinOp::Max), a, b) => {
             let (ra, rb) = (range_of_var(env, a, v, r, around)?, range_of_var(env, b, v, r, around)?);
@@ -192,7 +207,7 @@ fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range, around: &[(ExprId,
             let rl = range_of_var(env, last, v, r, around)?;
             let outer = outer.to_vec();
             let mut at = |position: ExprId| {
-                let position = existing(env, f, &outer, position, around);
+                let position = existing(env, f, &outer, position, around.loops);
                 env.pool.call(f, outer.iter().copied().chain([position]))
             };
             let (lo, hi) = (at(rl.0), at(rl.1));
@@ -203,12 +218,12 @@ fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range, around: &[(ExprId,
 }
 
 /// Of an expression in which a variable occurs more than once, and so is correlated with itself.
-fn range_of_several(env: &mut Env, e: ExprId, v: VarId, r: Range, around: &[(ExprId, ExprId)]) -> Option<Range> {
+fn range_of_several(env: &mut Env, e: ExprId, v: VarId, r: Range, around: Around<'_>) -> Option<Range> {
     // In different operands of one minimum or maximum.
     let shifted = shift_min(&mut env.pool, e);
     if let Expr::Bin(BinOp::Min, a, b) = *env.pool.get(shifted) {
         let (ra, rb) = (range_of_var(env, a, v, r, around)?, range_of_var(env, b, v, r, around)?);
-        return Some((lesser(env, ra.0, rb.0, around), lesser(env, ra.1, rb.1, around)));
+        return Some((lesser(env, ra.0, rb.0, around.loops), lesser(env, ra.1, rb.1, around.loops)));
     }
     let shifted = shift_max(&mut env.pool, e);
     if let Expr::Bin(BinOp::Max, a, b) = *env.pool.get(shifted)
@@ -246,8 +261,9 @@ fn range_of_several(env: &mut Env, e: ExprId, v: VarId, r: Range, around: &[(Exp
     }
     let length = env.pool.sub(hi, lo);
     let loops: Vec<(VarId, ExprId)> =
-        around.iter().filter_map(|&(v, extent)| Some((env.pool.as_var(v)?, extent))).collect();
-    let most = bound_above(env, length, &loops)?;
+        around.loops.iter().filter_map(|&(v, extent)| Some((env.pool.as_var(v)?, extent))).collect();
+    let nested = Some(around.nested + 1).filter(|&n| n <= MOST_NESTED)?;
+    let most = Known { loops: &loops, nested, bounds: FxHashMap::default() }.of(env, length)?;
     env.pool.as_int(most).map(|_| (lo, hi))
 }
 
@@ -313,12 +329,13 @@ fn least_of(env: &mut Env, around: &Facts, operands: &[ExprId]) -> ExprId {
 /// An upper bound of `e` that holds for all values of `loops` (outermost first), over parameters
 /// and functions without arguments; constants are preferred where the form gives one.
 pub fn bound_above(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Option<ExprId> {
-    Known { loops, bounds: FxHashMap::default() }.of(env, e)
+    Known { loops, nested: 0, bounds: FxHashMap::default() }.of(env, e)
 }
 
 /// Bounds of the parts of an expression, each of which is met in many forms of the whole.
 struct Known<'a> {
     loops: &'a [(VarId, ExprId)],
+    nested: u32,
     bounds: FxHashMap<ExprId, Option<ExprId>>,
 }
 
@@ -499,7 +516,7 @@ fn bound_of_form(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)], known: &mu
         }
         Expr::Bin(BinOp::Sub, a, b) => {
             // What is subtracted is taken at its least value.
-            if let Some((_, hi)) = range_over(env, e, loops, 0).filter(|r| is_known(env, r.1)) {
+            if let Some((_, hi)) = range_within(env, e, loops, 0, known.nested).filter(|r| is_known(env, r.1)) {
                 return Some(hi);
             }
             let x = known.of(env, a)?;
@@ -568,7 +585,7 @@ fn bound_of_form(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)], known: &mu
             Some(env.pool.call(max, []))
         }
         _ => {
-            let (_, hi) = range_over(env, e, loops, 0)?;
+            let (_, hi) = range_within(env, e, loops, 0, known.nested)?;
             is_known(env, hi).then_some(hi)
         }
     }

@@ -1,9 +1,9 @@
 //! Random programs under random schedules: shared by the tests that interpret them and those that run
 //! them natively.
 
+mod added;
 pub mod check;
 mod contractions;
-mod added;
 mod decoding;
 mod factors;
 pub mod graphs;

@@ -3,6 +3,7 @@
 mod by_hand;
 mod memory;
 mod padding;
+mod products;
 mod shapes;
 mod values;
 
