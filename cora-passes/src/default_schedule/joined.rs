@@ -11,7 +11,7 @@ use super::epilogues::{blocks, is_read_alone};
 use crate::schedule::tree::{body_at_mut, substitute};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, BlockRole, For, LoopModule, Stmt};
-use cora_ir::{BinOp, Expr, ExprId, ExprPool, Scope, TensorId, VarId};
+use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// A nest in which one statement takes results out of the registers, beside those that sum them.
@@ -74,7 +74,12 @@ pub(super) fn join(m: &mut LoopModule, stage: TensorId, results: TensorId) -> Op
     let [a, b] = [from, acc].map(|t| &m.env.tensors[t]);
     let alike = a.ty == b.ty && a.ty == m.env.tensors[results].ty && a.scope == b.scope && a.dims.len() == b.dims.len();
     let sizes = a.dims.iter().zip(&b.dims).all(|(a, b)| a.storage == b.storage);
-    if index != ours.block.index || !alike || !sizes {
+    let added_up = m
+        .blocks()
+        .into_iter()
+        .filter(|b| [from, acc].contains(&b.tensor))
+        .all(|b| matches!(b.role, BlockRole::Init | BlockRole::Update(Reduction::Op(Combiner::Sum))));
+    if index != ours.block.index || !alike || !sizes || !added_up {
         return None;
     }
     let value = added(&mut m.env.pool, ours.block.value, results, acc)?;
