@@ -227,7 +227,11 @@ impl RunReport {
         }
         for c in &self.checks {
             let verdict = if c.passes() { "ok" } else { "MISMATCH" };
-            let own = if c.within_bounds { "; every element within the bound of its own rounding errors" } else { "" };
+            let own = if c.within_bounds {
+                "; every element within the bound of its own rounding errors, or half of its digits right where that is infinite"
+            } else {
+                ""
+            };
             let _ = writeln!(
                 t,
                 "  check {:<18} {verdict}: {} elements, largest error {:.3e}, allowed {:.3e}{own}",

@@ -11,8 +11,8 @@
 //! order of dimensions go in squares (`squares`); of anything else the innermost loop becomes vector code where it writes
 //! (or, for a reduction, reads) neighbouring elements, and where what it reads is near each other. Elements of results are
 //! computed where these leave the registers (`epilogues`), and sums that are added up there are one sum (`joined`). At last
-//! rows that lie as they are counted become one loop (`flat`), and the outermost loops are spread over the workers. Every rule is a list of
-//! scheduling steps; a refusal means that it does not fit the nest, and the next one is tried.
+//! rows that lie as they are counted become one loop (`flat`), and the outermost loops are spread over the workers. Every rule
+//! is a list of scheduling steps; a refusal means that it does not fit the nest, and the next one is tried.
 
 mod attach;
 mod batches;

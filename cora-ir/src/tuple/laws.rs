@@ -27,22 +27,22 @@ pub fn check_laws(env: &Env, c: CombinerId, terms: &[ExprId]) -> Result<(), Stri
     let laws = Laws { env, c, terms, identity };
     laws.neutral(&laws.identity, true)?;
     let mut seed = Random(0x9e37_79b9_7f4a_7c15);
-    let (mut decided, mut some, mut kept) = (0, false, true);
+    let (mut decided, mut differs, mut absorbs) = (0, false, true);
     for round in 0..2 * ROUNDS {
         let tame = round < ROUNDS;
         let [x, y, z] = [0; 3].map(|_| laws.sample(&mut seed, tame));
         let z = if round % 3 == 0 { laws.tuple(&mut seed, tame) } else { z };
         laws.neutral(&x, tame)?;
-        // Whatever the terms, a result that begins with the identity may be just that.
+        // An identity that absorbs the terms is neutral to what they combine to: nothing but itself.
         let term = laws.tuple(&mut seed, tame);
-        some |= term != laws.identity;
-        kept &= laws.combine(&laws.identity, &term) == laws.identity;
+        differs |= term != laws.identity;
+        absorbs &= laws.combine(&laws.identity, &term) == laws.identity;
         decided += usize::from(laws.associative(&x, &y, &z)?);
         if env.combiners[c].commutative {
             laws.commutative(&x, &y)?;
         }
     }
-    if some && kept {
+    if differs && absorbs {
         let identity = shown(&laws.identity);
         return Err(format!("has an identity that is not neutral: {identity} combined with any term gives {identity}"));
     }

@@ -201,12 +201,15 @@ impl VerifyEach {
                 return Some(format!("`{name}` has {} elements, not {}", got.data.len(), want.data.len()));
             }
             let allowed = s.allowed.get(&want.tensor);
-            let unbounded = unbounded(&want.data, self.rounding);
+            // Results without a bound are exact, where bounds are known at all.
+            let (exact, infinite) = match self.bounded {
+                true => (0.0, unbounded(&want.data, self.rounding)),
+                false => (reordered(&want.data), 0.0),
+            };
             for at in 0..want.data.len() {
                 let (w, g) = (want.data.get(at).unwrap_or(0.0), got.data.get(at).unwrap_or(0.0));
                 let bound = allowed.and_then(|a| a.get(at));
-                // Results without a bound are exact, where bounds are known at all.
-                let loose = if self.bounded && bound.is_none() { 0.0 } else { unbounded };
+                let loose = if bound.is_none() { exact } else { infinite };
                 if !within(g, w, bound, loose) {
                     let allowed = error_bounds::allowed(bound, loose);
                     return Some(format!("element {at} of `{name}` is {g}, not {w} (allowed: {allowed:e})"));
@@ -217,12 +220,21 @@ impl VerifyEach {
     }
 }
 
-/// What results may differ by where nothing better is known, since so much may cancel or grow: half of the digits of what is
+/// What reordered sums of small whole numbers may differ by after divisions and exponentials, where no bounds are known.
+fn reordered(want: &Data) -> f64 {
+    greatest(want) * 256.0 * epsilon(cora_ir::ScalarType::F32)
+}
+
+/// What results may differ by where a bound says nothing, since so much may cancel or grow: half of the digits of what is
 /// rounded as coarsely as `rounding`, which a wrong program has hardly right, either.
 fn unbounded(want: &Data, rounding: f64) -> f64 {
+    greatest(want) * rounding.max(epsilon(cora_ir::ScalarType::F32)).sqrt()
+}
+
+/// The greatest finite magnitude; 0 of integers, which are exact.
+fn greatest(want: &Data) -> f64 {
     let Data::F64(v) = want else { return 0.0 };
-    let greatest = v.iter().filter(|x| x.is_finite()).fold(0.0f64, |a, x| a.max(x.abs()));
-    greatest * rounding.max(epsilon(cora_ir::ScalarType::F32)).sqrt()
+    v.iter().filter(|x| x.is_finite()).fold(0.0f64, |a, x| a.max(x.abs()))
 }
 
 fn env_of(p: &Program) -> &Env {
