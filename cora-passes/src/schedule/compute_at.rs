@@ -19,11 +19,11 @@
 
 use super::compute_inline::guard_loads;
 use super::defined::is_defined;
-use super::mirrored::{build_pointwise, one_each, pointwise};
+use super::mirrored::{build_pointwise, mirrored_extents, one_each, pointwise};
 use super::padded_reads::guard_padded_reads;
 use super::positions::build_positions;
 use super::readers::{Access, Reader, collect_readers, element_reads, mark_conditional, read_whole, shared_mask};
-use super::region::{plainly_below, range_over, without_greater, without_lesser};
+use super::region::{bound_above, plainly_below, range_over, without_greater, without_lesser};
 use super::tree::{
     Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads, steered_by, written_by,
 };
@@ -83,6 +83,7 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
             // Parts of several rows, in an order of their own: all rows would be too many.
             let rows = takes_all_rows(m, tensor, &full) && correlated(m, &readers);
             let one = if rows { one_each(m, tensor, &readers) } else { None };
+            let one = one.or_else(|| gathers_fewer(m, tensor, &readers, &full).then_some(readers.as_slice()));
             let mirrored = one.and_then(|r| build_pointwise(m, stage, &own, r, &mask));
             mirrored.unwrap_or_else(|| build_box(m, stage, &own, (&full, &readers)))
         }),
@@ -392,6 +393,47 @@ fn takes_all_rows(m: &mut LoopModule, tensor: TensorId, region: &Region) -> bool
         let around: Vec<usize> = if region[d].is_none() { (0..d).filter(of).collect() } else { Vec::new() };
         around.into_iter().any(|e| !few(pool, region[e]))
     })
+}
+
+/// Whether readers that gather, at positions read from other tensors, have fewer iterations than the region has elements:
+/// of a table of pages the few that a row names.
+fn gathers_fewer(m: &mut LoopModule, tensor: TensorId, readers: &[Reader], region: &Region) -> bool {
+    let [first, ..] = readers else { return false };
+    if !m.env.tensors[tensor].layout.is_empty() {
+        return false;
+    }
+    let env = &mut m.env;
+    let gathered = |env: &Env, e: ExprId| env.pool.any(e, &mut |n| matches!(n, Expr::Load { .. }));
+    let one = |r: &Reader| match r.accesses.as_slice() {
+        [a] => !a.index.iter().any(|&e| r.reads_attached(env, e)),
+        _ => false,
+    };
+    let gathers = region.iter().enumerate().any(|(d, range)| range.is_none() && gathered(env, first.accesses[0].index[d]));
+    if !readers.iter().all(one) || !gathers {
+        return false;
+    }
+    let most = |env: &mut Env, e: ExprId| interval::bounds(env, &Facts::new(), e).hi.map(|n| n.max(1));
+    let around = &first.loops[..first.outer];
+    let mut elements: i64 = 1;
+    for (d, range) in region.iter().enumerate() {
+        let extent = env.tensors[tensor].dims[d].extent;
+        let Some(whole) = most(env, extent) else { return false };
+        let part = range.and_then(|r| {
+            let one = env.pool.int(1);
+            let size = env.pool.sub(r.hi, r.lo);
+            let size = env.pool.add(size, one);
+            let size = bound_above(env, size, around)?;
+            most(env, size)
+        });
+        elements = elements.saturating_mul(part.unwrap_or(whole).min(whole));
+    }
+    let mut iterations: i64 = 1;
+    for extent in mirrored_extents(env, first) {
+        let bound = bound_above(env, extent, &first.loops);
+        let Some(n) = bound.and_then(|b| most(env, b)) else { return false };
+        iterations = iterations.saturating_mul(n);
+    }
+    iterations < elements
 }
 
 fn build_box(m: &mut LoopModule, stage: TensorId, own: &Naive, (region, readers): (&Region, &[Reader])) -> Stmt {

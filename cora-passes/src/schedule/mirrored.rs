@@ -63,6 +63,12 @@ fn used_loops<'a>(env: &Env, r: &Reader, exprs: impl Iterator<Item = &'a ExprId>
     used
 }
 
+/// The extents of the reader's inner loops that its one access depends on.
+pub(super) fn mirrored_extents(env: &Env, r: &Reader) -> Vec<ExprId> {
+    let used = used_loops(env, r, r.accesses[0].index.iter());
+    r.loops[r.outer..].iter().filter(|(v, _)| used.contains(v)).map(|l| l.1).collect()
+}
+
 /// The inner loops of a reader that say which element it reads, and under which conditions it reads one.
 struct Mirrored {
     loops: Vec<(VarId, ExprId)>,

@@ -4,7 +4,7 @@
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover, interval};
 use cora_ir::affine::{greatest_operands, least_operands, normalize, poly, shift_max, shift_min};
-use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, UfDef, UfId, UnOp, VarId};
+use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, ScalarType, UfDef, UfId, UnOp, VarId};
 use rustc_hash::FxHashMap;
 
 /// Lowest and highest value, both attained or overestimated.
@@ -213,8 +213,36 @@ fn range_of_var(env: &mut Env, e: ExprId, v: VarId, r: Range, around: Around<'_>
             let (lo, hi) = (at(rl.0), at(rl.1));
             Some((lo, hi))
         }
-        _ => None,
+        _ => one_value(env, e, v, r, around).map(|e| (e, e)),
     }
+}
+
+/// The value of `e` where it is the same in all iterations, of which there must be one: an element of a tensor is read
+/// where the iterations are not.
+fn one_value(env: &mut Env, e: ExprId, v: VarId, r: Range, around: Around<'_>) -> Option<ExprId> {
+    let kids = env.pool.children(e);
+    if kids.is_empty() {
+        return None;
+    }
+    let variables = around.loops.iter().filter_map(|&(v, extent)| Some((env.pool.as_var(v)?, extent)));
+    let facts = Facts::in_loops(variables);
+    let mut prover = Prover::new();
+    let mut below = |env: &mut Env, x: ExprId, y: ExprId| {
+        let goal = env.pool.le(x, y);
+        prover.prove(env, &facts, goal).is_proved()
+    };
+    if !below(env, r.0, r.1) {
+        return None;
+    }
+    let mut values = Vec::with_capacity(kids.len());
+    for k in kids {
+        let (lo, hi) = range_of_var(env, k, v, r, around)?;
+        if lo != hi && !(env.pool.ty(lo).scalar == ScalarType::Index && below(env, hi, lo)) {
+            return None;
+        }
+        values.push(lo);
+    }
+    Some(env.pool.with_children(e, &values))
 }
 
 /// Of an expression in which a variable occurs more than once, and so is correlated with itself.
