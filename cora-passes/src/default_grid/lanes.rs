@@ -1,14 +1,16 @@
-//! Reductions along neighbouring elements: the lanes of a warp take every 32nd, and combine their results.
+//! Reductions along neighbouring elements: the lanes of a warp take every 32nd, or parts in order, and combine their results.
 
 use crate::default_schedule::contraction::names;
 use crate::default_schedule::nest::{Loop, Nest, moves_by_one};
 use crate::default_schedule::steps::Steps;
-use cora_ir::loops::{Axis, BlockRole, LoopModule};
+use cora_ir::loops::{Axis, Block, BlockRole, LoopModule};
 use cora_ir::schedule::Tail;
 use cora_ir::{TensorId, VarId};
 
 /// Lanes of a warp.
 pub(super) const LANES: i64 = 32;
+/// Terms next to each other that a lane takes where they stay in order.
+const NEIGHBOURS: i64 = 4;
 /// Warps of a block.
 const WARPS: i64 = 8;
 
@@ -26,7 +28,7 @@ pub(super) fn lanes(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     }
     let mut s = Steps { m, stage: nest.stage };
     warp_a_row(&mut s, &names(&spatial))?;
-    over_lanes(&mut s, &k.name)?;
+    over_lanes(&mut s, &k.name, &nest.block)?;
     bind_rows(&mut s)
 }
 
@@ -46,10 +48,17 @@ pub(super) fn bind_rows(s: &mut Steps<'_>) -> Option<()> {
     s.bind("block", Axis::BlockX)
 }
 
-/// Every 32nd iteration of loop `k` to a lane of a warp.
-pub(super) fn over_lanes(s: &mut Steps<'_>, k: &str) -> Option<()> {
-    s.split(k, LANES, "steps", "lane", Tail::Mask)?;
-    s.reorder(["lane", "steps"].map(str::to_owned).to_vec())?;
+/// Every 32nd iteration of loop `k` to a lane of a warp. Terms of `block` that are not to be permuted: a few next to each
+/// other to each lane, step by step.
+pub(super) fn over_lanes(s: &mut Steps<'_>, k: &str, block: &Block) -> Option<()> {
+    let in_order = matches!(block.role, BlockRole::Update(r) if !s.m.env.is_commutative(r));
+    if in_order {
+        s.split(k, LANES * NEIGHBOURS, "steps", "part", Tail::Mask)?;
+        s.split("part", NEIGHBOURS, "lane", "term", Tail::Exact)?;
+    } else {
+        s.split(k, LANES, "steps", "lane", Tail::Mask)?;
+        s.reorder(["lane", "steps"].map(str::to_owned).to_vec())?;
+    }
     s.bind("lane", Axis::ThreadX)
 }
 

@@ -69,10 +69,10 @@ pub(super) fn rows(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         step(s.m, StepKind::ComputeAt { stage: name.clone(), at: nest.named("warp") })?;
         step(s.m, StepKind::SetScope { stage: name.clone(), scope: Scope::Reg })?;
         if let Some(k) = x.reduced() {
-            over_lanes(&mut s.of(name), &k.name)?;
+            over_lanes(&mut s.of(name), &k.name, &x.nest.block)?;
         }
     }
-    over_lanes(&mut s, &last.name)?;
+    over_lanes(&mut s, &last.name, &nest.block)?;
     bind_rows(&mut s)
 }
 

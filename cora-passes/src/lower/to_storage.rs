@@ -37,7 +37,7 @@ use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, LoopModule, Stmt as 
 use cora_ir::storage::{Buffer, Kernel, Stmt, StorageModule};
 use cora_ir::tuple::{Components, split_tuples};
 use cora_ir::{
-    Arena, BinOp, Combiner, Diagnostic, Env, Expr, ExprId, ExprPool, Role, ScalarType, Scope, Tensor, TensorId, UnOp,
+    Arena, BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, Reduction, Role, ScalarType, Scope, Tensor, TensorId, UnOp,
     VarId,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -235,7 +235,7 @@ pub(super) struct Lowering<'a> {
     /// The first thing that cannot be lowered.
     fault: Option<Diagnostic>,
     /// Where a lane's partial result goes, inside a loop over lanes.
-    partial: Option<TensorId>,
+    partial: Option<Vec<TensorId>>,
     /// Registers of one element for partial results.
     registers: Vec<TensorId>,
 }
@@ -468,7 +468,7 @@ impl Lowering<'_> {
             LoopStmt::For(l) if l.kind == LoopKind::Bound(Axis::ThreadX) && self.partial.is_none() => {
                 match warp::lanes(&self.env, l) {
                     warp::Lanes::Apart => self.loop_stmt(l, out),
-                    warp::Lanes::Reduced(b, combiner) => self.reduce_over_lanes(l, b, combiner, out),
+                    warp::Lanes::Reduced(b, r) => self.reduce_over_lanes(l, b, r, out),
                     warp::Lanes::Mixed(tensor) => {
                         let fault = warp::not_alone(&self.env, l, tensor);
                         self.fault.get_or_insert(fault);
@@ -480,21 +480,23 @@ impl Lowering<'_> {
         }
     }
 
-    /// A loop whose lanes combine into one element: each has a partial result in a register, then they exchange them.
-    fn reduce_over_lanes(&mut self, l: &For, b: &Block, combiner: Combiner, out: &mut Vec<Stmt>) {
-        let (own, other) = warp::registers(&mut self.env, b.tensor);
-        self.registers.extend([own, other]);
-        out.push(warp::begin(&mut self.env, own, combiner));
-        self.partial = Some(own);
+    /// A loop whose lanes combine into one element: each has a partial result in registers, then they exchange them.
+    fn reduce_over_lanes(&mut self, l: &For, b: &Block, r: Reduction, out: &mut Vec<Stmt>) {
+        let components = self.components.of(b.tensor);
+        let lanes = warp::registers(&mut self.env, &components);
+        self.registers.extend(lanes.own.iter().chain(&lanes.other));
+        out.push(warp::begin(&mut self.env, &lanes.own, r));
+        self.partial = Some(lanes.own.clone());
         self.loop_stmt(l, out);
         self.partial = None;
-        warp::exchange(&mut self.env, (own, other), combiner, out);
+        warp::exchange(&mut self.env, &lanes, r, out);
         let at = self.index_of(b);
-        let finish = if b.atomic {
-            let zero = self.env.pool.int(0);
-            Stmt::Atomic { tensor: b.tensor, index: at, combiner, value: self.env.load(own, [zero]) }
-        } else {
-            warp::finish(&mut self.env, (b.tensor, at), own, combiner)
+        let finish = match r.op().filter(|_| b.atomic) {
+            Some(combiner) => {
+                let value = warp::element(&mut self.env, r, &lanes.own);
+                Stmt::Atomic { tensor: b.tensor, index: at, combiner, value }
+            }
+            None => warp::finish(&mut self.env, (&components, at), &lanes.own, r),
         };
         out.extend(self.guarded(&warp::conditions(&self.env, l, b), finish));
     }
@@ -557,15 +559,16 @@ impl Lowering<'_> {
     fn block(&mut self, b: &Block, out: &mut Vec<Stmt>) {
         let map: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
         let mut memo = FxHashMap::default();
-        let partial = self.partial.filter(|_| b.role != BlockRole::Init);
-        let (target, at) = match partial {
-            Some(own) => (own, self.env.pool.int(0)),
+        let partial = self.partial.clone().filter(|_| b.role != BlockRole::Init);
+        let (target, at) = match &partial {
+            Some(own) => (own[0], self.env.pool.int(0)),
             None => (b.tensor, self.index_of(b)),
         };
         let value = self.env.pool.substitute(b.value, &map);
         let value = self.value(value, &mut memo);
-        let targets = if partial.is_some() { vec![target] } else { self.components.of(b.tensor) };
-        if let (BlockRole::Update(r), true, None) = (b.role, b.atomic, partial)
+        let atomic = b.atomic && partial.is_none();
+        let targets = partial.unwrap_or_else(|| self.components.of(b.tensor));
+        if let (BlockRole::Update(r), true) = (b.role, atomic)
             && let Some(combiner) = r.op()
         {
             let update = Stmt::Atomic { tensor: target, index: at, combiner, value };

@@ -7,23 +7,24 @@
 //!       S += @S.lane[0]
 //! ```
 //!
-//! Each lane combines its iterations, in order, into a register of its own. Then in five steps lanes exchange what they
-//! have and combine it, so that all lanes hold the same bits: both of a pair combine the same two values, and `+`, `*`,
-//! `min` and `max` commute. Lanes without an iteration hold the identity. Where the block has a condition that all lanes
-//! share, the last step has it too.
+//! Each lane combines its iterations, in order, into a register of its own, one for each component of a tuple. Then in five
+//! steps lanes exchange what they have and combine it, so that all lanes hold the same bits: both of a pair combine the
+//! same two values, and `+`, `*`, `min` and `max` commute. Tuples stay in order: neighbours are combined first (`xor 1, 2,
+//! 4, 8, 16`), with that of the lower lane on the left in both lanes. Lanes without an iteration hold the identity. Where
+//! the block has a condition that all lanes share, the last step has it too.
 
 use crate::schedule::bind::warp_reduction;
 use crate::schedule::tree::is_reduction_var;
-use cora_ir::loops::{Block, BlockRole, For, Stmt as LoopStmt};
+use cora_ir::loops::{Axis, Block, BlockRole, For, LoopKind, Stmt as LoopStmt};
 use cora_ir::storage::{Kernel, Stmt, WARP};
-use cora_ir::{Combiner, Diagnostic, Env, ExprId, Scope, Tensor, TensorDim, TensorId};
+use cora_ir::{BinOp, Diagnostic, Env, ExprId, Reduction, Scope, Tensor, TensorDim, TensorId};
 
 /// What the lanes of a loop over `thread.x` have in common.
 pub(super) enum Lanes<'a> {
     /// Nothing: they write different elements.
     Apart,
     /// The element that the block combines into.
-    Reduced(&'a Block, Combiner),
+    Reduced(&'a Block, Reduction),
     /// They combine into an element, and the loop does something else besides: no warp can do that.
     Mixed(TensorId),
 }
@@ -32,9 +33,8 @@ pub(super) enum Lanes<'a> {
 pub(super) fn lanes<'a>(env: &Env, l: &'a For) -> Lanes<'a> {
     if let Some(b) = warp_reduction(env, l)
         && let BlockRole::Update(r) = b.role
-        && let Some(c) = r.op()
     {
-        return Lanes::Reduced(b, c);
+        return Lanes::Reduced(b, r);
     }
     let mut mixed = None;
     for s in &l.body {
@@ -95,43 +95,92 @@ pub(super) fn conditions(env: &Env, l: &For, b: &Block) -> Vec<ExprId> {
     b.predicate.iter().copied().filter(|&p| !vars.iter().any(|&v| env.pool.uses_var(p, v))).collect()
 }
 
-/// Registers for a lane's partial result and another lane's.
-pub(super) fn registers(env: &mut Env, tensor: TensorId) -> (TensorId, TensorId) {
+/// Registers of the lanes: one for each component of what they combine.
+pub(super) struct Registers {
+    /// A lane's partial result.
+    pub(super) own: Vec<TensorId>,
+    /// Another lane's.
+    pub(super) other: Vec<TensorId>,
+}
+
+/// The registers of lanes that combine into these tensors.
+pub(super) fn registers(env: &mut Env, components: &[TensorId]) -> Registers {
     let one = env.pool.int(1);
-    let (ty, base) = (env.tensors[tensor].ty, env.tensors[tensor].name.clone());
-    let mut register = |what: &str| {
+    let mut register = |t: TensorId, what: &str| {
+        let (ty, base) = (env.tensors[t].ty, env.tensors[t].name.clone());
         let name = env.fresh_tensor_name(&format!("{base}.{what}"));
         env.tensors.push(Tensor { scope: Scope::Reg, ..Tensor::temp(name, ty, vec![TensorDim::new("one", one)]) })
     };
-    (register("lane"), register("other"))
+    let own = components.iter().map(|&t| register(t, "lane")).collect();
+    Registers { own, other: components.iter().map(|&t| register(t, "other")).collect() }
+}
+
+/// The only element of registers, a tuple of several.
+pub(super) fn element(env: &mut Env, r: Reduction, registers: &[TensorId]) -> ExprId {
+    let zero = env.pool.int(0);
+    at(env, r, registers, zero)
+}
+
+fn at(env: &mut Env, r: Reduction, tensors: &[TensorId], index: ExprId) -> ExprId {
+    let loads: Vec<ExprId> = tensors.iter().map(|&t| env.load(t, [index])).collect();
+    if r.op().is_some() { loads[0] } else { env.pool.make_tuple(&loads) }
+}
+
+fn store(env: &Env, tensors: &[TensorId], index: ExprId, value: ExprId) -> Stmt {
+    let values = env.pool.components(value);
+    let rest = tensors.iter().copied().zip(values.iter().copied()).skip(1).collect();
+    Stmt::Store { tensor: tensors[0], index, value: values[0], mask: None, rest }
 }
 
 /// A lane begins with the identity.
-pub(super) fn begin(env: &mut Env, own: TensorId, combiner: Combiner) -> Stmt {
-    let ty = env.tensors[own].ty;
-    let (index, value) = (env.pool.int(0), env.identity(combiner, ty));
-    Stmt::Store { tensor: own, index, value, mask: None, rest: vec![] }
-}
-
-fn combine(env: &mut Env, (tensor, at): (TensorId, ExprId), with: TensorId, combiner: Combiner) -> Stmt {
-    let zero = env.pool.int(0);
-    let (old, new) = (env.load(tensor, [at]), env.load(with, [zero]));
-    let value = env.pool.bin(combiner.op(), old, new);
-    Stmt::Store { tensor, index: at, value, mask: None, rest: vec![] }
+pub(super) fn begin(env: &mut Env, own: &[TensorId], r: Reduction) -> Stmt {
+    let (index, value) = (env.pool.int(0), env.reduction_identity(r, own[0]));
+    store(env, own, index, value)
 }
 
 /// Every lane gets the combination of all.
-pub(super) fn exchange(env: &mut Env, (own, other): (TensorId, TensorId), combiner: Combiner, out: &mut Vec<Stmt>) {
+pub(super) fn exchange(env: &mut Env, Registers { own, other }: &Registers, r: Reduction, out: &mut Vec<Stmt>) {
     let zero = env.pool.int(0);
-    let mut xor = WARP as u32 / 2;
-    while xor > 0 {
-        out.push(Stmt::Shuffle { to: other, from: own, xor });
-        out.push(combine(env, (own, zero), other, combiner));
-        xor /= 2;
+    let bits = WARP.ilog2();
+    for n in 0..bits {
+        // Tuples of neighbours first: what two lanes have is in order, one after the other.
+        let xor = match r {
+            Reduction::Op(_) => 1 << (bits - 1 - n),
+            Reduction::Tuple(_) => 1 << n,
+        };
+        out.extend(own.iter().zip(other).map(|(&from, &to)| Stmt::Shuffle { to, from, xor }));
+        let (mine, theirs) = (element(env, r, own), element(env, r, other));
+        out.push(match r {
+            Reduction::Op(_) => {
+                let value = env.combined(r, mine, theirs);
+                store(env, own, zero, value)
+            }
+            Reduction::Tuple(_) => in_order(env, (own, r), (mine, theirs), xor),
+        });
     }
 }
 
-/// The element takes what the lanes have.
-pub(super) fn finish(env: &mut Env, target: (TensorId, ExprId), own: TensorId, combiner: Combiner) -> Stmt {
-    combine(env, target, own, combiner)
+/// Each lane's tuple combined with that of the lane that differs in bit `xor`.
+fn in_order(env: &mut Env, (own, r): (&[TensorId], Reduction), (mine, theirs): (ExprId, ExprId), xor: u32) -> Stmt {
+    let var = env.new_var("lane");
+    let (lane, bit) = (env.pool.var(var), env.pool.int(i64::from(xor)));
+    let (two, zero, extent) = (env.pool.int(2), env.pool.int(0), env.pool.int(WARP));
+    let quotient = env.pool.floor_div(lane, bit);
+    let set = env.pool.bin(BinOp::Mod, quotient, two);
+    let lower = env.pool.bin(BinOp::Eq, set, zero);
+    let (mine, theirs) = (env.pool.components(mine), env.pool.components(theirs));
+    let pick = |env: &mut Env, a: &[ExprId], b: &[ExprId]| {
+        let parts: Vec<ExprId> = a.iter().zip(b).map(|(&a, &b)| env.pool.select(lower, a, b)).collect();
+        env.pool.make_tuple(&parts)
+    };
+    let (left, right) = (pick(env, &mine, &theirs), pick(env, &theirs, &mine));
+    let value = env.combined(r, left, right);
+    Stmt::For { var, extent, kind: LoopKind::Bound(Axis::ThreadX), body: vec![store(env, own, zero, value)] }
+}
+
+/// The element at `index` takes what the lanes have.
+pub(super) fn finish(env: &mut Env, (tensors, index): (&[TensorId], ExprId), own: &[TensorId], r: Reduction) -> Stmt {
+    let (old, new) = (at(env, r, tensors, index), element(env, r, own));
+    let value = env.combined(r, old, new);
+    store(env, tensors, index, value)
 }

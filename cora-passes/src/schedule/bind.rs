@@ -182,7 +182,7 @@ pub(crate) fn warp_reduction<'a>(env: &Env, l: &'a For) -> Option<&'a Block> {
     let reduced = is_reduction_var(&env.pool, b, l.var);
     // Where updates are atomic, fewer lanes may do them one by one.
     let lanes = env.pool.constant_bound(l.extent).is_some_and(|n| if b.atomic { n == WARP } else { n <= WARP });
-    (matches!(b.role, BlockRole::Update(cora_ir::Reduction::Op(_))) && one && reduced && lanes).then_some(b)
+    (matches!(b.role, BlockRole::Update(_)) && one && reduced && lanes).then_some(b)
 }
 
 /// Iterations write different elements of what they share.
@@ -191,7 +191,10 @@ fn check_independent(m: &LoopModule, l: &For, target: &LoopRef, among: Among) ->
     if combines_tuples(&m.env.pool, l) {
         let what = format!("loop `{}.{}` combines tuples, which threads do not", target.stage, target.name);
         return Err(Diagnostic::new("E0438", what)
-            .hint("bind a spatial loop; `rfactor` makes one of a reduced loop whose extent is constant"));
+            .hint(
+                "bind a spatial loop, which `rfactor` makes of a reduced loop whose extent is constant; a reduced loop of at \
+                 most 32 iterations whose inner loops are all reduced can be bound to thread.x, the lanes of a warp",
+            ));
     }
     let hint = if c.reduced {
         "bind a spatial loop that indexes what the stage writes; a reduced loop of at most 32 iterations whose \

@@ -408,7 +408,8 @@ fn gathers_fewer(m: &mut LoopModule, tensor: TensorId, readers: &[Reader], regio
         [a] => !a.index.iter().any(|&e| r.reads_attached(env, e)),
         _ => false,
     };
-    let gathers = region.iter().enumerate().any(|(d, range)| range.is_none() && gathered(env, first.accesses[0].index[d]));
+    let gathers =
+        region.iter().enumerate().any(|(d, range)| range.is_none() && gathered(env, first.accesses[0].index[d]));
     if !readers.iter().all(one) || !gathers {
         return false;
     }
