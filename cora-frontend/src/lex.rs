@@ -18,6 +18,9 @@ pub enum TokenKind {
     End,
 }
 
+/// Characters of a stretch that are shown, at most.
+const MAX_SHOWN: usize = 40;
+
 /// A token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Token {
@@ -101,6 +104,7 @@ pub fn lex(text: &str) -> (Vec<Token>, Vec<Diagnostic>) {
     }
     let end = text.len();
     out.push(Token { kind: TokenKind::End, text: String::new(), span: Span { start: end, end }, first: true });
+    diags.iter_mut().for_each(|d| name_characters(text, d));
     (out, diags)
 }
 
@@ -141,14 +145,19 @@ fn bad_character(text: &str, span: Span, diags: &mut Vec<Diagnostic>) {
         && s.end == span.start
     {
         s.end = span.end;
-        let all = &text[s.start..s.end];
-        last.message = format!("unexpected characters `{}`", shown(all));
-        last.hint = Some(instead_of(all).to_owned());
         return;
     }
-    let one = &text[span.start..span.end];
-    let d = Diagnostic::new("E0101", format!("unexpected character `{}`", shown(one)));
-    diags.push(d.at(span).hint(instead_of(one)));
+    diags.push(Diagnostic::new("E0101", String::new()).at(span));
+}
+
+/// What is said of a stretch of characters that are none of the language.
+fn name_characters(text: &str, d: &mut Diagnostic) {
+    let Some(all) = d.span.filter(|_| d.code == "E0101").map(|s| &text[s.start..s.end]) else { return };
+    let start: String = all.chars().take(MAX_SHOWN).collect();
+    let more = if start.len() < all.len() { "..." } else { "" };
+    let s = if all.chars().nth(1).is_some() { "s" } else { "" };
+    d.message = format!("unexpected character{s} `{}{more}`", shown(&start));
+    d.hint = Some(instead_of(all).to_owned());
 }
 
 /// Characters as they are, but for those that cannot be seen.

@@ -66,8 +66,27 @@ pub fn written_as(function: &str) -> Option<&'static str> {
         "maximum" | "fmax" => "max(x, y)",
         "minimum" | "fmin" => "min(x, y)",
         "len" | "length" => "size(i)",
+        "int" | "int32" => "i32(x)",
+        "int64" | "long" => "i64(x)",
+        "float" | "float32" => "f32(x)",
+        "double" | "float64" => "f64(x)",
+        "half" | "float16" => "f16(x)",
+        "bfloat16" => "bf16(x)",
         _ => return None,
     })
+}
+
+/// How a function is called that other languages write after a dot, `A.sum(b)` or `torch.exp(A)`.
+pub fn method_as(function: &str) -> String {
+    let name = function.rsplit_once('.').map_or(function, |(_, name)| name);
+    if ReduceOp::from_name(name).is_some() {
+        return format!("what is reduced follows the dimensions: `{name}(i) x`");
+    }
+    match written_as(name) {
+        Some(other) => format!("write `{other}`"),
+        None if is_reserved(name) => format!("write `{name}(x)`"),
+        None => "functions have no dots in their names: `fn f(x) = ..` is called as `f(x)`".to_owned(),
+    }
 }
 
 /// The candidate nearest to `name`, if one is near enough to be what was meant.

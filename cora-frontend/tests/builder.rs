@@ -237,6 +237,52 @@ fn mistakes_name_the_call() {
     assert!(diags[0].notes[0].contains("tests/builder.rs:"), "{diags:?}");
 }
 
+/// Names that text could not have, so that a graph prints to what parses.
+#[test]
+fn names_are_those_of_the_language() {
+    let codes = |name: &str| {
+        let mut b = ProgramBuilder::new("names");
+        let i = b.dim("i", 10);
+        let a = b.input("A", &[i], ScalarType::F32);
+        let y = b.compute(name, &[i], |ix| a.at(&ix));
+        b.output(y);
+        b.finish().map_or_else(|d| d.iter().map(|d| d.code).collect(), |_| Vec::new())
+    };
+    for name in ["", "A B", "T\noutput A", "α", "%0", "1st", "T.", ".T", "T..m"] {
+        assert_eq!(codes(name)[..1], ["E0102"], "{name:?}");
+    }
+    for name in ["in", "f32", "exp", "sum", "schedule"] {
+        assert_eq!(codes(name)[..1], ["E0105"], "{name}");
+    }
+    assert!(codes("T.m.1").is_empty() && codes("_t").is_empty());
+    let mut b = ProgramBuilder::new("names");
+    let i = b.dim("i.j", 10);
+    let a = b.input("A", &[i], ScalarType::F32);
+    let zero = || Value::from(0.0);
+    let twice = b.combiner("c", [("x", ScalarType::F32, zero()), ("x", ScalarType::F32, zero())], |[a, b], [c, d]| {
+        [a + c, b + d]
+    });
+    let y = b.reduce_tuples("Y", &[], twice, &[i], |[], [i]| [a.at(i.clone()), a.at(i)]);
+    let x = b.part(y, "x");
+    b.output(x);
+    b.schedule("f32", |_| {});
+    let found: Vec<_> = b.finish().expect_err("wrong names").iter().map(|d| d.code).collect();
+    assert!(["E0109", "E0204", "E0105"].iter().all(|c| found.contains(c)), "{found:?}");
+}
+
+/// A reduction has a dimension to reduce over, by calls too.
+#[test]
+fn reductions_are_over_something() {
+    let mut b = ProgramBuilder::new("nothing");
+    let i = b.dim("i", 10);
+    let a = b.input("A", &[i], ScalarType::F32);
+    let y = b.compute("Y", &[i], |[i]| sum(&[], a.at(i)));
+    b.reduce("Z", &[i], Combiner::Max, &[], |[i], []| a.at(i));
+    b.output(y);
+    let codes: Vec<_> = b.finish().expect_err("nothing to reduce over").iter().map(|d| d.code).collect();
+    assert_eq!(codes, ["E0108", "E0108"]);
+}
+
 /// Expressions that share parts many times over, or nest without end, end in a diagnostic or a graph.
 #[test]
 fn sharing_and_depth_are_bounded() {

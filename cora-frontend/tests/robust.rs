@@ -36,6 +36,19 @@ fn try_program(text: &str) {
     }
 }
 
+/// Many mistakes take no longer than a few do, and not all of them are told.
+#[test]
+fn many_mistakes() {
+    let names: String = (0..20_000).map(|n| format!("T{n} = Q{n}\n")).collect();
+    let characters = format!("T = {}\n", "@".repeat(200_000));
+    for text in [names, characters] {
+        let text = format!("dim b = 4\ninput A[b] : f32\n{text}output T0\n");
+        let mistakes = parse_program("m", &text, &[]).expect_err("it is wrong");
+        assert!(mistakes.len() < 100, "{}", mistakes.len());
+        assert!(mistakes.iter().all(|d| d.message.len() < 200), "{:?}", mistakes[0]);
+    }
+}
+
 fn corpus() -> Vec<String> {
     let mut all = common::programs(&common::root().join("examples"));
     all.extend(common::programs(&common::root().join("cora-frontend/tests/errors")));

@@ -36,7 +36,8 @@ fn invoke(pass: &str) -> Invocation {
 /// Compiles `graph` down to the storage dialect by `schedule`, or by the default one; `observe` sees every step.
 ///
 /// # Errors
-/// The user's mistakes: accesses out of bounds, illegal schedule steps, buffers without a bound.
+/// `E0509` a graph that breaks an invariant; the user's mistakes: accesses out of bounds, illegal schedule steps, buffers
+/// without a bound.
 pub fn compile(
     graph: &Graph,
     schedule: Option<&Schedule>,
@@ -51,7 +52,9 @@ pub fn compile(
     }
     front.push(invoke("lower-to-loops"));
     let mut cx = PassContext { simplifier };
-    let mut program = run_pipeline(Program::Graph(graph.clone()), &front, &mut cx, observe)?;
+    let graph = Program::Graph(graph.clone());
+    graph.verify().map_err(|d| vec![d])?;
+    let mut program = run_pipeline(graph, &front, &mut cx, observe)?;
     match schedule {
         Some(schedule) => {
             for step in &schedule.steps {

@@ -57,6 +57,7 @@ impl Elab<'_> {
                 let hint = match (written_as(&id.name), suggest(&id.name, known)) {
                     (Some(other), _) => format!("write `{other}`"),
                     (None, Some(s)) => format!("did you mean `{s}`?"),
+                    (None, None) if id.name.contains('.') => names::method_as(&id.name),
                     (None, None) => format!("define it: `fn {}(..) = ..`", id.name),
                 };
                 self.error(id.span, d.hint(hint))

@@ -7,7 +7,8 @@ use cora_ir::schedule::Span;
 use cora_ir::{BinOp, Diagnostic, ExprId, Literal, ScalarType, UnOp};
 
 /// What to do about an integer beyond the widest type.
-const TOO_LONG: &str = "integers have at most 64 bits: write a smaller number, or compute in a floating-point type";
+const TOO_LONG: &str =
+    "the greatest integer is 9223372036854775807, of i64: write a smaller number, or compute in a floating-point type";
 
 impl Elab<'_> {
     /// `v` as a value of type `ty`: a number takes the type, a typed value must have it.
@@ -54,8 +55,9 @@ impl Elab<'_> {
                 Some(pool.lit(Literal::int(t, v as i64)))
             }
             (_, ScalarType::Bool) => {
-                let d = Diagnostic::new("E0209", "expected bool, found a number")
-                    .hint("write `true` or `false`, or compare");
+                let d = Diagnostic::new("E0209", "expected bool, found a number").hint(
+                    "write `true` or `false`, or compare; `f32(x)` makes 1 or 0 of the other side, a condition x",
+                );
                 self.error(span, d)
             }
             (Num::Int(v), _) => {
@@ -151,6 +153,16 @@ impl Elab<'_> {
             _ if op.is_comparison() || matches!(op, BinOp::And | BinOp::Or) => {}
             _ => return self.open(OpenKind::Bin(op, a, b), span),
         }
+        if let BinOp::And | BinOp::Or = op {
+            for v in [&a, &b] {
+                if let Val::Typed(e) = *v
+                    && let ty = self.graph.env.pool.ty(e).scalar
+                    && ty != ScalarType::Bool
+                {
+                    return self.undefined(op, ty, span);
+                }
+            }
+        }
         let (a, b) = self.unify(a, b, span)?;
         self.typed_bin(op, a, b, span).map(Val::Typed)
     }
@@ -167,16 +179,20 @@ impl Elab<'_> {
             BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Min | BinOp::Max | BinOp::Lt | BinOp::Le => !bool_ty,
         };
         if !ok {
-            let d = Diagnostic::new("E0211", format!("`{}` is not defined for {ty}", written(op)));
-            let hint = match op {
-                BinOp::And | BinOp::Or => "its operands are conditions: compare with `!= 0`",
-                BinOp::Mod | BinOp::FloorDiv if float => "it is for integers",
-                BinOp::Pow => "cast to a floating-point type: `f32(x)`",
-                _ => "combine truth values with `and`, `or`, `not`, `select`",
-            };
-            return self.error(span, d.hint(hint));
+            return self.undefined(op, ty, span);
         }
         Some(self.graph.env.pool.bin(op, a, b))
+    }
+
+    fn undefined<T>(&mut self, op: BinOp, ty: ScalarType, span: Span) -> Option<T> {
+        let d = Diagnostic::new("E0211", format!("`{}` is not defined for {ty}", written(op)));
+        let hint = match op {
+            BinOp::And | BinOp::Or => "its operands are conditions: compare with `!= 0`",
+            BinOp::Mod | BinOp::FloorDiv if ty.is_float() => "it is for integers",
+            BinOp::Pow => "cast to a floating-point type: `f32(x)`",
+            _ => "combine truth values with `and`, `or`, `not`, `select`; `f32(x)` makes 1 or 0 of one",
+        };
+        self.error(span, d.hint(hint))
     }
 
     fn fold_bin(&mut self, op: BinOp, x: Num, y: Num, span: Span) -> Option<Val> {

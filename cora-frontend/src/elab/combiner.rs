@@ -45,7 +45,7 @@ impl Elab<'_> {
             let d = Diagnostic::new("E0253", format!("`{name}` combines tuples of {want}, {got} components given"));
             return self.error(span, d.hint(usage()));
         }
-        let reduce = self.reduce_dims(dims);
+        let reduce = self.reduce_dims(dims, span);
         let terms: Vec<Option<(Val, Span)>> = args.iter().map(|a| Some((self.value(a)?, a.span()))).collect();
         let terms = terms.into_iter().collect::<Option<_>>()?;
         Some(Tuples { def: def.clone(), reduce: reduce?, terms, span })

@@ -2,13 +2,16 @@
 //! each other in any order, so each is resolved when it is first needed.
 
 use super::{ConstValue, Decl, Elab, Entity, Mode, Num, Slot, State};
-use crate::ast::{DimUse, Expr, Ident, Input, ItemKind, Range};
-use crate::names::suggest;
+use crate::ast::{CombinerDef, DimUse, Expr, Ident, Input, ItemKind, Range};
+use crate::names::{is_reserved, suggest};
 use cora_ir::schedule::Span;
 use cora_ir::{Diagnostic, DimId, ExprId, Param, Role, Scope, Tensor, TensorDim, UfDef};
 
 /// Declarations may refer to each other in chains of this length.
 const MAX_CHAIN: usize = 128;
+
+/// Integers below it are exact as fractions.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
 impl<'a> Elab<'a> {
     /// Enters every declared name, so that the order of declarations does not matter.
@@ -29,12 +32,19 @@ impl<'a> Elab<'a> {
                     (&i.name, "input")
                 }
                 ItemKind::Fn(f) => (&f.name, "function"),
-                ItemKind::Combiner(c) => (&c.name, "combiner"),
+                ItemKind::Combiner(c) => {
+                    self.check_components(c);
+                    (&c.name, "combiner")
+                }
                 ItemKind::Op(d) => {
                     self.collect_inline(d.dims.as_deref().unwrap_or_default());
                     (&d.name, "operator")
                 }
-                ItemKind::Output(_) | ItemKind::Schedule(..) | ItemKind::ScheduleFn(..) => continue,
+                ItemKind::Schedule(n, ..) | ItemKind::ScheduleFn(n, ..) => {
+                    self.check_name(n, "schedule");
+                    continue;
+                }
+                ItemKind::Output(_) => continue,
             };
             let state = match &item.kind {
                 ItemKind::Fn(f) => State::Done(Entity::Fn(f.clone())),
@@ -82,7 +92,41 @@ impl<'a> Elab<'a> {
         }
     }
 
+    /// What the parser sees to in text: a syntax tree may have come from elsewhere.
+    fn check_name(&mut self, name: &Ident, kind: &'static str) {
+        let n = name.name.as_str();
+        let word = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        let tensor = matches!(kind, "operator" | "input");
+        let d = if is_reserved(n) {
+            Diagnostic::new(
+                "E0105",
+                format!("`{n}` is a reserved name and cannot be the name of {} {kind}", article(kind)),
+            )
+            .hint("choose another name")
+        } else if n.starts_with(|c: char| c.is_ascii_digit()) || !n.split('.').all(word) {
+            Diagnostic::new("E0102", format!("`{}` is not a name", n.escape_debug()))
+                .hint("names are ASCII letters, digits and `_`, and begin with a letter or `_`")
+        } else if !tensor && n.contains('.') {
+            Diagnostic::new("E0109", format!("the name `{n}` of {} {kind} contains a dot", article(kind)))
+                .hint("only tensors may have dots in their names")
+        } else {
+            return;
+        };
+        self.report(name.span, d);
+    }
+
+    fn check_components(&mut self, c: &CombinerDef) {
+        for (i, p) in c.parts.iter().enumerate() {
+            self.check_name(&p.name, "component");
+            if c.parts[..i].iter().any(|q| q.name.name == p.name.name) {
+                let d = Diagnostic::new("E0204", format!("component `{}` is declared twice", p.name.name));
+                self.report(p.name.span, d.hint("give each component a name of its own"));
+            }
+        }
+    }
+
     fn enter(&mut self, name: &Ident, kind: &'static str, state: State, decl: Decl<'a>) {
+        self.check_name(name, kind);
         if let Some(old) = self.slots.get(&name.name) {
             let mut d = Diagnostic::new("E0204", format!("`{}` is declared twice", name.name));
             d = d.note(format!("it is already declared as {} {}", article(old.kind), old.kind));
@@ -102,6 +146,9 @@ impl<'a> Elab<'a> {
         // Kind by kind: so the order of a printed program's declarations is the order of this one's.
         for phase in 0..3 {
             for item in &program.items {
+                if self.has_enough() {
+                    return;
+                }
                 self.origin.clone_from(&item.origin);
                 match &item.kind {
                     ItemKind::Param(n, _) | ItemKind::Const(n, _) if phase == 0 => _ = self.resolve(&n.name),
@@ -121,6 +168,9 @@ impl<'a> Elab<'a> {
             }
         }
         for item in &program.items {
+            if self.has_enough() {
+                return;
+            }
             if let ItemKind::Input(i) = &item.kind {
                 self.origin.clone_from(&item.origin);
                 self.input(i);
@@ -223,7 +273,14 @@ impl<'a> Elab<'a> {
             (Num::Int(old), ConstValue::Float(v)) => {
                 let d = Diagnostic::new("E0229", format!("constant `{name}` is an integer and cannot be {v}"));
                 let span = self.slots[name].span;
-                return self.error(span, d.hint(format!("declare it as a fraction: `const {name} = {old}.0`")));
+                let hint = if v.fract() != 0.0 {
+                    format!("declare it as a fraction: `const {name} = {old}.0`")
+                } else if v.abs() < MAX_EXACT {
+                    format!("write it without a fraction: `{name}={v}`")
+                } else {
+                    format!("it is at most {}", i64::MAX)
+                };
+                return self.error(span, d.hint(hint));
             }
         };
         Some(Entity::Const(value))
@@ -450,7 +507,10 @@ impl<'a> Elab<'a> {
                         "E0206",
                         format!("dim {dn} depends on {nn}, which is not an outer dimension of {what}"),
                     )
-                    .hint(format!("put {nn} before {dn} in the index list"));
+                    .hint(format!(
+                        "put {nn} before {dn} in the index list; what is reduced over {nn} is indexed by a dimension whose \
+                         extent does not depend on it, `dim m = 8`, and reads `A[{nn}, m] else 0`"
+                    ));
                     let span = uses.get(j).map_or(name.span, |u| u.name.span);
                     ok = self.error(span, diag);
                 }

@@ -91,7 +91,7 @@ impl Elab<'_> {
     pub(super) fn defined(&mut self, e: &Expr) -> Option<Defined> {
         match e.kind() {
             ExprKind::Reduce(ReduceOp::Combine(c), dims, body) => {
-                let dims = self.reduce_dims(dims);
+                let dims = self.reduce_dims(dims, e.span());
                 let value = self.value(body);
                 Some(Defined::Reduce(*c, dims?, value?))
             }

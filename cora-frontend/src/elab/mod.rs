@@ -14,6 +14,7 @@ pub(crate) use bounds::in_bounds;
 
 use crate::ast::{CombinerDef, Expr, FnDef, Ident, ItemKind, Program, Steps};
 use crate::names::suggest;
+use crate::parse::MAX_ERRORS;
 use crate::parse::schedule::schedules;
 use cora_ir::schedule::Span;
 use cora_ir::{
@@ -254,9 +255,17 @@ impl<'a> Elab<'a> {
         }
     }
 
+    /// Whether there are as many mistakes as are told.
+    fn has_enough(&self) -> bool {
+        self.diags.len() >= MAX_ERRORS
+    }
+
     fn operators(&mut self) {
         let program = self.program;
         for item in &program.items {
+            if self.has_enough() {
+                break;
+            }
             if let ItemKind::Op(def) = &item.kind {
                 self.origin.clone_from(&item.origin);
                 self.operator(def);
@@ -273,7 +282,9 @@ impl<'a> Elab<'a> {
             if let ItemKind::Output(names) = &item.kind {
                 any = true;
                 for name in names {
-                    self.output(name);
+                    if !self.has_enough() {
+                        self.output(name);
+                    }
                 }
             }
         }

@@ -255,6 +255,9 @@ impl Elab<'_> {
                 let tensors = self.graph.env.tensors.iter().map(|(_, t)| t.name.as_str());
                 let known = locals.chain(dims).chain(self.slots.keys().map(String::as_str)).chain(tensors);
                 d = d.hint(match suggest(&id.name, known) {
+                    _ if ["True", "False"].contains(&id.name.as_str()) => {
+                        format!("write `{}`", id.name.to_lowercase())
+                    }
                     Some(s) => format!("did you mean `{s}`?"),
                     None => "declare it, as a dimension, a parameter, a constant, an extent, an input, a function or an operator".to_owned(),
                 });
@@ -314,7 +317,11 @@ impl Elab<'_> {
     }
 
     /// The dimensions of a reduction, each at most once.
-    pub(super) fn reduce_dims(&mut self, dims: &[Expr]) -> Option<Vec<DimId>> {
+    pub(super) fn reduce_dims(&mut self, dims: &[Expr], span: Span) -> Option<Vec<DimId>> {
+        if dims.is_empty() {
+            let d = Diagnostic::new("E0108", "a reduction has no dimension to reduce over");
+            return self.error(span, d.hint("name one, as in `sum(i) x`"));
+        }
         let mut out: Vec<DimId> = Vec::new();
         for e in dims {
             let id = self.ident(e)?;
@@ -355,7 +362,7 @@ impl Elab<'_> {
             let id = Ident { name: op.name().to_owned(), span };
             self.allowed(Mode::Value, &id)?;
         }
-        let ids = self.reduce_dims(dims);
+        let ids = self.reduce_dims(dims, span);
         let value = self.value(body);
         let (ids, value) = (ids?, value?);
         let value = self.typed_or_default(value, body.span())?;

@@ -189,7 +189,10 @@ impl Parser {
             None if t.text.bytes().all(|b| b.is_ascii_digit() || b".eE+-".contains(&b)) => self.fail(
                 Diagnostic::new("E0110", format!("the number `{}` is too large", if t.text.len() > 40 { format!("{}...", &t.text[..40]) } else { t.text.clone() }))
                     .at(t.span)
-                    .hint("an integer is at most 18446744073709551615; floats are written with a point or an exponent, `1e40`"),
+                    .hint(match t.kind {
+                        TokenKind::Int => "the greatest integer is 9223372036854775807; floats are written with a point or an exponent, `1e40`",
+                        _ => "the greatest number is about 1.79e308, of f64; `inf` is infinity",
+                    }),
             ),
             None => Err(Failed), // the lexer has reported it
         }

@@ -297,7 +297,7 @@ impl Parser {
     /// `schedule cpu { ... }` and `schedule fn tiles(stage) { ... }`; the steps stay tokens until stages are known.
     fn schedule(&mut self, out: &mut Vec<Item>, start: Span) -> Parsed<()> {
         let function = self.eat("fn");
-        let name = self.plain_name("a schedule")?;
+        let name = self.plain_name("the name of a schedule")?;
         if !function && name.name == "default" {
             return self.fail(
                 Diagnostic::new("E0105", "`default` is the compiler's own schedule")

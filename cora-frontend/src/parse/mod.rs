@@ -5,11 +5,12 @@ mod expr;
 mod item;
 pub(crate) mod schedule;
 
+use crate::ast::ReduceOp;
 use crate::ast::{Ident, Program};
 use crate::lex::{Token, TokenKind, lex};
-use crate::names::{KEYWORDS, is_item_keyword, is_reserved, written_as};
-use cora_ir::Diagnostic;
+use crate::names::{KEYWORDS, is_item_keyword, is_reserved, math_function, written_as};
 use cora_ir::schedule::Span;
+use cora_ir::{Diagnostic, ScalarType};
 
 /// A construct could not be parsed; its diagnostic has been recorded.
 pub(crate) struct Failed;
@@ -17,7 +18,7 @@ pub(crate) struct Failed;
 pub(crate) type Parsed<T> = Result<T, Failed>;
 
 /// More errors than this are not worth printing.
-const MAX_ERRORS: usize = 50;
+pub(crate) const MAX_ERRORS: usize = 50;
 
 pub(crate) struct Parser {
     tokens: Vec<Token>,
@@ -70,33 +71,53 @@ impl Parser {
             return Ok(());
         }
         let (span, found) = (t.span, describe(t));
-        let after_call = self.pos > 0 && self.tokens[self.pos - 1].text == ")" && t.kind == TokenKind::Name;
-        let other = if after_call { self.function_before().and_then(written_as) } else { None };
-        let hint = match other {
-            Some(other) => format!("write `{other}`"),
-            None if after_call => {
-                "only `sum prod max min argmax argmin` reduce what follows; of a function it stands in parentheses, `f(i)(x)`"
-                    .to_owned()
-            }
-            None => {
-                "an operator may be missing before it; two statements on one line need `;` between them".to_owned()
-            }
-        };
+        let hint = self.hint_for_more();
         let d = Diagnostic::new("E0106", format!("expected the end of the statement, found {found}"));
         self.fail(d.at(span).hint(hint))
     }
 
-    /// The name before the parentheses that end here.
-    fn function_before(&self) -> Option<&str> {
+    /// What to write where something follows an expression that has ended.
+    fn hint_for_more(&self) -> String {
+        let (t, last) = (self.peek(), self.pos.checked_sub(1).map(|at| &self.tokens[at]));
+        if t.text == "if" {
+            return "a choice is written `if condition then x else y`".to_owned();
+        }
+        match last.map(|t| t.text.as_str()) {
+            Some(")") if t.kind == TokenKind::Name => {
+                let inside = self.pos.checked_sub(3).filter(|&at| self.tokens[at].text == "(").map(|at| at + 1);
+                let ty = inside.map(|at| self.tokens[at].text.as_str()).filter(|w| ScalarType::from_name(w).is_some());
+                match (self.before_brackets(), ty) {
+                    (Some(f), _) if written_as(f).is_some() => {
+                        format!("write `{}`", written_as(f).unwrap_or_default())
+                    }
+                    (None, Some(ty)) => format!("a conversion is written `{ty}(x)`"),
+                    _ => "only `sum prod max min argmax argmin` reduce what follows; of a function it stands in parentheses, `f(i)(x)`"
+                        .to_owned(),
+                }
+            }
+            Some("]") if self.before_brackets().is_some_and(|f| ReduceOp::from_name(f).is_some()) => {
+                let f = self.before_brackets().unwrap_or_default();
+                format!("dimensions that are reduced stand in parentheses: `{f}(i) x`")
+            }
+            Some(f) if math_function(f).is_some() || written_as(f).is_some() => {
+                format!("what a function is of stands in parentheses: `{f}(..)`")
+            }
+            _ => "an operator may be missing before it; two statements on one line need `;` between them".to_owned(),
+        }
+    }
+
+    /// The name before the parentheses or brackets that end here.
+    fn before_brackets(&self) -> Option<&str> {
         let mut open = 0;
         for (n, t) in self.tokens[..self.pos].iter().enumerate().rev() {
             match t.text.as_str() {
-                ")" => open += 1,
-                "(" => open -= 1,
+                ")" | "]" => open += 1,
+                "(" | "[" => open -= 1,
                 _ => {}
             }
             if open == 0 {
-                return n.checked_sub(1).map(|before| self.tokens[before].text.as_str());
+                let before = n.checked_sub(1).map(|before| &self.tokens[before])?;
+                return (before.kind == TokenKind::Name).then_some(before.text.as_str());
             }
         }
         None
@@ -195,6 +216,7 @@ impl Parser {
         let (span, found) = (t.span, describe(t));
         let code = if t.kind == TokenKind::End { "E0107" } else { "E0103" };
         let hint = match t.kind {
+            _ if self.other_form(wanted).is_some() => self.other_form(wanted).unwrap_or_default().to_owned(),
             TokenKind::End if !t.text.is_empty() => format!("{} ends too early: add {wanted}", t.text),
             TokenKind::End => format!("the text ends too early: add {wanted}"),
             _ if self.diags.is_empty() => {
@@ -205,13 +227,32 @@ impl Parser {
         self.fail(Diagnostic::new(code, format!("expected {wanted}, found {found}")).at(span).hint(hint))
     }
 
+    /// What to write instead of a form of other languages.
+    fn other_form(&self, wanted: &str) -> Option<&'static str> {
+        let last = self.pos.checked_sub(1).map_or("", |at| self.tokens[at].text.as_str());
+        Some(match (last, self.peek().text.as_str(), wanted) {
+            ("*", "*", _) => "a power is `pow(x, y)`",
+            (_, ".", "an expression") => "a number begins with a digit: `0.5`",
+            (_, "+" | "-" | "*" | "/", "`=`") => {
+                "an operator is defined once, `T[i] = ..`: to add to what was there reduce, `sum(k) x`, or define another one"
+            }
+            (_, "elif", _) => "write `else if`",
+            (_, "[" | "(", "`in`") => "a size for each position of a dimension is an `extent lens(b) in 0..=64`",
+            _ => return None,
+        })
+    }
+
     /// What follows is another statement: the mistake is at the end of the line before.
     fn ended_early(&self, wanted: &str) -> Option<Diagnostic> {
         let t = self.peek();
         let next = t.kind == TokenKind::Name && t.first && (is_item_keyword(&t.text) || self.looks_like_op());
         let last = self.pos.checked_sub(1).filter(|_| next).map(|at| &self.tokens[at])?;
         let d = Diagnostic::new("E0103", format!("expected {wanted} after {}", describe(last))).at(last.span);
-        Some(d.hint(format!("put {wanted} there; the statement ends with its line")))
+        let reduced = last.text == ")" && self.before_brackets().is_some_and(|f| ReduceOp::from_name(f).is_some());
+        Some(d.hint(match self.before_brackets().filter(|_| reduced) {
+            Some(f) => format!("what is reduced follows the dimensions: `{f}(i) x`"),
+            None => format!("put {wanted} there; the statement ends with its line"),
+        }))
     }
 
     /// Any name that is not a keyword.

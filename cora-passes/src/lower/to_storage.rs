@@ -488,6 +488,7 @@ impl Lowering<'_> {
         out.push(warp::begin(&mut self.env, &lanes.own, r));
         self.partial = Some(lanes.own.clone());
         self.loop_stmt(l, out);
+        out.iter_mut().next_back().into_iter().for_each(|s| warp::all_lanes(&mut self.env, s));
         self.partial = None;
         warp::exchange(&mut self.env, &lanes, r, out);
         let at = self.index_of(b);

@@ -132,6 +132,18 @@ fn store(env: &Env, tensors: &[TensorId], index: ExprId, value: ExprId) -> Stmt 
     Stmt::Store { tensor: tensors[0], index, value: values[0], mask: None, rest }
 }
 
+/// A loop over fewer than all lanes as one over all, of which the others do nothing.
+pub(super) fn all_lanes(env: &mut Env, s: &mut Stmt) {
+    let Stmt::For { var, extent, body, .. } = s else { return };
+    if env.pool.constant_bound(*extent).is_none_or(|n| n >= WARP) {
+        return;
+    }
+    let lane = env.pool.var(*var);
+    let cond = env.pool.lt(lane, *extent);
+    *extent = env.pool.int(WARP);
+    *body = vec![Stmt::If { cond, then: std::mem::take(body), other: Vec::new() }];
+}
+
 /// A lane begins with the identity.
 pub(super) fn begin(env: &mut Env, own: &[TensorId], r: Reduction) -> Stmt {
     let (index, value) = (env.pool.int(0), env.reduction_identity(r, own[0]));

@@ -139,7 +139,10 @@ fn check_blocks(m: &LoopModule, outer: &[&For], target: &LoopRef) -> Result<(), 
             "E0446",
             format!("loop `{}.{}` does not hold all that the loops around it run", target.stage, target.name),
         )
-        .hint("bind it before other stages are attached around it, or make it a thread loop")),
+        .hint(
+            "bind it before other stages are attached around it, or make it a thread loop; a reduced loop, whose sums begin \
+             outside, with `atomic` after the axis",
+        )),
         Some(o) => Err(Diagnostic::new(
             "E0446",
             format!(
@@ -147,7 +150,7 @@ fn check_blocks(m: &LoopModule, outer: &[&For], target: &LoopRef) -> Result<(), 
                 target.stage, target.name, m.env.vars[o.var].name
             ),
         )
-        .hint("bind the loops around it to blocks first, reorder it outermost, or fuse it with them")),
+        .hint("bind the loops around it to blocks first, reorder it outermost, or fuse it with those that are not reduced")),
     }
 }
 

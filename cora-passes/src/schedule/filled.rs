@@ -179,11 +179,11 @@ impl Relaxed<'_> {
     /// neither clamp nor mask.
     pub fn settle(&self, env: &mut Env, b: &mut Block, inside: &Loops) -> FxHashSet<VarId> {
         let facts = Facts::in_loops(self.loops.iter().chain(inside).copied());
+        let steering = steering(env, b.value);
         let mut loads = Vec::new();
         env.pool.walk(b.value, &mut |id, n| {
-            // An integer may be an index; past the end it might be one that is not there.
             if let Expr::Load { tensor, index, guard: None, part } = n
-                && env.tensors[*tensor].ty.is_float()
+                && !steering.contains(&id)
             {
                 loads.push((id, *tensor, *part, index.clone()));
             }
@@ -257,6 +257,20 @@ impl Relaxed<'_> {
         }
         (filled && (self.never_empty || within(env, facts, tensor, &all))).then_some(out)
     }
+}
+
+/// The parts of a value that say which elements it reads: past the end they might name one that is not there.
+fn steering(env: &Env, value: ExprId) -> FxHashSet<ExprId> {
+    let mut found = FxHashSet::default();
+    env.pool.walk(value, &mut |_, n| {
+        let Expr::Load { index, guard, .. } = n else { return };
+        for &e in index.iter().chain(guard.iter().map(|(c, _)| c)) {
+            env.pool.walk(e, &mut |id, _| {
+                found.insert(id);
+            });
+        }
+    });
+    found
 }
 
 /// Whether `0 <= e < end` wherever the loops get.

@@ -29,8 +29,12 @@ pub(super) fn for_each_part(m: &LoopModule, step: &StepKind) -> Result<Option<Ve
     let whole = names.stages_mut().into_iter().find_map(|n| Some(n.split_once(ALL)?.0.to_owned()));
     let Some(stage) = whole else { return Ok(None) };
     let mut ends = Vec::new();
-    for t in stages_of(&m.body) {
-        let name = &m.env.tensors[t].name;
+    let stages = stages_of(&m.body);
+    let name = |t: TensorId| m.env.tensors[t].name.as_str();
+    // A part that was taken apart inside has loops still, but its statements are its parts'.
+    let whole = |t: TensorId| !m.blocks_of(t).is_empty() || !stages.iter().any(|&other| is_part(name(other), name(t)));
+    for &t in stages.iter().filter(|&&t| whole(t)) {
+        let name = name(t);
         let end = name.strip_prefix(stage.as_str()).unwrap_or_default();
         if is_part(name, &stage) && !ends.contains(&end) {
             ends.push(end);

@@ -192,7 +192,10 @@ pub fn find_loop(m: &LoopModule, r: &LoopRef) -> Result<Path, Diagnostic> {
             if names.is_empty() { "it has none".to_owned() } else { format!("its loops are: {}", names.join(", ")) };
         let parts = parts_with_loop(m, r);
         let hint = match parts.as_slice() {
-            [] => own,
+            [] => match beside_with_loop(m, r) {
+                Some(other) => format!("{own}; stage `{other}` has a loop `{}`", r.name),
+                None => own,
+            },
             [part] => format!("{own}; its part `{part}` has a loop `{}`", r.name),
             _ => {
                 let parts: Vec<String> = parts.iter().map(|p| format!("`{p}`")).collect();
@@ -209,9 +212,19 @@ pub fn find_loop(m: &LoopModule, r: &LoopRef) -> Result<Path, Diagnostic> {
 
 /// The parts of the stage that have a loop of that name.
 fn parts_with_loop<'a>(m: &'a LoopModule, r: &LoopRef) -> Vec<&'a str> {
-    let has = |t: &TensorId| stage_loops(m, *t).iter().any(|p| m.env.vars[loop_at(&m.body, p).var].name == r.name);
     let parts = stages_of(&m.body).into_iter().filter(|&t| is_part(&m.env.tensors[t].name, &r.stage));
-    parts.filter(has).map(|t| m.env.tensors[t].name.as_str()).collect()
+    parts.filter(|&t| has_loop(m, t, &r.name)).map(|t| m.env.tensors[t].name.as_str()).collect()
+}
+
+fn has_loop(m: &LoopModule, stage: TensorId, name: &str) -> bool {
+    stage_loops(m, stage).iter().any(|p| m.env.vars[loop_at(&m.body, p).var].name == name)
+}
+
+/// A stage that has such a loop and is named after this one, as the sum `T.sum` in what `T` is defined as.
+fn beside_with_loop<'a>(m: &'a LoopModule, r: &LoopRef) -> Option<&'a str> {
+    let names = stages_of(&m.body).into_iter().map(|t| (t, m.env.tensors[t].name.as_str()));
+    let mut named = names.filter(|(_, n)| n.strip_prefix(r.stage.as_str()).is_some_and(|end| end.starts_with('.')));
+    named.find(|&(t, _)| has_loop(m, t, &r.name)).map(|(_, name)| name)
 }
 
 /// Refuses a loop name that the stage already uses.

@@ -5,7 +5,7 @@ use super::range::{Interval, Stride};
 use super::samples::Sample;
 use cora_ir::affine::{self, Poly};
 use cora_ir::expr::floor_div;
-use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType, UfId, UnOp, VarId};
+use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType, UfDef, UfId, UnOp, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::rc::Rc;
 
@@ -172,7 +172,49 @@ impl<'a> Cx<'a> {
             *slot = slot.intersect(implied);
             self.learn_below(h, atom, implied);
         }
+        for atom in self.positive_factors(&p) {
+            let slot = h.atoms.entry(atom).or_insert(Interval::ALL);
+            *slot = slot.intersect(Interval::new(Some(1), None));
+        }
         h.polys.push(p);
+    }
+
+    /// The factors of a product that is at least 1 where `p >= 0`, since all else in `p` is below 0: `rows * cols - 64 * o - 1`,
+    /// where a tile of a fused loop runs. None of them is 0.
+    fn positive_factors(&self, p: &Poly) -> Vec<ExprId> {
+        let mut product = None;
+        for (m, &k) in &p.terms {
+            let negative = k < 0 && m.iter().all(|&a| self.is_plainly_a_size(a));
+            if !negative && (k < 0 || m.len() < 2 || product.replace(m).is_some()) {
+                return Vec::new();
+            }
+        }
+        let least = p.terms.get(&Vec::new()).copied().unwrap_or(0);
+        match product {
+            Some(m) if least < 0 && m.iter().all(|&a| self.is_plainly_a_size(a)) => m.to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether an atom is never negative, by its form: what the facts say is not asked for, since it is being found.
+    fn is_plainly_a_size(&self, e: ExprId) -> bool {
+        let env = &*self.env;
+        match *env.pool.get(e) {
+            Expr::Int(n) => n >= 0,
+            Expr::Var(v) => self.facts.extent_of(v).is_some(),
+            Expr::Param(p) => env.params[p].lo >= 0,
+            Expr::Call(f, _) => match env.ufs[f].def {
+                UfDef::Extent { lo, .. } => self.is_plainly_a_size(lo),
+                UfDef::Map { .. } => false,
+                _ => true,
+            },
+            Expr::Bin(BinOp::FloorDiv, x, d) => env.pool.as_int(d).is_some_and(|d| d > 0) && self.is_plainly_a_size(x),
+            Expr::Bin(BinOp::Add | BinOp::Mul | BinOp::Min, x, y) => {
+                self.is_plainly_a_size(x) && self.is_plainly_a_size(y)
+            }
+            Expr::Bin(BinOp::Max, x, y) => self.is_plainly_a_size(x) || self.is_plainly_a_size(y),
+            _ => false,
+        }
     }
 
     /// What bounds of an operation say of its operands.

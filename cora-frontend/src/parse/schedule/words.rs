@@ -1,6 +1,7 @@
 //! What steps are written with: loops, tensors, numbers, scopes.
 
 use super::super::{Parsed, Parser};
+use super::step::STEPS;
 use crate::lex::TokenKind;
 use cora_ir::schedule::{Binding, LoopRef};
 use cora_ir::{Diagnostic, IntrinsicId, Scope};
@@ -11,14 +12,21 @@ pub(crate) fn split_loop(path: &str) -> Option<LoopRef> {
 }
 
 pub(super) fn loop_ref(p: &mut Parser) -> Parsed<LoopRef> {
+    let begins = p.pos.checked_sub(1).is_none_or(|before| STEPS.contains(&p.tokens[before].text.as_str()));
     let id = p.name("a loop `stage.loop`")?;
     match split_loop(&id.name) {
         Some(r) => Ok(r),
-        None => p.fail(
-            Diagnostic::new("E0122", format!("`{}` does not name a loop", id.name))
-                .at(id.span)
-                .hint(format!("write the stage before it: `stage.{}`", id.name)),
-        ),
+        None => {
+            let hint = if STEPS.contains(&id.name.as_str()) && !begins {
+                format!("put `;` before `{}`: a step ends with its line", id.name)
+            } else {
+                format!(
+                    "write a loop with its stage: `{0}.i` for a stage `{0}`, `S.{0}` for a loop `{0}` of S",
+                    id.name
+                )
+            };
+            p.fail(Diagnostic::new("E0122", format!("`{}` does not name a loop", id.name)).at(id.span).hint(hint))
+        }
     }
 }
 
