@@ -9,6 +9,24 @@
 //! StorageModule ─ mlir::emit_grid ─► MLIR text ─ GPU_PIPELINE ─► llvm dialect ─► LLVM IR ─ O3 ─► PTX
 //!               └ describe::grid_desc ─► ProgramDesc, GridDesc
 //! ```
+//!
+//! ```
+//! use cora_codegen_cuda::{GpuTarget, compile};
+//!
+//! let text = "storage.module @twice {
+//!     param M in 0..=64
+//!     tensor @A[i: M] : f32 input
+//!     tensor @B[i: M] : f32 output
+//!     buffer @A elems = M offset = $0
+//!     buffer @B elems = M offset = $0
+//!     kernel @B { for %i in 0..M block.x { @B[%i] = 2.0:f32 * @A[%i] } }
+//! }";
+//! let module = cora_ir::text::parse_storage(text)?;
+//! let target = GpuTarget::new("sm_80").expect("a known architecture");
+//! let program = compile(&module, &target)?;
+//! assert!(program.ptx.contains(".target sm_80") && program.grid.launches.len() == 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod target;
 

@@ -49,7 +49,8 @@ struct Blas {
 static BLAS: OnceLock<std::result::Result<Blas, String>> = OnceLock::new();
 
 fn blas() -> Result<&'static Blas> {
-    let found = BLAS.get_or_init(|| find(std::env::var("CORA_BLAS").ok().as_deref()));
+    let name = || std::env::var_os("CORA_BLAS").map(|n| n.to_string_lossy().into_owned());
+    let found = BLAS.get_or_init(|| find(name().as_deref()));
     found.as_ref().map_err(|why| Error::Blas(why.clone()))
 }
 

@@ -17,6 +17,23 @@
 //! have made. Whatever a description, a batch or a file holds, the answer is a typed [`Error`] with a stable code, not
 //! a panic; native kernels are trusted.
 //!
+//! Arrays and lengths as programs take them:
+//!
+//! ```
+//! use cora_runtime::abi::DType;
+//! use cora_runtime::array::{RaggedArray, Shape};
+//!
+//! // Two rows, of 2 and 1 elements, one after the other without padding.
+//! let shape = Shape::Ragged { rank: 2, elements: 3 };
+//! let rows = RaggedArray::from_slice(DType::F32, shape, &[1.0f32, 2.0, 3.0])?;
+//! assert_eq!(rows.as_slice::<f32>()?, [1.0, 2.0, 3.0]);
+//! let wrong = RaggedArray::from_slice(DType::F32, Shape::Dense(vec![2, 2]), &[1.0f32, 2.0, 3.0]).expect_err("4 are needed");
+//! assert_eq!(wrong.code(), "E0316");
+//! # Ok::<(), cora_runtime::Error>(())
+//! ```
+//!
+//! The crate `cora` compiles programs and runs them through this one; its page shows that.
+//!
 //! Multi-byte elements are in the machine's byte order, which is taken to be little-endian in files.
 
 pub mod abi;

@@ -156,6 +156,9 @@ fn not_linked(e: CodegenError) -> Failure {
 /// Compiles and writes the form that is asked for.
 pub fn compile(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
     let form = form(args, console)?;
+    if let Some(output) = args.output.as_deref().filter(|_| args.emit != Emit::Cora) {
+        super::not_over(&args.program, output)?;
+    }
     write_out(args.output.as_deref(), &form, console)
 }
 

@@ -153,6 +153,17 @@ fn name_file(text: &str) -> Result<(String, std::path::PathBuf), String> {
     Ok((n.trim().to_owned(), f.into()))
 }
 
+/// Refuses to write a result over the program.
+fn not_over(program: &std::path::Path, output: &std::path::Path) -> Result<(), Failure> {
+    match (program.canonicalize(), output.canonicalize()) {
+        (Ok(from), Ok(to)) if from == to => {
+            let d = Diagnostic::new("E0600", format!("`{}` is the program itself", output.display()));
+            Err(d.hint("give the result a file of its own").into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What to do about a file that cannot be written.
 const PATHS: &str = "check the path and its permissions";
 

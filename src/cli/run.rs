@@ -145,6 +145,8 @@ pub fn run(args: &Args, console: &mut dyn Console) -> Result<(), Failure> {
         let d = Diagnostic::new("E0613", format!("two outputs would go to `{}`", args.outputs[n].1.display()));
         return Err(d.hint("give each output a file of its own").into());
     }
+    let mut files = args.outputs.iter().map(|(_, f)| f).chain(&args.artifact);
+    files.try_for_each(|file| super::not_over(&args.program, file))?;
     let source = Source::load(&args.program, &args.consts)?;
     let batches = batches(&args.params)?;
     // Before the first batch runs.

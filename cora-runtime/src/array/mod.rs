@@ -81,7 +81,7 @@ impl RaggedArray {
     /// [`Error::Elements`] where the shape has another number of elements.
     pub fn from_bytes(dtype: DType, shape: Shape, bytes: &[u8]) -> Result<RaggedArray> {
         let want = shape.elements().unwrap_or(u64::MAX);
-        let got = (bytes.len() / dtype.size()) as u64;
+        let got = bytes.len().div_ceil(dtype.size()) as u64;
         if want != got || !bytes.len().is_multiple_of(dtype.size()) {
             return Err(Error::Elements { what: "array".into(), want, got });
         }
