@@ -48,6 +48,7 @@ impl Handles {
     /// What is said of a handle that is another builder's.
     pub(crate) fn foreign() -> Diagnostic {
         Diagnostic::new("E0239", "a handle of another builder, or not a name")
+            .hint("take the handles that this builder gave; values are passed as they are")
     }
 
     /// The name behind a handle; nothing if it is another builder's.

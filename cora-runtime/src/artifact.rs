@@ -16,6 +16,9 @@ use crate::abi::{ABI_VERSION, GridDesc, ProgramDesc};
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 
 /// The container's version.
 pub const ARTIFACT_VERSION: u32 = 3;
@@ -152,6 +155,22 @@ impl Artifact {
         out.extend(blake3::hash(&body).as_bytes());
         out.extend(body);
         Ok(out)
+    }
+
+    /// Reads a file and decodes it. Of a file that does not begin as an artifact no more is read.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where it cannot be read, and those of [`Artifact::from_bytes`].
+    pub fn read(path: &Path) -> Result<Artifact> {
+        let io = |source| Error::Io { path: path.display().to_string(), source };
+        let mut file = File::open(path).map_err(io)?;
+        let mut bytes = Vec::new();
+        file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut bytes).map_err(io)?;
+        if bytes != MAGIC {
+            return Err(Error::NotArtifact);
+        }
+        file.read_to_end(&mut bytes).map_err(io)?;
+        Self::from_bytes(&bytes)
     }
 
     /// Decodes and validates a file's bytes.

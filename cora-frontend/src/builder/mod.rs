@@ -100,6 +100,11 @@ pub struct ProgramBuilder {
     diags: Vec<Diagnostic>,
 }
 
+/// The place of a call.
+fn place(at: &Location) -> String {
+    format!("{}:{}:{}", at.file(), at.line(), at.column())
+}
+
 impl ProgramBuilder {
     /// An empty program called `name`.
     pub fn new(name: impl Into<String>) -> Self {
@@ -113,22 +118,22 @@ impl ProgramBuilder {
     }
 
     fn push(&mut self, kind: ItemKind, at: &Location) {
-        let origin = Some(format!("{}:{}:{}", at.file(), at.line(), at.column()));
+        let origin = Some(place(at));
         self.program.items.push(Item { kind, span: Span::default(), origin });
     }
 
     /// The name behind a handle; an error if it is another builder's.
-    fn name_of(&mut self, handle: u64) -> Option<String> {
+    fn name_of(&mut self, handle: u64, at: &Location) -> Option<String> {
         let name = self.program.handles.get(handle).map(str::to_owned);
         if name.is_none() {
-            self.diags.push(Handles::foreign());
+            self.diags.push(Handles::foreign().note(format!("at {}", place(at))));
         }
         name
     }
 
-    fn dim_uses(&mut self, dims: &[Dim]) -> Vec<DimUse> {
+    fn dim_uses(&mut self, dims: &[Dim], at: &Location) -> Vec<DimUse> {
         let one = |d: &Dim| {
-            let name = self.name_of(d.handle)?;
+            let name = self.name_of(d.handle, at)?;
             let pad = (d.pad != 1).then(|| Expr::new(ExprKind::Int(d.pad.into()), Span::default()));
             Some(DimUse { name: Ident::new(name), extent: None, pad })
         };
@@ -155,7 +160,7 @@ impl ProgramBuilder {
     pub fn extent<V: Into<Value> + Clone>(&mut self, name: &str, args: &[Dim], range: RangeInclusive<V>) -> Extent {
         let (lo, hi) = range.into_inner();
         let range = Range { lo: lo.into().0, hi: hi.into().0, inclusive: true };
-        let args = self.dim_uses(args);
+        let args = self.dim_uses(args, Location::caller());
         self.push(ItemKind::Extent(Ident::new(name), args, range), Location::caller());
         Extent(self.handle(name))
     }
@@ -180,7 +185,7 @@ impl ProgramBuilder {
     }
 
     fn any_input(&mut self, name: &str, dims: &[Dim], ty: ScalarType, constant: bool, at: &Location) -> Tensor {
-        let dims = self.dim_uses(dims);
+        let dims = self.dim_uses(dims, at);
         let input = Input { name: Ident::new(name), dims, ty, constant, range: None };
         self.push(ItemKind::Input(input), at);
         Tensor(self.handle(name))
@@ -188,8 +193,9 @@ impl ProgramBuilder {
 
     /// Declares that all elements of the integer input `tensor` lie in `range`, so that they may be
     /// used as indices.
+    #[track_caller]
     pub fn range<V: Into<Value>>(&mut self, tensor: Tensor, range: std::ops::Range<V>) {
-        let Some(name) = self.name_of(tensor.0) else { return };
+        let Some(name) = self.name_of(tensor.0, Location::caller()) else { return };
         let range = Range { lo: range.start.into().0, hi: range.end.into().0, inclusive: false };
         for item in &mut self.program.items {
             if let ItemKind::Input(input) = &mut item.kind
@@ -302,13 +308,14 @@ impl ProgramBuilder {
     }
 
     /// A component of a tensor of tuples.
+    #[track_caller]
     pub fn part(&mut self, tensor: Tensor, part: &str) -> Tensor {
-        let name = self.name_of(tensor.0).unwrap_or_default();
+        let name = self.name_of(tensor.0, Location::caller()).unwrap_or_default();
         Tensor(self.handle(&format!("{name}.{part}")))
     }
 
     fn define(&mut self, name: &str, dims: &[Dim], value: Expr, at: &Location) -> Tensor {
-        let dims = Some(self.dim_uses(dims));
+        let dims = Some(self.dim_uses(dims, at));
         self.push(ItemKind::Op(Def { name: Ident::new(name), dims, ty: None, value }), at);
         Tensor(self.handle(name))
     }
@@ -316,7 +323,7 @@ impl ProgramBuilder {
     /// Makes the result of an operator a result of the program.
     #[track_caller]
     pub fn output(&mut self, tensor: Tensor) {
-        let Some(name) = self.name_of(tensor.0) else { return };
+        let Some(name) = self.name_of(tensor.0, Location::caller()) else { return };
         self.push(ItemKind::Output(vec![Ident::new(name)]), Location::caller());
     }
 
@@ -333,8 +340,8 @@ impl ProgramBuilder {
         let at = Location::caller();
         let mut s = ScheduleBuilder::new(&self.program.handles);
         f(&mut s);
-        let (steps, mut diags) = s.into_parts();
-        self.diags.append(&mut diags);
+        let (steps, diags) = s.into_parts();
+        self.diags.extend(diags.into_iter().map(|d| d.note(format!("at {}", place(at)))));
         let features = features.iter().map(|f| Ident::new(*f)).collect();
         self.push(ItemKind::Schedule(Ident::new(name), features, Steps::Parsed(steps)), at);
     }

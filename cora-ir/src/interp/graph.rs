@@ -20,6 +20,9 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Worker threads, at most.
+const MOST_THREADS: usize = 1024;
+
 /// Evaluates a program by its definition: operators in order, each in f64, each element rounded to
 /// its tensor's type when it is stored.
 ///
@@ -192,7 +195,8 @@ fn worker_pool(options: &Options, context: &Context<'_>) -> Result<Option<rayon:
     if options.threads == 1 {
         return Ok(None);
     }
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build();
+    let threads = options.threads.min(MOST_THREADS);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     pool.map(Some).map_err(|e| context.unsupported(format!("worker threads: {e}")))
 }
 

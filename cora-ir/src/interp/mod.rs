@@ -101,7 +101,7 @@ pub struct Options {
     /// Graph only: evaluate just what this many evenly spread indices of each output's outermost
     /// dimension need.
     pub only_outer: Option<usize>,
-    /// Graph only: worker threads; 0 = as many as there are cores.
+    /// Graph only: worker threads; 0 = as many as there are cores. At most 1024 work.
     pub threads: usize,
     /// Storage only: an error where two threads of a grid race, or two iterations of a parallel loop. What barriers
     /// order is ordered only once they are placed.

@@ -115,8 +115,7 @@ fn tell(path: &Path, e: &Failure) -> Result<(), Failure> {
 /// Runs an artifact, on its samples or the batch that is given.
 fn one(args: &Args, path: &Path, kept: &mut Option<Loaded>) -> Result<(), Stop> {
     let name = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|source| Error::Io { path: name.clone(), source })?;
-    let artifact = Artifact::from_bytes(&bytes)?;
+    let artifact = Artifact::read(path)?;
     if args.info {
         let text = if args.json { report::describe_json(&name, &artifact) } else { report::describe(&artifact) };
         return Ok(say(&text)?);
