@@ -22,6 +22,16 @@ impl Simplifier for StandardSimplifier {
         self.prover.simplify(env, loops, e)
     }
 
+    fn simplify_under(
+        &mut self,
+        env: &mut Env,
+        loops: &[(VarId, ExprId)],
+        assumptions: &[ExprId],
+        e: ExprId,
+    ) -> ExprId {
+        self.prover.simplify_under(env, loops, assumptions, e)
+    }
+
     fn prove(&mut self, env: &mut Env, loops: &[(VarId, ExprId)], assumptions: &[ExprId], goal: ExprId) -> bool {
         Simplifier::prove(&mut self.prover, env, loops, assumptions, goal)
     }

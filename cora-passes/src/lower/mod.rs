@@ -49,6 +49,17 @@ pub trait Simplifier {
     /// An expression with the same value wherever the loops' ranges hold.
     fn simplify(&mut self, env: &mut Env, loops: &[(VarId, ExprId)], e: ExprId) -> ExprId;
 
+    /// An expression with the same value wherever the loops' ranges and the assumptions hold.
+    fn simplify_under(
+        &mut self,
+        env: &mut Env,
+        loops: &[(VarId, ExprId)],
+        _assumptions: &[ExprId],
+        e: ExprId,
+    ) -> ExprId {
+        self.simplify(env, loops, e)
+    }
+
     /// Whether `goal` (a condition) is proved under the loops' ranges and the assumptions.
     fn prove(&mut self, env: &mut Env, loops: &[(VarId, ExprId)], assumptions: &[ExprId], goal: ExprId) -> bool;
 }

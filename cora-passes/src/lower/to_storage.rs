@@ -134,6 +134,7 @@ fn lower(m: &mut LoopModule, simplifier: &mut dyn Simplifier, form: Form) -> Res
         in_grid: false,
         fault: None,
         partial: None,
+        masks: Vec::new(),
         registers: Vec::new(),
     };
     match cx.module(&stages, &body, &uses, &used) {
@@ -234,6 +235,8 @@ pub(super) struct Lowering<'a> {
     in_grid: bool,
     /// The first thing that cannot be lowered.
     fault: Option<Diagnostic>,
+    /// The conditions under which the block at hand runs.
+    masks: Vec<ExprId>,
     /// Where a lane's partial result goes, inside a loop over lanes.
     partial: Option<Vec<TensorId>>,
     /// Registers of one element for partial results.
@@ -446,7 +449,12 @@ impl Lowering<'_> {
             let offset = self.global_offset(tensor);
             self.env.pool.instantiate(offset, index)
         };
-        self.simplifier.simplify(&mut self.env, &self.loops, e)
+        let e = self.simplifier.simplify(&mut self.env, &self.loops, e);
+        if self.masks.is_empty() || !divides_by_a_size(&self.env.pool, e) {
+            return e;
+        }
+        // Where the tile of a fused loop is masked, only the mask says that there is a row.
+        self.simplifier.simplify_under(&mut self.env, &self.loops, &self.masks, e)
     }
 
     fn stmt(&mut self, s: &LoopStmt, out: &mut Vec<Stmt>) {
@@ -558,6 +566,12 @@ impl Lowering<'_> {
     }
 
     fn block(&mut self, b: &Block, out: &mut Vec<Stmt>) {
+        self.masks.clone_from(&b.predicate);
+        self.unmasked_block(b, out);
+        self.masks.clear();
+    }
+
+    fn unmasked_block(&mut self, b: &Block, out: &mut Vec<Stmt>) {
         let map: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
         let mut memo = FxHashMap::default();
         let partial = self.partial.clone().filter(|_| b.role != BlockRole::Init);
@@ -606,6 +620,8 @@ impl Lowering<'_> {
     /// A statement that runs where all conditions hold.
     fn guarded(&mut self, conditions: &[ExprId], s: Stmt) -> Vec<Stmt> {
         let mut left = Vec::new();
+        // What a condition reads is read whether it holds or not.
+        let masks = std::mem::take(&mut self.masks);
         for &p in conditions {
             let p = self.value(p, &mut FxHashMap::default());
             let p = self.simplifier.simplify(&mut self.env, &self.loops, p);
@@ -613,6 +629,7 @@ impl Lowering<'_> {
                 left.push(p);
             }
         }
+        self.masks = masks;
         super::under(&mut self.env, left, vec![s])
     }
 
@@ -672,4 +689,13 @@ impl Lowering<'_> {
         memo.insert(e, out);
         out
     }
+}
+
+/// Whether a position is a quotient or a remainder by something that is not constant, as where the rows of a fused loop have
+/// several dimensions inside.
+fn divides_by_a_size(pool: &ExprPool, e: ExprId) -> bool {
+    pool.any(e, &mut |n| match n {
+        Expr::Bin(BinOp::FloorDiv | BinOp::Mod, _, by) => pool.as_int(*by).is_none(),
+        _ => false,
+    })
 }

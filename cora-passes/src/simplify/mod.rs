@@ -120,6 +120,18 @@ impl crate::lower::Simplifier for Prover {
         simplify(env, Some(self), &Facts::in_loops(loops.iter().copied()), e)
     }
 
+    fn simplify_under(
+        &mut self,
+        env: &mut Env,
+        loops: &[(VarId, ExprId)],
+        assumptions: &[ExprId],
+        e: ExprId,
+    ) -> ExprId {
+        let mut facts = Facts::in_loops(loops.iter().copied());
+        facts.assumptions.extend_from_slice(assumptions);
+        simplify(env, Some(self), &facts, e)
+    }
+
     fn prove(&mut self, env: &mut Env, loops: &[(VarId, ExprId)], assumptions: &[ExprId], goal: ExprId) -> bool {
         let mut facts = Facts::in_loops(loops.iter().copied());
         facts.assumptions.extend_from_slice(assumptions);
