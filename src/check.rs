@@ -255,6 +255,14 @@ mod tests {
         assert!(!within(7.0, f64::NEG_INFINITY, Some(f64::INFINITY), f64::INFINITY), "infinities are exact");
     }
 
+    /// Where nothing bounds the errors half of the digits are asked for, and wrong ones are found.
+    #[test]
+    fn half_of_the_digits_where_nothing_is_known() {
+        let asked = unknown(8.0 * f64::from(f32::EPSILON));
+        assert!((1e-4..1e-3).contains(&asked), "{asked}");
+        assert!(unknown(0.5) >= 0.5 && within(1.0001, 1.0, None, asked) && !within(1.01, 1.0, None, asked));
+    }
+
     /// Only places that rounding cannot tell apart are taken for each other.
     #[test]
     fn places_of_extremes_are_known() {

@@ -22,6 +22,7 @@ pub(super) fn decide_branches(env: &mut Env, body: Vec<Stmt>) -> Vec<Stmt> {
 struct Decide<'a> {
     env: &'a mut Env,
     loops: Vec<(VarId, ExprId)>,
+    /// What conditions are in these loops.
     memo: FxHashMap<ExprId, ExprId>,
 }
 
@@ -32,7 +33,9 @@ impl Decide<'_> {
             match s {
                 Stmt::For { var, extent, kind, body } => {
                     self.loops.push((var, extent));
+                    let outside = std::mem::take(&mut self.memo);
                     let body = self.body(body);
+                    self.memo = outside;
                     self.loops.pop();
                     out.push(Stmt::For { var, extent, kind, body });
                 }

@@ -421,6 +421,8 @@ mod tests {
         assert_eq!((shr(0x8000_0000, 31), shr(0x8000_0000, 99)), (0xffff_ffff, 0xffff_ffff));
         let shl = two("shl", &[], ty("b64")).expect("known");
         assert_eq!((shl(1, 63), shl(1, 64)), (1 << 63, 0));
+        let abs = |t: &str| one("abs", ty(t)).expect("known");
+        assert_eq!((abs("s16")(0xfffe), abs("s16")(0x8000), abs("s32")(0x8000_0000)), (2, 0x8000, 0x8000_0000));
         let div = two("div", &[], ty("s64")).expect("known");
         assert_eq!((div((-7i64) as u64, 2) as i64, div(1, 0)), (-3, u64::MAX));
     }
