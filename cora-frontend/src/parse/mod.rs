@@ -5,8 +5,7 @@ mod expr;
 mod item;
 pub(crate) mod schedule;
 
-use crate::ast::ReduceOp;
-use crate::ast::{Ident, Program};
+use crate::ast::{Ident, Program, ReduceOp};
 use crate::lex::{Token, TokenKind, lex};
 use crate::names::{KEYWORDS, is_item_keyword, is_reserved, math_function, written_as};
 use cora_ir::schedule::Span;
@@ -86,11 +85,9 @@ impl Parser {
             Some(")") if t.kind == TokenKind::Name => {
                 let inside = self.pos.checked_sub(3).filter(|&at| self.tokens[at].text == "(").map(|at| at + 1);
                 let ty = inside.map(|at| self.tokens[at].text.as_str()).filter(|w| ScalarType::from_name(w).is_some());
-                match (self.before_brackets(), ty) {
-                    (Some(f), _) if written_as(f).is_some() => {
-                        format!("write `{}`", written_as(f).unwrap_or_default())
-                    }
-                    (None, Some(ty)) => format!("a conversion is written `{ty}(x)`"),
+                match (self.before_brackets(), self.before_brackets().and_then(written_as), ty) {
+                    (_, Some(other), _) => format!("write `{other}`"),
+                    (None, None, Some(ty)) => format!("a conversion is written `{ty}(x)`"),
                     _ => "only `sum prod max min argmax argmin` reduce what follows; of a function it stands in parentheses, `f(i)(x)`"
                         .to_owned(),
                 }
@@ -216,7 +213,6 @@ impl Parser {
         let (span, found) = (t.span, describe(t));
         let code = if t.kind == TokenKind::End { "E0107" } else { "E0103" };
         let hint = match t.kind {
-            _ if self.other_form(wanted).is_some() => self.other_form(wanted).unwrap_or_default().to_owned(),
             TokenKind::End if !t.text.is_empty() => format!("{} ends too early: add {wanted}", t.text),
             TokenKind::End => format!("the text ends too early: add {wanted}"),
             _ if self.diags.is_empty() => {
@@ -224,6 +220,7 @@ impl Parser {
             }
             _ => format!("put {wanted} here, or take {found} away"),
         };
+        let hint = self.other_form(wanted).map_or(hint, str::to_owned);
         self.fail(Diagnostic::new(code, format!("expected {wanted}, found {found}")).at(span).hint(hint))
     }
 

@@ -496,7 +496,9 @@ impl Lowering<'_> {
         out.push(warp::begin(&mut self.env, &lanes.own, r));
         self.partial = Some(lanes.own.clone());
         self.loop_stmt(l, out);
-        out.iter_mut().next_back().into_iter().for_each(|s| warp::all_lanes(&mut self.env, s));
+        if let Some(s) = out.last_mut() {
+            warp::all_lanes(&mut self.env, s);
+        }
         self.partial = None;
         warp::exchange(&mut self.env, &lanes, r, out);
         let at = self.index_of(b);
@@ -567,11 +569,11 @@ impl Lowering<'_> {
 
     fn block(&mut self, b: &Block, out: &mut Vec<Stmt>) {
         self.masks.clone_from(&b.predicate);
-        self.unmasked_block(b, out);
+        self.block_under_masks(b, out);
         self.masks.clear();
     }
 
-    fn unmasked_block(&mut self, b: &Block, out: &mut Vec<Stmt>) {
+    fn block_under_masks(&mut self, b: &Block, out: &mut Vec<Stmt>) {
         let map: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
         let mut memo = FxHashMap::default();
         let partial = self.partial.clone().filter(|_| b.role != BlockRole::Init);

@@ -259,12 +259,17 @@ impl Relaxed<'_> {
     }
 }
 
-/// The parts of a value that say which elements it reads: past the end they might name one that is not there.
+/// The parts of a value that say which elements of tensors and tables it reads: past the end they might name one that is
+/// not there.
 fn steering(env: &Env, value: ExprId) -> FxHashSet<ExprId> {
     let mut found = FxHashSet::default();
     env.pool.walk(value, &mut |_, n| {
-        let Expr::Load { index, guard, .. } = n else { return };
-        for &e in index.iter().chain(guard.iter().map(|(c, _)| c)) {
+        let (positions, condition) = match n {
+            Expr::Load { index, guard, .. } => (index.as_slice(), guard.map(|(c, _)| c)),
+            Expr::Call(_, args) => (args.as_slice(), None),
+            _ => return,
+        };
+        for e in positions.iter().copied().chain(condition) {
             env.pool.walk(e, &mut |id, _| {
                 found.insert(id);
             });
