@@ -2,8 +2,8 @@
 
 use crate::lower::{
     Simplifier, await_tiles, capacity, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, first_block,
-    functions, hoist, known_branches, legalize, merge_branches, place_barriers, shape_blocks, split_accumulators,
-    threads_outward, to_loops, to_storage, unswitch, vectorize, virtual_threads,
+    functions, hoist, known_branches, legalize, merge_branches, place_barriers, row_segments, shape_blocks,
+    split_accumulators, threads_outward, to_loops, to_storage, unswitch, vectorize, virtual_threads,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};
@@ -116,6 +116,12 @@ pub const PASSES: &[Pass] = &[
         summary: "the first block of a blocked reduction writes its sums, instead of adding them to zeros",
         input: Stage::Storage,
         run: |p, cx, _| on_storage(p, |m| first_block::write_first_blocks(m, cx.simplifier)),
+    },
+    Pass {
+        name: "row-segments",
+        summary: "innermost loops along fused rows run row by row",
+        input: Stage::Storage,
+        run: |p, cx, _| on_storage(p, |m| row_segments::segment_rows(m, cx.simplifier)),
     },
     Pass {
         name: "double-buffer",
@@ -368,6 +374,7 @@ pub const BACK_END: &[&str] = &[
     "relax-register-tails",
     "to-storage",
     "first-block",
+    "row-segments",
     "double-buffer",
     "virtual-threads",
     "lower-functions",

@@ -64,6 +64,27 @@ fn functions_in_padded_loops() {
     }
 }
 
+/// So has the one that a reduced loop is padded to, where loops around run to the greatest extents.
+#[test]
+fn padded_to_a_function_in_the_padded_form() {
+    let program = crate::tool::file(
+        "padded_to_a_function.cora",
+        "param M in 0..=32
+        extent lens(b) in 0..=50
+        dim b = M, i = lens(b), s = i + 1
+        input X[b, i] : f32
+        P[b, i] = sum(s) X[b, s]
+        output P
+        schedule cpu {
+          pad_loop P.s to min(8 * floordiv(i, 8) + 8, lens(b))
+          split P.i 8 -> io, ii; reorder P: b io s ii
+        }",
+    );
+    for form in [&[][..], &["--padded"], &["--compare-padded"]] {
+        succeeds(&[&["run", &program, "--check", "--param", "M=7"], form].concat());
+    }
+}
+
 /// A schedule by rule does not depend on what a program calls its dimensions.
 #[test]
 fn names_of_dimensions_do_not_matter() {

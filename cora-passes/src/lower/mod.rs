@@ -23,6 +23,7 @@ pub mod offload;
 mod place;
 pub mod place_barriers;
 pub mod prefetch;
+pub mod row_segments;
 pub mod shape_blocks;
 mod shifted;
 pub mod sign;

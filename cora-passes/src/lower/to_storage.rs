@@ -16,6 +16,7 @@
 mod boxes;
 mod digits;
 mod first_terms;
+mod found_rows;
 
 use super::Simplifier;
 use super::bulk;
@@ -450,11 +451,13 @@ impl Lowering<'_> {
             self.env.pool.instantiate(offset, index)
         };
         let e = self.simplifier.simplify(&mut self.env, &self.loops, e);
-        if self.masks.is_empty() || !divides_by_a_size(&self.env.pool, e) {
+        if !found_rows::divides_by_a_size(&self.env.pool, e) {
             return e;
         }
         // Where the tile of a fused loop is masked, only the mask says that there is a row.
-        self.simplifier.simplify_under(&mut self.env, &self.loops, &self.masks, e)
+        let mut known = self.rows_that_are_found(e);
+        known.extend(&self.masks);
+        self.simplifier.simplify_under(&mut self.env, &self.loops, &known, e)
     }
 
     fn stmt(&mut self, s: &LoopStmt, out: &mut Vec<Stmt>) {
@@ -691,13 +694,4 @@ impl Lowering<'_> {
         memo.insert(e, out);
         out
     }
-}
-
-/// Whether a position is a quotient or a remainder by something that is not constant, as where the rows of a fused loop have
-/// several dimensions inside.
-fn divides_by_a_size(pool: &ExprPool, e: ExprId) -> bool {
-    pool.any(e, &mut |n| match n {
-        Expr::Bin(BinOp::FloorDiv | BinOp::Mod, _, by) => pool.as_int(*by).is_none(),
-        _ => false,
-    })
 }

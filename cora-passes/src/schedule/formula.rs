@@ -7,6 +7,7 @@ use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::loops::{Block, LoopModule, Stmt};
 use cora_ir::schedule::Formula;
 use cora_ir::{Diagnostic, Env, Expr, ExprId, UfDef, UfId, VarId};
+use rustc_hash::FxHashMap;
 
 /// Greatest number in a formula: with a few of them multiplied, indices still fit 64 bits.
 const MAX_LITERAL: i64 = 1 << 31;
@@ -194,6 +195,23 @@ fn within(env: &mut Env, f: UfId, args: &[ExprId]) -> ExprId {
     let inside = env.pool.all(conditions);
     let (value, zero) = (env.pool.call(f, args.iter().copied()), env.pool.int(0));
     env.pool.select(inside, value, zero)
+}
+
+/// `e` with the greatest value of each function for the function, where loops around run up to that.
+pub(super) fn raised(m: &mut LoopModule, path: &Path, e: ExprId) -> ExprId {
+    let mut raised: FxHashMap<ExprId, ExprId> = FxHashMap::default();
+    let mut calls: Vec<(ExprId, UfId)> = Vec::new();
+    m.env.pool.walk(e, &mut |id, n| {
+        if let Expr::Call(f, _) = n {
+            calls.push((id, *f));
+        }
+    });
+    for (id, f) in calls {
+        if let Some(most) = greatest(m, path, f) {
+            raised.insert(id, most);
+        }
+    }
+    m.env.pool.rewrite(e, &mut |_, n| raised.get(&n).copied())
 }
 
 /// The greatest value of `f`, where a loop there runs up to that, as in the fully padded form.

@@ -131,6 +131,7 @@ pub fn pad_loop_to(m: &mut LoopModule, target: &LoopRef, to: &Formula) -> Result
     };
     serial_or(m, &path, target, "pad it before it is made parallel, vector or unrolled")?;
     let to = formula::value(m, &path, to, Purpose::Bound)?;
+    let to = formula::raised(m, &path, to);
     let refuse = |why: &str, hint: &str| {
         Err(Diagnostic::new(
             "E0472",

@@ -148,15 +148,19 @@ fn sorted(m: &mut LoopModule, path: &Path, shown: &str, key: ExprId) -> Result<E
         let last = m.env.pool.sub(extent, one);
         return Ok(if steps > 0 { m.env.pool.sub(last, place) } else { place });
     }
-    if [extent, key].iter().any(|&e| m.env.pool.any(e, &mut |n| matches!(n, Expr::Load { .. }))) {
-        return Err(Diagnostic::new(
-            "E0434",
-            format!("the iterations of `{shown}` cannot be sorted before the kernels run: their number or work reads a tensor"),
-        )
-        .hint("`round_robin` and `order` need no table"));
+    let reads = |m: &LoopModule, e: ExprId| m.env.pool.any(e, &mut |n| matches!(n, Expr::Load { .. }));
+    let refused = |what: &str| {
+        Diagnostic::new("E0434", format!("the iterations of `{shown}` cannot be sorted before the kernels run: {what}"))
+            .hint("`round_robin` and `order` need no table")
+    };
+    if reads(m, extent) || reads(m, key) {
+        return Err(refused("their number or work reads a tensor"));
     }
     let around: Vec<(VarId, ExprId)> = enclosing(&m.body, path).iter().map(|l| (l.var, l.extent)).collect();
     let Rows { args, mut domain, extent, key } = rows(&mut m.env, &around, (var, extent), key);
+    if domain.iter().any(|&e| reads(m, e)) {
+        return Err(refused("the number of iterations of a loop around, for each of which they are, reads a tensor"));
+    }
     if let Some(l) = reduced_around(m, path, &args) {
         let l = &m.env.vars[l].name;
         return Err(Diagnostic::new(
