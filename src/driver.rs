@@ -3,16 +3,17 @@
 use crate::console::Console;
 use cora_frontend::{ConstValue, Elaborated, parse_with_warnings, render};
 use cora_ir::interp::InterpError;
-use cora_ir::loops::LoopModule;
-use cora_ir::schedule::Schedule;
+use cora_ir::loops::{LoopKind, LoopModule};
+use cora_ir::schedule::{LoopRef, Schedule, Step, StepKind};
 use cora_ir::storage::{Kernel, Stmt, StorageModule};
-use cora_ir::{Diagnostic, Graph};
+use cora_ir::{Diagnostic, Graph, TensorId, VarId};
 use cora_passes::execution::Observer;
 use cora_passes::manager::Report;
 use cora_passes::pipeline;
 pub use cora_passes::pipeline::Form;
 use cora_passes::program::Program;
 use cora_passes::standard::StandardSimplifier;
+use rustc_hash::FxHashSet;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -182,20 +183,77 @@ pub struct Lowered {
     pub times: Vec<(String, Duration)>,
     /// Whether it is for a GPU.
     grid: bool,
+    /// What the schedule asks for and did not get.
+    unmet: Vec<Diagnostic>,
 }
 
 impl Lowered {
-    /// `W0401`: kernels that repeat something on one thread of a GPU.
+    /// `W0401`: kernels that repeat something on one thread of a GPU; `W0402`: vectors that are none.
     fn warnings(&self) -> impl Iterator<Item = Diagnostic> {
         let repeats = |s: &Stmt| match s {
             Stmt::For { extent, .. } => self.storage.env.pool.constant_bound(*extent).is_none_or(|n| n > 1),
             _ => false,
         };
         let serial = move |k: &&Kernel| !k.is_grid() && k.body.iter().any(|s| s.any(&mut |s| repeats(s)));
-        self.storage.kernels.iter().filter(|_| self.grid).filter(serial).map(|k| {
-            Diagnostic::new("W0401", format!("one thread of the GPU runs all of `{}`", k.name))
-                .hint("`bind` its loops to block.x and thread.x, or attach it to a stage whose loops are bound")
-        })
+        self.storage
+            .kernels
+            .iter()
+            .filter(|_| self.grid)
+            .filter(serial)
+            .map(|k| {
+                Diagnostic::new("W0401", format!("one thread of the GPU runs all of `{}`", k.name))
+                    .hint("`bind` its loops to block.x and thread.x, or attach it to a stage whose loops are bound")
+            })
+            .chain(self.unmet.iter().cloned())
+    }
+}
+
+/// The loops that are to be vectors, and those of them that had no vector form.
+#[derive(Default)]
+struct Vectors {
+    asked: FxHashSet<VarId>,
+    /// Each with the tensors that are written in it.
+    serial: Vec<(VarId, Vec<TensorId>)>,
+}
+
+impl Vectors {
+    /// Looks at the module after a pass.
+    fn observe(&mut self, pass: &str, m: &StorageModule) {
+        for s in m.kernels.iter().flat_map(|k| &k.body) {
+            s.walk(&mut |s| match s {
+                Stmt::For { var, kind: LoopKind::Vector, .. } if pass == "threads-outward" => {
+                    self.asked.insert(*var);
+                }
+                Stmt::For { var, .. } if pass == "vectorize-and-unroll" && self.asked.contains(var) => {
+                    let mut written = Vec::new();
+                    s.walk(&mut |s| written.extend(s.writes()));
+                    self.serial.push((*var, written));
+                }
+                _ => {}
+            });
+        }
+    }
+
+    /// `W0402`: steps whose lanes are computed one after the other.
+    fn unmet(&self, m: &StorageModule, schedule: &Schedule) -> Vec<Diagnostic> {
+        let of_stage = |t: &TensorId, stage: &str| {
+            let rest = m.env.tensors[*t].name.strip_prefix(stage);
+            rest.is_some_and(|component| component.is_empty() || component.starts_with('.'))
+        };
+        let is_serial = |l: &LoopRef| {
+            let mut found = self.serial.iter().filter(|(v, _)| m.env.vars[*v].name == l.name);
+            found.any(|(_, written)| written.iter().any(|t| of_stage(t, &l.stage)))
+        };
+        let told = |s: &Step| match &s.kind {
+            StepKind::Vectorize { target, .. } if is_serial(target) => {
+                let what = format!("the lanes of `{}.{}` are computed one after the other", target.stage, target.name);
+                let d = Diagnostic::new("W0402", what)
+                    .hint("each lane searches for a row of its own, or has an inner loop that the others do not: vectorize another loop, or reorder");
+                Some(if s.span.end > s.span.start { d.at(s.span) } else { d })
+            }
+            _ => None,
+        };
+        schedule.steps.iter().filter_map(told).collect()
     }
 }
 
@@ -238,19 +296,22 @@ pub fn lower_form(
 ) -> Result<Lowered, Failure> {
     let mut simplifier = StandardSimplifier::new();
     let (mut times, mut loops, mut checked) = (Vec::new(), LoopModule::default(), Graph::default());
+    let mut vectors = Vectors::default();
     let storage = pipeline::compile(&source.graph, schedule, form, &mut simplifier, &mut |r: &Report| {
         times.push((r.invocation.to_string(), r.time));
         match r.program {
             Program::Graph(g) if r.invocation.pass == "check-accesses" => checked = g.clone(),
             // The last pass before storage.
             Program::Loops(m) if r.invocation.pass == "relax-register-tails" => loops = m.clone(),
+            Program::Storage(m) => vectors.observe(&r.invocation.pass, m),
             _ => {}
         }
         observe(r);
     })
     .map_err(|errors| source.fail(&errors))?;
     verified(&storage)?;
-    Ok(Lowered { checked, storage, loops, times, grid: form.grid.is_some() })
+    let unmet = schedule.map_or_else(Vec::new, |s| vectors.unmet(&storage, s));
+    Ok(Lowered { checked, storage, loops, times, grid: form.grid.is_some(), unmet })
 }
 
 /// As [`lower`], but the program is interpreted before and after each pass on random lengths. Gives

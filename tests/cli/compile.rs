@@ -109,6 +109,28 @@ fn kernels_of_one_thread_are_told() {
     assert!(ran.stderr.contains("one thread of the GPU runs all of `Z`"), "{}", ran.stderr);
 }
 
+/// Neither is a vector that is none.
+#[test]
+fn vectors_that_are_none_are_told() {
+    let text = "param M in 0..=64
+        extent lens(b) in 0..=40
+        dim b = M, q = lens(b), k = lens(b)
+        input A[b, q] : f32
+        input s[b] : f32
+        Y[b, q] = A * s
+        Z[b, k] = A[b, k] * s
+        output Y, Z
+        schedule cpu {
+          fuse Y.b Y.q -> t;  split Y.t 8 -> o, i tail(mask);  reorder Y: i o;  vectorize Y.o 8
+          vectorize Z.k 8
+        }\n";
+    let program = file("lanes.cora", text);
+    let ran = cora(&["run", &program, "--check", "--param", "M=5"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let told: Vec<&str> = ran.stderr.lines().filter(|l| l.starts_with("warning[W0402]")).collect();
+    assert_eq!(told, ["warning[W0402]: the lanes of `Y.o` are computed one after the other"]);
+}
+
 #[test]
 fn passes_are_dumped_and_timed() {
     let dir = scratch("dumps");
