@@ -24,7 +24,7 @@
 //! times the elements, and every use is in a slot. Runs before functions are lowered, so that reads in the copy ahead are
 //! guarded as any others.
 
-use super::vectorize::substitute;
+use super::vectorize::substitute_all;
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::{Diagnostic, Env, Expr, ExprId, Scope, TensorId, VarId};
@@ -315,7 +315,7 @@ impl Slots<'_> {
     fn at(&mut self, fill: &[Stmt], var: VarId, i: ExprId) -> Vec<Stmt> {
         let map: FxHashMap<VarId, ExprId> = [(var, i)].into_iter().collect();
         let slot = self.slot(i);
-        let copies: Vec<Stmt> = fill.iter().map(|s| substitute(self.env, s, &map)).collect();
+        let copies = substitute_all(self.env, fill, &map);
         let slots = self.env.pool.int(self.slots);
         let number = self.env.pool.modulo(i, slots);
         let mut moved: Vec<Stmt> = copies.iter().map(|s| self.moved(s, slot)).collect();

@@ -296,7 +296,7 @@ impl Lowering<'_> {
         let (later, last) = (pool.add(v, d), pool.sub(extent, one));
         let later = pool.min(later, last);
         let map: FxHashMap<VarId, ExprId> = [(then, later)].into_iter().collect();
-        stmts.iter().map(|s| super::vectorize::substitute(&mut self.env, s, &map)).collect()
+        super::vectorize::substitute_all(&mut self.env, stmts, &map)
     }
 
     /// The loops that the index depends on, outermost first.
@@ -385,7 +385,7 @@ impl Lowering<'_> {
         let later = pool.add(v, d);
         let cond = pool.lt(later, extent);
         let map: FxHashMap<VarId, ExprId> = [(then, later)].into_iter().collect();
-        let then = stmts.iter().map(|s| super::vectorize::substitute(&mut self.env, s, &map)).collect();
+        let then = super::vectorize::substitute_all(&mut self.env, stmts, &map);
         vec![Stmt::If { cond, then, other: Vec::new() }]
     }
 }

@@ -133,7 +133,7 @@ fn unroll(env: &mut Env, var: VarId, extent: ExprId, body: Vec<Stmt>, around: &m
     for i in 0..count {
         let value = env.pool.int(i);
         let map: FxHashMap<VarId, ExprId> = [(var, value)].into_iter().collect();
-        let mut copy: Vec<Stmt> = body.iter().map(|s| substitute(env, s, &map)).collect();
+        let mut copy = substitute_all(env, &body, &map);
         decide(env, &mut copy, around);
         let copy = lower(env, copy, around);
         let cond = env.pool.lt(value, extent);
@@ -186,25 +186,43 @@ fn decided(env: &mut Env, e: ExprId, around: &mut Around<'_>, memo: &mut FxHashM
     out
 }
 
-/// Replaces variables; loops below get fresh ones, so copies stay independent. Names of values stay.
-pub(super) fn substitute(env: &mut Env, s: &Stmt, map: &FxHashMap<VarId, ExprId>) -> Stmt {
-    let sub = |env: &mut Env, e: ExprId| {
-        let e = env.pool.substitute(e, map);
-        cora_ir::affine::normalize(&mut env.pool, e)
-    };
+/// Copies of statements with variables replaced. Loops and names of values get fresh ones, so copies stay independent.
+pub(super) fn substitute_all(env: &mut Env, stmts: &[Stmt], map: &FxHashMap<VarId, ExprId>) -> Vec<Stmt> {
+    let mut map = map.clone();
+    let mut out = Vec::with_capacity(stmts.len());
+    for s in stmts {
+        if let Stmt::Let { var, value } = s {
+            let value = replaced(env, *value, &map);
+            let (fresh, known) = renamed(env, *var, &map);
+            map = known;
+            out.push(Stmt::Let { var: fresh, value });
+        } else {
+            out.push(substitute(env, s, &map));
+        }
+    }
+    out
+}
+
+/// [`substitute_all`] of one statement that defines no name.
+fn substitute(env: &mut Env, s: &Stmt, map: &FxHashMap<VarId, ExprId>) -> Stmt {
     match s {
         Stmt::For { var, extent, kind, body } => {
-            let extent = sub(env, *extent);
+            let extent = replaced(env, *extent, map);
             let (fresh, map) = renamed(env, *var, map);
-            Stmt::For { var: fresh, extent, kind: *kind, body: body.iter().map(|s| substitute(env, s, &map)).collect() }
+            Stmt::For { var: fresh, extent, kind: *kind, body: substitute_all(env, body, &map) }
         }
         s => {
             let mut s = s.clone();
-            s.map_exprs(&mut |e| sub(env, e));
-            s.bodies_mut().flatten().for_each(|s| *s = substitute(env, s, map));
+            s.map_exprs(&mut |e| replaced(env, e, map));
+            s.bodies_mut().for_each(|b| *b = substitute_all(env, b, map));
             s
         }
     }
+}
+
+fn replaced(env: &mut Env, e: ExprId, map: &FxHashMap<VarId, ExprId>) -> ExprId {
+    let e = env.pool.substitute(e, map);
+    cora_ir::affine::normalize(&mut env.pool, e)
 }
 
 fn renamed(env: &mut Env, var: VarId, map: &FxHashMap<VarId, ExprId>) -> (VarId, FxHashMap<VarId, ExprId>) {
@@ -233,7 +251,7 @@ fn lanes_of(env: &mut Env, var: VarId, extent: ExprId, body: &[Stmt], around: &m
     if count == 1 {
         let zero = env.pool.int(0);
         let map: FxHashMap<VarId, ExprId> = [(var, zero)].into_iter().collect();
-        let stmts: Vec<Stmt> = body.iter().map(|s| substitute(env, s, &map)).collect();
+        let stmts = substitute_all(env, body, &map);
         let cond = env.pool.lt(zero, extent);
         return Some(match env.pool.as_bool(cond) {
             Some(true) => stmts,

@@ -13,7 +13,7 @@
 //! reads of an instance that there is not are guarded.
 
 use super::double_buffer::{accesses, shifted, stored_together};
-use super::vectorize::substitute;
+use super::vectorize::substitute_all;
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Buffer, Stmt, StorageModule};
 use cora_ir::{Env, ExprId, Scope, TensorId, VarId};
@@ -160,7 +160,7 @@ impl Threads<'_> {
         for i in 0..all.count {
             let i = self.env.pool.int(i);
             let map: FxHashMap<VarId, ExprId> = [(all.var, i)].into_iter().collect();
-            let copy: Vec<Stmt> = body.iter().map(|s| substitute(self.env, s, &map)).collect();
+            let copy = substitute_all(self.env, body, &map);
             let cond = all.partial.map(|extent| self.env.pool.lt(i, extent));
             match cond.filter(|&c| self.env.pool.as_bool(c) != Some(true)) {
                 None => out.extend(copy),
