@@ -5,7 +5,7 @@
 //! and columns reads each element of A and B once and uses it for all columns or rows of the tile.
 
 use super::columns::{column_tiles, neighbours};
-use super::copies::{around, pack, transpose};
+use super::copies::{around, copy_block, copy_rows, pack, transpose};
 use super::nest::{Loop, Nest, is_along, moves_by_one};
 use super::tiles::Tile;
 use super::{Registers, attempt, dots, row_tasks, step};
@@ -279,14 +279,25 @@ impl Contraction {
         moves_by_one(m, &self.b.1, self.column)
     }
 
-    /// Whether what neighbouring terms read of the factor of the columns lies far apart: lines at such distances share few
-    /// places of a cache.
+    /// Whether what neighbouring terms read of the factor of the columns lies far apart.
     fn terms_apart(&self, m: &LoopModule) -> bool {
+        self.is_apart(m, &self.b)
+    }
+
+    /// Whether what neighbouring terms read lies far apart: lines at such distances share few places of a cache.
+    fn is_apart(&self, m: &LoopModule, read: &Read) -> bool {
         let Some(iter) = self.reduced.last().and_then(|k| self.nest.iterator(m, k.var)) else { return false };
-        let Some(at) = self.b.1.iter().position(|&e| m.env.pool.as_var(e) == Some(iter)) else { return false };
-        let inside = m.env.tensors[self.b.0].dims.iter().skip(at + 1);
+        let Some(at) = read.1.iter().position(|&e| m.env.pool.as_var(e) == Some(iter)) else { return false };
+        let inside = m.env.tensors[read.0].dims.iter().skip(at + 1);
         let distance = inside.map(|d| m.env.pool.as_int(d.storage)).try_fold(1_i64, |n, d| n.checked_mul(d?));
         distance.is_some_and(|n| n >= APART)
+    }
+
+    /// The factor of the rows, where neighbouring rows are neighbours in it and neighbouring terms are far apart.
+    fn rows_across(&self, m: &LoopModule) -> Option<&Read> {
+        let [row] = self.rows.as_slice() else { return None };
+        let row = self.nest.iterator(m, row.var)?;
+        self.a.as_ref().filter(|a| moves_by_one(m, &a.1, row) && self.is_apart(m, a))
     }
 
     /// Whether one factor of the columns, which comes with each call, is more than stays near, its terms far apart.
@@ -415,28 +426,40 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     }
     let mut row = row.remove(0);
     let mut order = batch.clone();
+    let alone = !copied && !nest.attached && c.has_nothing_to_attach(m);
+    let many_columns = bound(m, &c.inner.name).is_none_or(|b| b > tile.columns);
+    let streamed = !copied && !packed && many_columns && c.is_streamed(m);
+    let long = c.is_long(m) || streamed;
+    let in_blocks = side_by_side && !constant && !c.many_products(m) && c.terms_apart(m) && !c.few_rows(m, registers);
+    let in_blocks = in_blocks && long && alone && !streamed && many_columns;
     // A task of rows may be one already.
-    if !row_tasks::has_task(m, stage) && bound(m, &row).is_none_or(|b| b > tile.task) {
-        split(m, nest, &row, tile.task, "task", "near")?;
+    let task = if in_blocks { 2 * tile.task } else { tile.task };
+    if !row_tasks::has_task(m, stage) && bound(m, &row).is_none_or(|b| b > task) {
+        split(m, nest, &row, task, "task", "near")?;
         order.push("task".to_owned());
         row = "near".to_owned();
     }
     let mut columns = names(&c.columns);
-    let inner = if bound(m, &c.inner.name).is_none_or(|b| b > tile.columns) {
-        split(m, nest, &c.inner.name, tile.columns, "co", "ci")?;
+    let mut inner = c.inner.name.clone();
+    let group = tile.group() * tile.columns;
+    if in_blocks && bound(m, &inner).is_none_or(|b| b > group) {
+        split(m, nest, &inner, group, "cg", "cn")?;
+        columns.push("cg".to_owned());
+        inner = "cn".to_owned();
+    }
+    if in_blocks {
+        order.append(&mut columns);
+    }
+    if many_columns {
+        split(m, nest, &inner, tile.columns, "co", "ci")?;
         columns.push("co".to_owned());
-        "ci".to_owned()
-    } else {
-        c.inner.name.clone()
-    };
-    let alone = !copied && !nest.attached && c.has_nothing_to_attach(m);
-    if alone {
+        inner = "ci".to_owned();
+    }
+    if alone && !in_blocks {
         // There may be few rows.
         order.append(&mut columns);
     }
     let task = order.len();
-    let streamed = !copied && !packed && columns.last().is_some_and(|l| l == "co") && c.is_streamed(m);
-    let long = c.is_long(m) || streamed;
     if long {
         let mut reduced = names(&c.reduced);
         if reduced.len() > 1 {
@@ -445,6 +468,15 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         }
         split(m, nest, &reduced[0], if streamed { NEXT } else { BLOCK }, "kb", "kk")?;
         order.push("kb".to_owned());
+    }
+    // Of a block's terms both factors may be copied, that of the rows before it is in tiles.
+    let mut around = 0;
+    let mut across = None;
+    if in_blocks {
+        let inside = [&columns[..], &["kk".to_owned(), row.clone(), inner.clone()]].concat();
+        reorder(m, nest, [&order[..], &inside].concat())?;
+        across = c.rows_across(m).filter(|a| attempt(m, |m| copy_rows(m, &c, a, tile, nest.named("kb"))));
+        around = order.len();
     }
     order.append(&mut columns);
     if bound(m, &row).is_none_or(|b| b > tile.rows) {
@@ -460,7 +492,11 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         unrolled = reduced_order(m, &c, &mut order);
     }
     order.extend([row.clone(), inner.clone()]);
-    reorder(m, nest, order.clone())?;
+    reorder(m, nest, order[around..].to_vec())?;
+    if in_blocks {
+        let both = across.is_some_and(|a| a.0 == c.b.0);
+        attempt(m, |m| copy_block(m, &c, tile, nest.named("kb"), both));
+    }
     let as_it_is = unrolled.is_none() && !long;
     let sums = accumulate(m, nest, &at, &[&row], (&inner, tile.lanes), unrolled)?;
     if long && !streamed {

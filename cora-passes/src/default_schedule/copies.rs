@@ -1,6 +1,6 @@
 //! Copies of the factor of a contraction's columns, as a tile reads it.
 
-use super::contraction::{Contraction, names, reorder};
+use super::contraction::{Contraction, Read, names, reorder};
 use super::nest::{Loop, Nest};
 use super::squares::FEWEST;
 use super::steps::Steps;
@@ -45,6 +45,40 @@ pub(super) fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: CopyAt) 
     // Written once: not worth a refusal.
     let _ = step(m, StepKind::Vectorize { target: copy.at(&last), width: Some(tile.lanes) });
     Some(())
+}
+
+/// Copies a block of the factor's terms for the tiles of rows and columns inside a loop, which read it in order: as it is,
+/// neighbouring terms share few places of a cache. `only`: another read of the same tensor is copied already.
+pub(super) fn copy_block(m: &mut LoopModule, c: &Contraction, tile: Tile, at: LoopRef, only: bool) -> Option<()> {
+    let access = if only { None } else { c.nest.access(m, &c.b) };
+    copy_terms(m, c, (c.b.0, access), tile, at)
+}
+
+/// Copies a block of the terms of the rows' factor, whose rows are neighbours, for the tiles inside a loop.
+pub(super) fn copy_rows(m: &mut LoopModule, c: &Contraction, a: &Read, tile: Tile, at: LoopRef) -> Option<()> {
+    let access = c.nest.access(m, a);
+    copy_terms(m, c, (a.0, access), tile, at)
+}
+
+fn copy_terms(
+    m: &mut LoopModule,
+    c: &Contraction,
+    (tensor, access): (TensorId, Option<usize>),
+    tile: Tile,
+    at: LoopRef,
+) -> Option<()> {
+    let name = m.env.fresh_tensor_name(&format!("{}.block", m.env.tensors[tensor].name));
+    let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[tensor].name.clone());
+    let (scope, at, layout) = (Scope::Local, CopyAt::Loop(at), Vec::new());
+    step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at, layout, access })?;
+    let copy = Nest::of(m, m.env.tensor_named(&name)?)?;
+    let (mut order, inside): (Vec<Loop>, Vec<Loop>) = copy.loops.iter().cloned().partition(|l| l.name == "kk");
+    order.extend(inside);
+    reorder(m, &copy, names(&order))?;
+    let last = order.last()?;
+    // With zeros beside the last columns; a refusal leaves their masks.
+    let _ = step(m, StepKind::Relax { target: copy.at(last), zero: true });
+    Steps { m, stage: name }.vectorize(&last.name, Some(tile.lanes))
 }
 
 /// A copy of neighbours that it writes apart, in squares of vectors, which code generation loads and stores whole. Beside the

@@ -31,7 +31,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Puts named values in declaration order.
+    /// Puts named values in declaration order; of a name that is given twice the last counts.
     ///
     /// # Errors
     /// [`Error::Unknown`] for a name that the program does not declare or a declared one that is not given.
