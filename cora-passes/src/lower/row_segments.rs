@@ -11,21 +11,28 @@
 //! several dimensions a quotient and a remainder. Between the ends of a tile these are known from one element to the next: two
 //! searches are enough, and along a row positions move by 1, so that a vector is one piece of memory.
 //!
-//! Vectors of a loop over vectors are made anew in each row. Iterations keep their order. Buffers in registers stay in unrolled
+//! Where rows of a tile turn out to be short, or many are empty, it runs element by element, as it was. Vectors of a loop over
+//! vectors are made anew in each row. Iterations keep their order. Buffers in registers stay in unrolled
 //! loops, so a loop that names one is left alone; so is one with a loop inside, beside whose work a search is little.
 //!
 //! Requires: names of loops are their own; no tables yet. Ensures: the same iterations in the same order.
 
 use super::Simplifier;
 use super::place::{Place, Tables};
+use super::vectorize::{substitute, substitute_all};
 use cora_ir::affine::{least_operands, normalize, poly};
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
-use cora_ir::{BinOp, Env, Expr, ExprId, Scope, UfDef, UfId, VarId};
+use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, Scope, UfDef, UfId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Loops of fewer iterations are left alone.
-const FEWEST: i64 = 4;
+const FEWEST: i64 = 8;
+/// Tiles of fewer elements are of one row or run as they were.
+const SMALL: i64 = 16;
+/// Elements of a row from which on the row is worth its own loop, where it is searched for and where it is a quotient.
+const SEARCHED: i64 = 8;
+const DIVIDED: i64 = 4;
 /// Levels of rows in rows.
 const MOST_LEVELS: usize = 4;
 
@@ -55,14 +62,24 @@ struct Run {
     /// Lanes of its vectors.
     width: Option<i64>,
     body: Vec<Stmt>,
+    /// As it stands in the program, lanes one after the other.
+    given: Option<Stmt>,
 }
 
 /// A row, as what its elements have in common: they are numbered `start + var`.
 enum Row {
-    /// The row of a prefix sum that a search finds, of `all`.
-    Searched { search: UfId, sum: UfId, outer: Vec<ExprId>, start: ExprId, all: ExprId },
+    /// The row of a prefix sum of `size` that a search finds, of `all`; each position of the sum is `scale` elements.
+    Searched { search: UfId, sum: UfId, outer: Vec<ExprId>, size: ExprId, start: ExprId, all: ExprId, scale: i64 },
     /// The quotient by the size of the rows.
     Divided { size: ExprId, start: ExprId },
+}
+
+impl Row {
+    fn start(&self) -> ExprId {
+        match self {
+            Row::Searched { start, .. } | Row::Divided { start, .. } => *start,
+        }
+    }
 }
 
 impl Segments<'_> {
@@ -102,9 +119,11 @@ impl Segments<'_> {
         if !self.is_simple(body) {
             return None;
         }
+        let serial = |var, extent, body| Stmt::For { var, extent, kind: LoopKind::Serial, body };
         if let (LoopKind::Serial, [Stmt::For { var: lane, extent: lanes, kind: LoopKind::Vector, body }]) = (kind, body)
-            && let Some(run) = self.vectors((var, extent), (*lane, *lanes), body)
+            && let Some(mut run) = self.vectors((var, extent), (*lane, *lanes), body)
         {
+            run.given = Some(serial(var, extent, vec![serial(*lane, *lanes, body.clone())]));
             return Some(run);
         }
         let bound = self.env.pool.constant_bound(extent);
@@ -114,7 +133,8 @@ impl Segments<'_> {
             _ => return None,
         };
         let few = bound.is_some_and(|n| n < FEWEST);
-        (!few).then(|| Run { var, count: extent, width, body: body.to_vec() })
+        let given = Some(serial(var, extent, body.to_vec()));
+        (!few).then(|| Run { var, count: extent, width, body: body.to_vec(), given })
     }
 
     /// `for %o in 0..n { for %l in 0..min(w, r - w * %o) vector { .. w * %o + %l .. } }` as a loop over elements.
@@ -137,7 +157,13 @@ impl Segments<'_> {
         let mut body = body.to_vec();
         self.put(&mut body, &[(l, lane)].into_iter().collect());
         let apart = body.iter().any(|s| s.any(&mut |s| s.exprs().iter().any(|&e| self.env.pool.uses_var(e, o))));
-        (!apart).then(|| Run { var: l, count: normalize(&mut self.env.pool, count), width: Some(width), body })
+        (!apart).then(|| Run {
+            var: l,
+            count: normalize(&mut self.env.pool, count),
+            width: Some(width),
+            body,
+            given: None,
+        })
     }
 
     /// Whether statements are branches and stores to memory, or loops of such.
@@ -162,56 +188,74 @@ impl Segments<'_> {
             return None;
         }
         let row = self.row(run, sized)?;
-        let (count, zero, one) = (run.count, self.env.pool.int(0), self.env.pool.int(1));
-        let last = self.env.pool.sub(count, one);
-        let mut before = Vec::new();
-        let mut whole = false;
-        let (start, first, last) = match &row {
-            Row::Searched { search, sum, outer, start, all } => {
-                let called = |cx: &mut Self, f: UfId, at: ExprId| {
-                    let at = normalize(&mut cx.env.pool, at);
-                    cx.env.pool.call(f, outer.iter().copied().chain([at]))
-                };
-                let (end, total) = (self.env.pool.add(*start, count), called(self, *sum, *all));
-                let ends = self.env.pool.sub(end, total);
-                let ends = normalize(&mut self.env.pool, ends) == zero;
-                whole = ends && *start == zero;
-                // From the first row, up to the last one: those that are empty have no elements.
-                let first = if *start == zero { zero } else { called(self, *search, *start) };
-                let last = if ends {
-                    self.env.pool.sub(*all, one)
-                } else {
-                    let last = self.env.pool.add(*start, last);
-                    called(self, *search, last)
-                };
-                (*start, first, last)
-            }
-            Row::Divided { size, start } => {
-                let last = self.env.pool.add(*start, last);
-                let first = self.env.pool.floor_div(*start, *size);
-                (*start, self.name("first", first, &mut before), self.env.pool.floor_div(last, *size))
-            }
+        let body = std::mem::take(&mut run.body);
+        let one_by_one = self.one_by_one(run, &body);
+        let mut out = Vec::new();
+        let first = self.first(&row);
+        let first = if matches!(row, Row::Divided { .. }) { self.name("first", first, &mut out) } else { first };
+        let small = self.env.pool.constant_bound(run.count).is_some_and(|n| n < SMALL);
+        let (cond, rows) = if small {
+            self.of_one_row(run, &row, first, body, level)
+        } else {
+            self.of_each_row(run, &row, first, body, level)
         };
+        out.push(Stmt::If { cond, then: rows, other: vec![one_by_one] });
+        let zero = self.env.pool.int(0);
+        let any = self.env.pool.lt(zero, run.count);
+        if !small && self.is_all(&row, run.count) || self.proved(any) {
+            return Some(out);
+        }
+        Some(vec![Stmt::If { cond: any, then: out, other: Vec::new() }])
+    }
+
+    /// Where one row has all elements of a small tile: the condition, and what runs.
+    fn of_one_row(
+        &mut self,
+        run: &Run,
+        row: &Row,
+        first: ExprId,
+        mut body: Vec<Stmt>,
+        level: usize,
+    ) -> (ExprId, Vec<Stmt>) {
+        let (begin, size) = self.extent(row, first);
+        let begins = self.env.pool.sub(begin, row.start());
+        let upto = self.env.pool.add(begins, size);
+        let cond = self.env.pool.le(run.count, upto);
+        self.name_row(&mut body, row, run.var, first, begin);
+        let x = self.env.copy_var(run.var);
+        let position = self.env.pool.var(x);
+        self.put(&mut body, &[(run.var, position)].into_iter().collect());
+        let inner = Run { var: x, count: run.count, width: run.width, body, given: None };
+        (normalize(&mut self.env.pool, cond), self.inside(inner, level, size))
+    }
+
+    /// Where rows are long enough: the condition, and the loop over rows. Of short rows, and of many that are empty, what
+    /// finds one anew for each element has less to do.
+    fn of_each_row(
+        &mut self,
+        run: &Run,
+        row: &Row,
+        first: ExprId,
+        mut body: Vec<Stmt>,
+        level: usize,
+    ) -> (ExprId, Vec<Stmt>) {
+        let (count, zero, one) = (run.count, self.env.pool.int(0), self.env.pool.int(1));
+        let last = self.last(row, count);
         let more = self.env.pool.sub(last, first);
+        let least = self.env.pool.int(if matches!(row, Row::Searched { .. }) { SEARCHED } else { DIVIDED });
+        let least = self.env.pool.mul(more, least);
+        let cond = self.env.pool.lt(least, count);
         let rows = self.env.pool.add(more, one);
         let rows = normalize(&mut self.env.pool, rows);
-        let (r, x) = (self.env.new_var("row"), self.env.new_var(self.env.vars[run.var].name.clone()));
+        let (r, x) = (self.env.new_var("row"), self.env.copy_var(run.var));
         let (vr, vx) = (self.env.pool.var(r), self.env.pool.var(x));
         let at = self.env.pool.add(first, vr);
         let at = normalize(&mut self.env.pool, at);
-        // Where the row begins, and its size.
-        let (begin, size) = match &row {
-            Row::Searched { sum, outer, .. } => {
-                let UfDef::PrefixSum { body } = self.env.ufs[*sum].def else { return None };
-                let args: Vec<ExprId> = outer.iter().copied().chain([at]).collect();
-                let size = self.env.pool.instantiate(body, &args);
-                (self.env.pool.call(*sum, args), size)
-            }
-            Row::Divided { size, .. } => (self.env.pool.mul(at, *size), *size),
-        };
+        let (begin, size) = self.extent(row, at);
+
         self.place.enter(self.env, r, rows);
         let mut elements = Vec::new();
-        let begins = self.env.pool.sub(begin, start);
+        let begins = self.env.pool.sub(begin, row.start());
         let from = self.env.pool.max(begins, zero);
         let from = self.name("from", from, &mut elements);
         let upto = self.env.pool.add(begins, size);
@@ -219,23 +263,94 @@ impl Segments<'_> {
         let left = self.env.pool.sub(upto, from);
         let left = self.name("left", left, &mut elements);
         let position = self.env.pool.add(from, vx);
-        let mut body = std::mem::take(&mut run.body);
-        self.name_row(&mut body, &row, run.var, at, begin);
+        self.name_row(&mut body, row, run.var, at, begin);
         self.put(&mut body, &[(run.var, position)].into_iter().collect());
-        let mut inner = Run { var: x, count: left, width: run.width, body };
-
-        match self.in_rows(&mut inner, level + 1, Some(size)) {
-            Some(rows) => elements.extend(rows),
-            None => elements.extend(self.elements(inner)),
-        }
+        let inner = Run { var: x, count: left, width: run.width, body, given: None };
+        elements.extend(self.inside(inner, level, size));
         self.place.leave();
-        before.push(Stmt::For { var: r, extent: rows, kind: LoopKind::Serial, body: elements });
-        let any = self.env.pool.lt(zero, count);
-        let any = normalize(&mut self.env.pool, any);
-        if whole || self.env.pool.as_bool(any) == Some(true) || self.place.proved(self.env, self.simplifier, any) {
-            return Some(before);
+        let rows = Stmt::For { var: r, extent: rows, kind: LoopKind::Serial, body: elements };
+        (normalize(&mut self.env.pool, cond), vec![rows])
+    }
+
+    /// The elements of one row, which may have rows of their own.
+    fn inside(&mut self, mut run: Run, level: usize, size: ExprId) -> Vec<Stmt> {
+        match self.in_rows(&mut run, level + 1, Some(size)) {
+            Some(rows) => rows,
+            None => self.elements(run),
         }
-        Some(vec![Stmt::If { cond: any, then: before, other: Vec::new() }])
+    }
+
+    /// The row of the first element.
+    fn first(&mut self, row: &Row) -> ExprId {
+        if self.env.pool.as_int(row.start()) == Some(0) {
+            return self.env.pool.int(0);
+        }
+        self.find(row, row.start())
+    }
+
+    /// The row of the last element, or a later one that is empty.
+    fn last(&mut self, row: &Row, count: ExprId) -> ExprId {
+        let one = self.env.pool.int(1);
+        match row {
+            Row::Searched { all, .. } if self.ends(row, count) => self.env.pool.sub(*all, one),
+            _ => {
+                let end = self.env.pool.add(row.start(), count);
+                let last = self.env.pool.sub(end, one);
+                self.find(row, last)
+            }
+        }
+    }
+
+    fn find(&mut self, row: &Row, element: ExprId) -> ExprId {
+        match row {
+            Row::Searched { search, outer, scale, .. } => {
+                let scale = self.env.pool.int(*scale);
+                let at = self.env.pool.floor_div(element, scale);
+                let at = normalize(&mut self.env.pool, at);
+                self.env.pool.call(*search, outer.iter().copied().chain([at]))
+            }
+            Row::Divided { size, .. } => self.env.pool.floor_div(element, *size),
+        }
+    }
+
+    /// Whether the elements are those up to the end of the last row.
+    fn ends(&mut self, row: &Row, count: ExprId) -> bool {
+        let Row::Searched { sum, outer, start, all, scale, .. } = row else { return false };
+        let (end, scale) = (self.env.pool.add(*start, count), self.env.pool.int(*scale));
+        let total = self.env.pool.call(*sum, outer.iter().copied().chain([*all]));
+        let total = self.env.pool.mul(total, scale);
+        let more = self.env.pool.sub(end, total);
+        let more = normalize(&mut self.env.pool, more);
+        self.env.pool.as_int(more) == Some(0)
+    }
+
+    /// Whether the elements are those of all rows, so that none is searched for.
+    fn is_all(&mut self, row: &Row, count: ExprId) -> bool {
+        self.env.pool.as_int(row.start()) == Some(0) && self.ends(row, count)
+    }
+
+    /// Where row `at` begins, and its size, in elements.
+    fn extent(&mut self, row: &Row, at: ExprId) -> (ExprId, ExprId) {
+        match row {
+            Row::Searched { sum, outer, size, scale, .. } => {
+                let args: Vec<ExprId> = outer.iter().copied().chain([at]).collect();
+                let scale = self.env.pool.int(*scale);
+                let (size, begin) = (self.env.pool.instantiate(*size, &args), self.env.pool.call(*sum, args));
+                (self.env.pool.mul(begin, scale), self.env.pool.mul(size, scale))
+            }
+            Row::Divided { size, .. } => (self.env.pool.mul(at, *size), *size),
+        }
+    }
+
+    /// The loop as it was, with names of its own.
+    fn one_by_one(&mut self, run: &Run, body: &[Stmt]) -> Stmt {
+        if let Some(given) = &run.given {
+            return substitute(self.env, given, &FxHashMap::default());
+        }
+        let var = self.env.copy_var(run.var);
+        let map = [(run.var, self.env.pool.var(var))].into_iter().collect();
+        let body = substitute_all(self.env, body, &map);
+        Stmt::For { var, extent: run.count, kind: LoopKind::Serial, body }
     }
 
     /// A name for a value, defined by a statement.
@@ -292,11 +407,15 @@ impl Segments<'_> {
         match self.env.pool.get(e).clone() {
             Expr::Call(search, args) => {
                 let UfDef::Search { sum } = self.env.ufs[search].def else { return None };
+                let UfDef::PrefixSum { body: size } = self.env.ufs[sum].def else { return None };
                 let (&position, outer) = args.split_last()?;
-                let start = self.start(position, run.var).filter(|&s| fixed(self, s))?;
+                let (element, scale) = scaled(&mut self.env.pool, position);
+                let start = self.start(element, run.var).filter(|&s| fixed(self, s))?;
                 let all = *self.env.ufs[sum].domain.last()?;
                 let all = self.env.pool.instantiate(all, outer);
                 let total = self.env.pool.call(sum, outer.iter().copied().chain([all]));
+                let factor = self.env.pool.int(scale);
+                let total = self.env.pool.mul(total, factor);
                 let end = self.env.pool.add(start, run.count);
                 let zero = self.env.pool.int(0);
                 let (begins, ends) = (self.env.pool.le(zero, start), self.env.pool.le(end, total));
@@ -305,13 +424,13 @@ impl Segments<'_> {
                 }
                 if !self.proved(ends) {
                     // Past the end a masked tile does nothing.
-                    let mask = self.env.pool.lt(position, total);
+                    let mask = self.env.pool.lt(element, total);
                     let mask = normalize(&mut self.env.pool, mask);
                     run.body = without(self.env, &run.body, mask)?;
                     let left = self.env.pool.sub(total, start);
                     run.count = self.env.pool.min(run.count, left);
                 }
-                Some(Row::Searched { search, sum, outer: outer.to_vec(), start, all })
+                Some(Row::Searched { search, sum, outer: outer.to_vec(), size, start, all, scale })
             }
             Expr::Bin(BinOp::FloorDiv | BinOp::Mod, position, size) => {
                 let start = self.start(position, run.var).filter(|&s| fixed(self, s) && fixed(self, size))?;
@@ -377,16 +496,18 @@ impl Segments<'_> {
     /// The row in the place of what finds it; `at` is its number.
     fn name_row(&mut self, body: &mut [Stmt], row: &Row, var: VarId, at: ExprId, begin: ExprId) {
         let v = self.env.pool.var(var);
-        let starts = |pool: &mut cora_ir::ExprPool, position: ExprId, start: ExprId| {
+        let starts = |pool: &mut ExprPool, position: ExprId, start: ExprId| {
             let here = pool.add(start, v);
             let apart = pool.sub(position, here);
             let apart = normalize(pool, apart);
             pool.as_int(apart) == Some(0)
         };
-        let mut named = |pool: &mut cora_ir::ExprPool, e: ExprId| match (pool.get(e).clone(), row) {
-            (Expr::Call(f, args), Row::Searched { search, outer, start, .. }) => {
+        let mut named = |pool: &mut ExprPool, e: ExprId| match (pool.get(e).clone(), row) {
+            (Expr::Call(f, args), Row::Searched { search, outer, start, scale, .. }) => {
                 let (&position, around) = args.split_last()?;
-                (f == *search && around == &outer[..] && starts(pool, position, *start)).then_some(at)
+                let (element, own) = scaled(pool, position);
+                let same = f == *search && around == &outer[..] && own == *scale;
+                (same && starts(pool, element, *start)).then_some(at)
             }
             (Expr::Bin(op @ (BinOp::FloorDiv | BinOp::Mod), position, by), Row::Divided { size, start })
                 if by == *size && starts(pool, position, *start) =>
@@ -418,7 +539,7 @@ impl Segments<'_> {
 
     /// The loop itself.
     fn elements(&mut self, run: Run) -> Vec<Stmt> {
-        let Run { var, count, width, mut body } = run;
+        let Run { var, count, width, mut body, given: _ } = run;
         let Some(width) = width else {
             return vec![Stmt::For { var, extent: count, kind: LoopKind::Serial, body }];
         };
@@ -438,6 +559,25 @@ impl Segments<'_> {
         let inner = Stmt::For { var: lane, extent: lanes, kind: LoopKind::Vector, body };
         vec![Stmt::For { var: o, extent: vectors, kind: LoopKind::Serial, body: vec![inner] }]
     }
+}
+
+/// `x` and `c`, a positive constant, where a position is `x // c`; else the position itself and 1.
+fn scaled(pool: &mut ExprPool, position: ExprId) -> (ExprId, i64) {
+    let p = poly(pool, position);
+    let quotient = |m: &[ExprId], k: i64| match (m, k) {
+        (&[a], 1) => match *pool.get(a) {
+            Expr::Bin(BinOp::FloorDiv, x, c) => pool.as_int(c).filter(|&c| c > 0).map(|c| (a, x, c)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let mut quotients = p.terms.iter().filter_map(|(m, &k)| quotient(m, k));
+    let (Some((a, x, c)), None) = (quotients.next(), quotients.next()) else { return (position, 1) };
+    // Multiples of c were taken out of the quotient.
+    let (rest, by) = (pool.sub(position, a), pool.int(c));
+    let rest = pool.mul(rest, by);
+    let x = pool.add(x, rest);
+    (normalize(pool, x), c)
 }
 
 /// The statements where `mask` holds, if they do nothing elsewhere.

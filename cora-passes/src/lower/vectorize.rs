@@ -204,7 +204,7 @@ pub(super) fn substitute_all(env: &mut Env, stmts: &[Stmt], map: &FxHashMap<VarI
 }
 
 /// [`substitute_all`] of one statement that defines no name.
-fn substitute(env: &mut Env, s: &Stmt, map: &FxHashMap<VarId, ExprId>) -> Stmt {
+pub(super) fn substitute(env: &mut Env, s: &Stmt, map: &FxHashMap<VarId, ExprId>) -> Stmt {
     match s {
         Stmt::For { var, extent, kind, body } => {
             let extent = replaced(env, *extent, map);
