@@ -1,4 +1,4 @@
-//! Innermost loops along fused rows run row by row.
+//! Loops along fused rows run row by row.
 //!
 //! ```text
 //! for %i in 0..n { @O[p + %i] = @A[p + %i] * @S[row(p + %i)] }
@@ -12,8 +12,8 @@
 //! searches are enough, and along a row positions move by 1, so that a vector is one piece of memory.
 //!
 //! Where rows of a tile turn out to be short, or many are empty, it runs element by element, as it was. Vectors of a loop over
-//! vectors are made anew in each row. Iterations keep their order. Buffers in registers stay in unrolled
-//! loops, so a loop that names one is left alone; so is one with a loop inside, beside whose work a search is little.
+//! vectors are made anew in each row. Iterations keep their order. Buffers in registers stay in unrolled loops, so a loop that
+//! names one is left alone.
 //!
 //! Requires: names of loops are their own; no tables yet. Ensures: the same iterations in the same order.
 
