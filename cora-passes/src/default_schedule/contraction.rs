@@ -470,13 +470,13 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         order.push("kb".to_owned());
     }
     // Of a block's terms both factors may be copied, that of the rows before it is in tiles.
-    let mut around = 0;
+    let mut outside = 0;
     let mut across = None;
     if in_blocks {
         let inside = [&columns[..], &["kk".to_owned(), row.clone(), inner.clone()]].concat();
         reorder(m, nest, [&order[..], &inside].concat())?;
         across = c.rows_across(m).filter(|a| attempt(m, |m| copy_rows(m, &c, a, tile, nest.named("kb"))));
-        around = order.len();
+        outside = order.len();
     }
     order.append(&mut columns);
     if bound(m, &row).is_none_or(|b| b > tile.rows) {
@@ -492,7 +492,7 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         unrolled = reduced_order(m, &c, &mut order);
     }
     order.extend([row.clone(), inner.clone()]);
-    reorder(m, nest, order[around..].to_vec())?;
+    reorder(m, nest, order[outside..].to_vec())?;
     if in_blocks {
         let both = across.is_some_and(|a| a.0 == c.b.0);
         attempt(m, |m| copy_block(m, &c, tile, nest.named("kb"), both));

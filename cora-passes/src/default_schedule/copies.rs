@@ -1,4 +1,4 @@
-//! Copies of the factor of a contraction's columns, as a tile reads it.
+//! Copies of a contraction's factors, mostly that of the columns, as a tile reads them.
 
 use super::contraction::{Contraction, Read, names, reorder};
 use super::nest::{Loop, Nest};
