@@ -457,6 +457,9 @@ impl Lowering<'_> {
         // Where the tile of a fused loop is masked, only the mask says that there is a row.
         let mut known = self.rows_that_are_found(e);
         known.extend(&self.masks);
+        if known.is_empty() {
+            return e;
+        }
         self.simplifier.simplify_under(&mut self.env, &self.loops, &known, e)
     }
 
