@@ -42,6 +42,17 @@ pub const PASSES: &[Pass] = &[
         run: |p, cx, _| on_graph(p, |g| graph::check_accesses::check_accesses(g, cx.simplifier)),
     },
     Pass {
+        name: "narrow-masked",
+        summary: "dimensions end where a mask makes the terms of all reductions over them their identity",
+        input: Stage::Graph,
+        run: |p, cx, _| {
+            on_graph(p, |g| {
+                graph::narrow_masked::narrow_masked(g, cx.simplifier);
+                Ok(())
+            })
+        },
+    },
+    Pass {
         name: "raise-extents",
         summary: "pad every extent function to its greatest value in the batch, masking the surplus",
         input: Stage::Graph,

@@ -47,6 +47,9 @@ pub fn compile(
 ) -> Result<StorageModule, Vec<Diagnostic>> {
     let _solver = SharedSolver::enter();
     let mut front = vec![invoke("check-accesses")];
+    if schedule.is_none() {
+        front.push(invoke("narrow-masked"));
+    }
     if form.padded {
         front.push(invoke("raise-extents"));
     }

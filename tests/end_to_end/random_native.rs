@@ -6,7 +6,7 @@
 //! the compiler's own schedule.
 
 use crate::harness::Compiled;
-use crate::random::check::{Case, Failure, case, case_of, compare, verified};
+use crate::random::check::{Case, Failure, case, case_of, compare, unscheduled, verified};
 use crate::random::report::{catch_quietly, describe, guarded, minimise};
 use crate::random::steps::Proposer;
 use crate::support::skip::skip;
@@ -45,7 +45,8 @@ enum Steps<'a> {
 /// The case under a schedule, ready for code generation, and the steps that were not refused; no
 /// module where a refusal of the back end is the user's affair.
 fn lowered(made: &Case, steps: Steps) -> (Vec<StepKind>, Result<Option<StorageModule>, Failure>) {
-    let mut m = lower_to_loops(&made.made.graph);
+    let (graph, own) = (&made.made.graph, matches!(steps, Steps::Default));
+    let mut m = if own { unscheduled(graph) } else { lower_to_loops(graph) };
     let mut applied = Vec::new();
     let mut one = |m: &mut _, kind: StepKind| {
         // A grid has no code on this target.
@@ -54,7 +55,6 @@ fn lowered(made: &Case, steps: Steps) -> (Vec<StepKind>, Result<Option<StorageMo
             applied.push(kind);
         }
     };
-    let own = matches!(steps, Steps::Default);
     match steps {
         Steps::Given(all) => all.iter().for_each(|kind| one(&mut m, kind.clone())),
         Steps::Random(rng, count) => {

@@ -4,4 +4,5 @@ pub mod check_accesses;
 mod check_calls;
 pub mod error_bounds;
 mod index_range;
+pub mod narrow_masked;
 pub mod raise_extents;

@@ -10,9 +10,10 @@ use cora_ir::schedule::{Step, StepKind};
 use cora_ir::storage::StorageModule;
 use cora_ir::text::{parse_graph, parse_loops, parse_storage, print_graph, print_loops, print_storage};
 use cora_ir::verify::{StorageForm, VerifyError, verify_graph, verify_loops, verify_storage};
-use cora_ir::{TensorDim, UfDef, UfId};
+use cora_ir::{Graph, TensorDim, UfDef, UfId};
 use cora_passes::default_schedule::default_schedule;
 use cora_passes::execution::{Pattern, batch, verify_each::nests_of_graph};
+use cora_passes::graph::narrow_masked::narrow_masked;
 use cora_passes::lower::to_loops::lower_to_loops;
 use cora_passes::manager::{BACK_END, Invocation, PassContext, run_pipeline};
 use cora_passes::program::Program;
@@ -209,9 +210,16 @@ pub fn run(case: &Case, mut source: Source, log: &mut Log) -> Result<(), Failure
     back_end(case, m, log)
 }
 
+/// The loops of a program that has no schedule.
+pub fn unscheduled(graph: &Graph) -> LoopModule {
+    let mut graph = graph.clone();
+    narrow_masked(&mut graph, &mut StandardSimplifier::new());
+    lower_to_loops(&graph)
+}
+
 /// Runs `case` under the compiler's own schedule for a processor with these features.
 pub fn run_default(case: &Case, features: Features, log: &mut Log) -> Result<(), Failure> {
-    let mut m = lower_to_loops(&case.made.graph);
+    let mut m = unscheduled(&case.made.graph);
     default_schedule(&mut m, features);
     let all: Vec<usize> = (0..case.batches.len()).collect();
     check_loops(case, &m, "default-schedule", &all)?;

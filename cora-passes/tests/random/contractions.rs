@@ -91,7 +91,7 @@ impl Gen<'_> {
 
     /// An input that is read at `dims` and at those that their extents depend on, one or another of them by a gather,
     /// in a window, or where a condition holds.
-    fn operand(&mut self, ty: ScalarType, dims: &[OpDim]) -> ExprId {
+    pub fn operand(&mut self, ty: ScalarType, dims: &[OpDim]) -> ExprId {
         let mut at: Vec<Position> = Vec::new();
         let mut guards = Vec::new();
         for &d in dims {

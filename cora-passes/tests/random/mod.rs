@@ -8,6 +8,7 @@ mod decoding;
 mod factors;
 pub mod graphs;
 mod indices;
+mod masked;
 pub mod report;
 pub mod shapes;
 pub mod steps;

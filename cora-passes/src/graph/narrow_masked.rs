@@ -1,0 +1,224 @@
+//! Dimensions end where a mask begins: what a comparison of positions makes the identity of the reductions over it is not
+//! computed.
+//!
+//! ```text
+//! dim q = lens(b), k = lens(b)                       dim k' = q + 1
+//! S[b, q, k] = if k <= q then .. else -inf           S[b, q, k'] = ..
+//! m[b, q] = max(k) S                            =>   m[b, q] = max(k') S
+//! e[b, q, k] = exp(S - m)                            e[b, q, k'] = exp(S - m)
+//! s[b, q] = sum(k) e                                 s[b, q] = sum(k') e
+//! ```
+//!
+//! Comparisons in the program give a dimension bounds that dimensions outside of it determine. Beyond a bound tensors along
+//! the dimension may be constant ([`outside`]). A reduction whose term is its identity there ends at the bound, and so does a
+//! temporary that only such reductions and other such temporaries read, each at its own position. What is left is an extent,
+//! which tiles, tables and the balance of work follow.
+//!
+//! Infinities and NaN that would arise beyond the bound alone, from infinite inputs, from what overflows or from a division by
+//! 0, do not.
+//!
+//! Requires: checked accesses. Ensures: the same results; tensors and dimensions keep their names. Runs for programs without a
+//! schedule: steps speak of the loops that were written.
+
+mod outside;
+
+use crate::lower::Simplifier;
+use cora_ir::env::{Dim, Role};
+use cora_ir::tuple::Reduction;
+use cora_ir::{BinOp, DimId, Env, Expr, ExprId, Graph, Op, TensorId, VarId};
+use outside::{Outside, Region, compared};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// So many bounds of a program are used: each takes walks through all of it.
+const MOST_BOUNDS: usize = 8;
+
+/// Ends dimensions of `graph` where masks begin.
+pub fn narrow_masked(graph: &mut Graph, simplifier: &mut dyn Simplifier) {
+    for _ in 0..MOST_BOUNDS {
+        let found = bounds(graph).into_iter().find_map(|b| Ended::of(graph, simplifier, b));
+        let Some(ended) = found else { return };
+        ended.apply(graph);
+    }
+}
+
+/// Positions of a dimension below `end`, which is over the variables of other dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Bound {
+    dim: DimId,
+    end: ExprId,
+}
+
+/// The bounds that comparisons in `graph` give its dimensions, each once.
+fn bounds(graph: &mut Graph) -> Vec<Bound> {
+    let mut out = Vec::new();
+    for op in &graph.ops {
+        let mut comparisons = Vec::new();
+        graph.env.pool.walk(op.value, &mut |id, e| {
+            if matches!(e, Expr::Bin(BinOp::Lt | BinOp::Le, ..)) {
+                comparisons.push(id);
+            }
+        });
+        for c in comparisons {
+            for &dim in op.spatial.iter().chain(&op.reduce) {
+                let var = graph.env.dims[dim].var;
+                out.extend(compared(&mut graph.env, c, var).map(|(end, _)| Bound { dim, end }));
+            }
+        }
+    }
+    let mut seen = FxHashSet::default();
+    out.retain(|b| seen.insert(*b));
+    out
+}
+
+/// What ends at a bound.
+struct Ended {
+    region: Region,
+    dim: DimId,
+    /// The new extent, over the variables of dimensions.
+    extent: ExprId,
+    /// The temporaries along the dimension.
+    along: FxHashSet<TensorId>,
+    /// The results of reductions over it.
+    reductions: FxHashSet<TensorId>,
+}
+
+impl Ended {
+    /// What of `graph` ends at `bound`; nothing if no reduction does.
+    fn of(graph: &mut Graph, simplifier: &mut dyn Simplifier, Bound { dim, end }: Bound) -> Option<Self> {
+        let env = &mut graph.env;
+        let outer = dims_of(env, end)?;
+        let whole = env.dims[dim].extent;
+        let loops = loops_around(env, &[end, whole])?;
+        let mut prove = |env: &mut Env, goal| simplifier.prove(env, &loops, &[], goal);
+        let extent = narrower(env, &mut prove, end, whole)?;
+        let (zero, outer_vars) = (env.pool.int(0), outer.iter().map(|&d| env.dims[d].var).collect());
+        let (any, some) = (env.pool.lt(zero, whole), env.pool.lt(zero, extent));
+        let never_empty = simplifier.prove(env, &loops, &[any], some);
+        let region = Region { var: env.dims[dim].var, end, outer: outer_vars, never_empty };
+
+        let fitting: Vec<Op> = graph.ops.iter().filter(|op| fits(&graph.env, op, dim, &outer)).cloned().collect();
+        let fitting: FxHashSet<TensorId> = fitting.iter().map(|op| op.tensor).collect();
+        let mut outside = Outside::new(&region);
+        let mut along = FxHashSet::default();
+        for n in 0..graph.ops.len() {
+            let op = graph.ops[n].clone();
+            outside.add(graph, &op, fitting.contains(&op.tensor));
+            let temp = graph.env.tensors[op.tensor].role == Role::Temp;
+            if temp && op.spatial.contains(&dim) && fitting.contains(&op.tensor) {
+                along.insert(op.tensor);
+            }
+        }
+        let reductions = outside.into_reductions();
+        if reductions.is_empty() {
+            return None;
+        }
+        let mut ended = Self { region, dim, extent, along, reductions };
+        while ended.keep_what_is_read_elsewhere(graph) {}
+        Some(ended)
+    }
+
+    /// Takes out temporaries that are read by what does not end, or at other positions than the reader's; false if there are
+    /// none.
+    fn keep_what_is_read_elsewhere(&mut self, graph: &Graph) -> bool {
+        let mut elsewhere = FxHashSet::default();
+        for op in &graph.ops {
+            let ends = self.along.contains(&op.tensor) || self.reductions.contains(&op.tensor);
+            graph.env.pool.walk(op.value, &mut |_, e| {
+                if let Expr::Load { tensor, index, .. } = e
+                    && self.along.contains(tensor)
+                    && !(ends && self.region.is_own(graph, *tensor, index))
+                {
+                    elsewhere.insert(*tensor);
+                }
+            });
+        }
+        self.along.retain(|t| !elsewhere.contains(t));
+        !elsewhere.is_empty()
+    }
+
+    fn apply(self, graph: &mut Graph) {
+        let ends = |op: &Op| self.along.contains(&op.tensor) || self.reductions.contains(&op.tensor);
+        let ended: Vec<usize> = (0..graph.ops.len()).filter(|&n| ends(&graph.ops[n])).collect();
+        // Masks may be tensors, whose operators have to be as they were written.
+        let values: Vec<ExprId> = ended.iter().map(|&n| self.region.inside(graph, graph.ops[n].value)).collect();
+        let env = &mut graph.env;
+        let (name, old) = (env.dims[self.dim].name.clone(), env.dims[self.dim].var);
+        let var = env.copy_var(old);
+        let dim = env.dims.push(Dim { name, extent: self.extent, var });
+        let renamed = FxHashMap::from_iter([(old, env.pool.var(var))]);
+        for (n, value) in ended.into_iter().zip(values) {
+            let op = &mut graph.ops[n];
+            if self.along.contains(&op.tensor)
+                && let Some(p) = op.spatial.iter().position(|&d| d == self.dim)
+            {
+                let positions: FxHashMap<VarId, ExprId> =
+                    (0..p).map(|n| (env.dims[op.spatial[n]].var, env.pool.arg(n as u32))).collect();
+                let extent = env.pool.substitute(self.extent, &positions);
+                let stored = &mut env.tensors[op.tensor].dims[p];
+                (stored.extent, stored.storage) = (extent, extent);
+            }
+            for d in op.spatial.iter_mut().chain(&mut op.reduce).filter(|d| **d == self.dim) {
+                *d = dim;
+            }
+            op.value = env.pool.substitute(value, &renamed);
+        }
+    }
+}
+
+/// The dimensions that `e` is over; nothing if it is over anything else that varies.
+fn dims_of(env: &Env, e: ExprId) -> Option<Vec<DimId>> {
+    if env.pool.any(e, &mut |n| matches!(n, Expr::Load { .. } | Expr::Arg(_) | Expr::Operand(..))) {
+        return None;
+    }
+    let dim = |v: VarId| env.dims.iter().find(|(_, d)| d.var == v).map(|(id, _)| id);
+    env.pool.vars_of(e).into_iter().map(dim).collect()
+}
+
+/// The dimensions that `es` are over and those that their extents are over, outermost first.
+fn loops_around(env: &Env, es: &[ExprId]) -> Option<Vec<(VarId, ExprId)>> {
+    let mut out: Vec<(VarId, ExprId)> = Vec::new();
+    for &e in es {
+        for d in dims_of(env, e)? {
+            let (var, extent) = (env.dims[d].var, env.dims[d].extent);
+            let around = loops_around(env, &[extent])?;
+            for l in around.into_iter().chain([(var, extent)]) {
+                if !out.contains(&l) {
+                    out.push(l);
+                }
+            }
+        }
+    }
+    Some(out)
+}
+
+/// How far a dimension of extent `whole` goes below `end`; nothing if that is no less. Of a constant extent only what is always
+/// enough is taken off: the border of a window is little of it.
+fn narrower(
+    env: &mut Env,
+    prove: &mut dyn FnMut(&mut Env, ExprId) -> bool,
+    end: ExprId,
+    whole: ExprId,
+) -> Option<ExprId> {
+    let (beyond, within) = (env.pool.le(whole, end), env.pool.le(end, whole));
+    if prove(env, beyond) {
+        return None;
+    }
+    let constant = env.pool.as_int(whole).is_some();
+    let least = match prove(env, within) {
+        true => end,
+        false if constant => return None,
+        false => env.pool.min(whole, end),
+    };
+    let zero = env.pool.int(0);
+    let positive = env.pool.le(zero, least);
+    Some(if prove(env, positive) { least } else { env.pool.max(least, zero) })
+}
+
+/// Whether the operator runs along `dim`, inside loops over `outer`, and no other of its loops depends on how far.
+fn fits(env: &Env, op: &Op, dim: DimId, outer: &[DimId]) -> bool {
+    let dims: Vec<DimId> = op.spatial.iter().chain(&op.reduce).copied().collect();
+    let Some(at) = dims.iter().position(|&d| d == dim) else { return false };
+    let depends = |d: &DimId| env.pool.uses_var(env.dims[*d].extent, env.dims[dim].var);
+    let tuples = matches!(op.combiner, Some(Reduction::Tuple(_))) || env.tensors[op.tensor].tuple.is_some();
+    !tuples && outer.iter().all(|d| dims[..at].contains(d)) && !dims.iter().any(depends)
+}

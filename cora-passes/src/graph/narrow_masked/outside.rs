@@ -1,0 +1,342 @@
+//! What tensors are beyond a bound of one of their dimensions.
+
+use cora_ir::affine::{Poly, build, normalize, poly};
+use cora_ir::env::Role;
+use cora_ir::tuple::Reduction;
+use cora_ir::types::round_float;
+use cora_ir::{BinOp, Combiner, DimId, Env, Expr, ExprId, Graph, Op, ScalarType, TensorId, UnOp, VarId};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// What a comparison says of the variable `var`: with `(end, true)` it holds where `var < end`, with `(end, false)` elsewhere.
+/// `end` is in normal form and free of the variable.
+pub(super) fn compared(env: &mut Env, comparison: ExprId, var: VarId) -> Option<(ExprId, bool)> {
+    let Expr::Bin(op @ (BinOp::Lt | BinOp::Le), a, b) = *env.pool.get(comparison) else { return None };
+    if env.pool.ty(a).scalar != ScalarType::Index || !env.pool.uses_var(comparison, var) {
+        return None;
+    }
+    // It holds where this is positive.
+    let mut room = env.pool.sub(b, a);
+    if op == BinOp::Le {
+        let one = env.pool.int(1);
+        room = env.pool.add(room, one);
+    }
+    let mut rest = poly(&mut env.pool, room);
+    let with_var = |m: &[ExprId]| m.iter().any(|&e| env.pool.uses_var(e, var));
+    let mut own = rest.terms.iter().filter(|(m, _)| with_var(m)).map(|(m, &c)| (m.clone(), c));
+    let ((term, sign), None) = (own.next()?, own.next()) else { return None };
+    let &[atom] = term.as_slice() else { return None };
+    rest.terms.remove(&term);
+    // rest - c x > 0, or c x + rest > 0: not c x < 1 - rest
+    let below = sign < 0;
+    let end = if below { rest } else { Poly::constant(1).checked_add_scaled(&rest, -1)? };
+    let end = build(&mut env.pool, &end);
+    let end = env.pool.ceil_div(end, sign.checked_abs()?);
+    let end = match *env.pool.get(atom) {
+        Expr::Var(_) => end,
+        // A quotient by a constant is below it where the variable is below the multiple.
+        Expr::Bin(BinOp::FloorDiv, x, c)
+            if env.pool.as_var(x) == Some(var) && env.pool.as_int(c).is_some_and(|c| c > 0) =>
+        {
+            let end = env.pool.mul(end, c);
+            normalize(&mut env.pool, end)
+        }
+        _ => return None,
+    };
+    Some((end, below))
+}
+
+/// The positions of a dimension beyond a bound, for all positions of the dimensions that determine it.
+#[derive(Clone, Debug)]
+pub(super) struct Region {
+    /// The dimension's variable.
+    pub var: VarId,
+    /// The bound.
+    pub end: ExprId,
+    /// The variables that the bound is over.
+    pub outer: Vec<VarId>,
+    /// Whether there are positions below the bound wherever there are any.
+    pub never_empty: bool,
+}
+
+impl Region {
+    /// Whether an element at `index` of `tensor` is beyond its bound exactly where its reader is.
+    pub fn is_own(&self, graph: &Graph, tensor: TensorId, index: &[ExprId]) -> bool {
+        let Some(op) = graph.op_of(tensor) else { return false };
+        let own = |var: VarId| {
+            let at = op.spatial.iter().position(|&d| graph.env.dims[d].var == var);
+            at.is_some_and(|p| graph.env.pool.as_var(index[p]) == Some(var))
+        };
+        own(self.var) && self.outer.iter().all(|&v| own(v))
+    }
+
+    /// `e` where the position is below the bound: conditions that hold there are gone.
+    pub fn inside(&self, graph: &mut Graph, e: ExprId) -> ExprId {
+        let mut conditions = Vec::new();
+        graph.env.pool.walk(e, &mut |id, _| conditions.push(id));
+        conditions.retain(|&c| graph.env.pool.ty(c).scalar == ScalarType::Bool);
+        let mut known: FxHashMap<ExprId, ExprId> = FxHashMap::default();
+        for c in conditions {
+            if let Some(holds) = self.holds(graph, c) {
+                known.insert(c, graph.env.pool.bool(holds));
+            }
+        }
+        graph.env.pool.rewrite(e, &mut |_, n| known.get(&n).copied())
+    }
+
+    /// The value of a condition at all positions below the bound.
+    fn holds(&self, graph: &mut Graph, c: ExprId) -> Option<bool> {
+        match graph.env.pool.get(c).clone() {
+            Expr::Un(UnOp::Not, a) => self.holds(graph, a).map(|h| !h),
+            Expr::Load { tensor, index, guard: None, .. } if self.is_own(graph, tensor, &index) => {
+                let value = graph.op_of(tensor).filter(|op| op.combiner.is_none())?.value;
+                self.holds(graph, value)
+            }
+            _ => self.decided(&mut graph.env, c, true),
+        }
+    }
+
+    /// The value of a comparison at all positions on one side of the bound.
+    fn decided(&self, env: &mut Env, comparison: ExprId, inside: bool) -> Option<bool> {
+        let (end, below) = compared(env, comparison, self.var)?;
+        let difference = env.pool.sub(end, self.end);
+        let farther = poly(&mut env.pool, difference).as_constant()?;
+        match inside {
+            true => (farther >= 0).then_some(below),
+            false => (farther <= 0).then_some(!below),
+        }
+    }
+}
+
+/// A constant beyond the bound. Truth values are 0 and 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Known {
+    value: f64,
+    /// Whether it may be NaN instead, where the same expression is NaN at all positions below the bound too.
+    or_nan: bool,
+}
+
+impl Known {
+    fn exact(value: f64) -> Self {
+        Self { value, or_nan: false }
+    }
+
+    fn is(self, value: f64) -> bool {
+        !self.or_nan && self.value == value
+    }
+}
+
+/// The constants that tensors are beyond a bound.
+pub(super) struct Outside<'a> {
+    region: &'a Region,
+    values: FxHashMap<TensorId, Known>,
+    /// Reductions over the dimension whose terms are their identity beyond the bound.
+    reductions: FxHashSet<TensorId>,
+    /// Whether tensors are finite, below the bound or everywhere.
+    finite: FxHashMap<(TensorId, bool), bool>,
+}
+
+impl<'a> Outside<'a> {
+    pub fn new(region: &'a Region) -> Self {
+        let (values, reductions, finite) = Default::default();
+        Self { region, values, reductions, finite }
+    }
+
+    /// The reductions that lose nothing by an end at the bound.
+    pub fn into_reductions(self) -> FxHashSet<TensorId> {
+        self.reductions
+    }
+
+    /// Finds out about the result of `op`, after those of the operators before it; `fits` = its loops stand as the bound asks.
+    pub fn add(&mut self, graph: &mut Graph, op: &Op, fits: bool) {
+        let along = |dims: &[DimId]| dims.iter().any(|&d| graph.env.dims[d].var == self.region.var);
+        let (spatial, reduced) = (along(&op.spatial), along(&op.reduce));
+        if !fits || !(spatial || reduced) {
+            return;
+        }
+        let Some(known) = self.value(graph, op.value) else { return };
+        let identity = match op.combiner {
+            Some(Reduction::Op(c)) => Some(c.identity(graph.env.tensors[op.tensor].ty).as_f64()),
+            Some(Reduction::Tuple(_)) => return,
+            None => None,
+        };
+        if identity.is_some_and(|i| i != known.value) {
+            return;
+        }
+        if reduced {
+            self.reductions.insert(op.tensor);
+        } else {
+            self.values.insert(op.tensor, known);
+        }
+    }
+
+    /// The constant that `e` is beyond the bound.
+    fn value(&mut self, graph: &mut Graph, e: ExprId) -> Option<Known> {
+        let ty = graph.env.pool.ty(e).scalar;
+        let known = match graph.env.pool.get(e).clone() {
+            Expr::Lit(l) => Known::exact(l.as_f64()),
+            Expr::Int(v) => Known::exact(v as f64),
+            Expr::Cast(to, a) if to.is_float() => self.value(graph, a)?,
+            Expr::Load { tensor, index, guard, .. } => {
+                if let Some((c, other)) = guard {
+                    let c = self.value(graph, c).filter(|c| !c.or_nan)?;
+                    if c.value == 0.0 {
+                        return self.value(graph, other);
+                    }
+                }
+                let own = self.region.is_own(graph, tensor, &index);
+                self.values.get(&tensor).copied().filter(|_| own)?
+            }
+            // What is NaN below the bound has to be chosen there too.
+            Expr::Select(c, a, b) => {
+                let known = match self.value(graph, c) {
+                    Some(c) if c.or_nan => return None,
+                    Some(c) => self.value(graph, if c.value == 0.0 { b } else { a })?,
+                    None => self.value(graph, a).filter(|a| self.value(graph, b) == Some(*a))?,
+                };
+                Some(known).filter(|k| !k.or_nan)?
+            }
+            Expr::Un(op, a) => {
+                let Known { value: a, or_nan } = self.value(graph, a)?;
+                let value = match op {
+                    UnOp::Neg if ty.is_float() => -a,
+                    UnOp::Not => f64::from(a == 0.0),
+                    UnOp::Abs if ty.is_float() => a.abs(),
+                    UnOp::Exp => a.exp(),
+                    UnOp::Log => a.ln(),
+                    UnOp::Sqrt => a.sqrt(),
+                    UnOp::Tanh => a.tanh(),
+                    _ => return None,
+                };
+                Known { value, or_nan }
+            }
+            Expr::Bin(op, a, b) => match self.region.decided(&mut graph.env, e, false) {
+                Some(holds) => Known::exact(f64::from(holds)),
+                None => self.binary(graph, op, (a, b))?,
+            },
+            _ => return None,
+        };
+        let value = if ty.is_float() { round_float(ty, known.value) } else { known.value };
+        // Integers beyond are not exact, and those of few bits wrap; NaN says nothing.
+        let exact = ty.is_float() || matches!(graph.env.pool.get(e), Expr::Lit(_)) && value.abs() < 2.0f64.powi(53);
+        let fits = exact || value.abs() <= 127.0;
+        (fits && !value.is_nan()).then_some(Known { value, ..known })
+    }
+
+    fn binary(&mut self, graph: &mut Graph, op: BinOp, (a, b): (ExprId, ExprId)) -> Option<Known> {
+        match (self.value(graph, a), self.value(graph, b)) {
+            (Some(x), Some(y)) => {
+                let or_nan = x.or_nan || y.or_nan;
+                let strict = matches!(op, BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div);
+                let value = numbers(op, x.value, y.value)?;
+                (strict || !or_nan).then_some(Known { value, or_nan })
+            }
+            (Some(x), None) => match op {
+                BinOp::Sub => self.less(graph, x, (a, b)),
+                // By 0 or NaN, which the quotients below the bound are divided by too.
+                BinOp::Div if x.value == 0.0 && !graph.env.pool.uses_var(b, self.region.var) => {
+                    self.region.never_empty.then_some(Known { value: 0.0, or_nan: true })
+                }
+                _ => self.with_unknown(graph, op, x, b),
+            },
+            (None, Some(y)) => match op {
+                BinOp::Sub => self.with_unknown(graph, BinOp::Add, Known { value: -y.value, ..y }, a),
+                BinOp::Div => None,
+                _ => self.with_unknown(graph, op, y, a),
+            },
+            (None, None) => None,
+        }
+    }
+
+    /// `a - b`, `a` being known: where `b` is the greatest `a`, it is no number only if no `a - b` is.
+    fn less(&mut self, graph: &mut Graph, known: Known, (a, b): (ExprId, ExprId)) -> Option<Known> {
+        if let Some(known) = self.with_unknown(graph, BinOp::Add, known, b) {
+            return Some(known);
+        }
+        let Expr::Load { tensor, index, guard: None, .. } = graph.env.pool.get(b) else { return None };
+        let op = graph.op_of(*tensor)?;
+        let mut dims = op.spatial.iter().zip(index);
+        let own = dims.all(|(&d, &i)| graph.env.pool.as_var(i) == Some(graph.env.dims[d].var));
+        let all = op.combiner == Some(Reduction::Op(Combiner::Max)) && op.reduce.len() == 1 && op.value == a;
+        let greatest = own && all && self.reductions.contains(tensor) && self.region.never_empty;
+        (greatest && known.value == f64::NEG_INFINITY).then_some(Known { or_nan: true, ..known })
+    }
+
+    /// `known op e`, where that does not depend on a finite `e`.
+    fn with_unknown(&mut self, graph: &mut Graph, op: BinOp, known: Known, e: ExprId) -> Option<Known> {
+        let absorbs = match op {
+            BinOp::And => known.is(0.0),
+            BinOp::Or => known.is(1.0),
+            BinOp::Mul | BinOp::Div => known.value == 0.0,
+            BinOp::Add => known.value.is_infinite(),
+            _ => false,
+        };
+        (absorbs && self.is_finite(graph, e, false)).then_some(known)
+    }
+
+    /// Whether `e` is finite for finite inputs, if nothing overflows and nothing is divided by 0; `inside` = below the bound.
+    fn is_finite(&mut self, graph: &mut Graph, e: ExprId, inside: bool) -> bool {
+        if !graph.env.pool.ty(e).scalar.is_float() {
+            return true;
+        }
+        match graph.env.pool.get(e).clone() {
+            Expr::Lit(l) => l.as_f64().is_finite(),
+            Expr::Un(UnOp::Log, _) => false,
+            Expr::Select(c, a, b) => {
+                let holds = if inside { self.region.holds(graph, c) } else { None };
+                (holds == Some(false) || self.is_finite(graph, a, inside))
+                    && (holds == Some(true) || self.is_finite(graph, b, inside))
+            }
+            Expr::Load { tensor, index, guard, .. } => {
+                let inside = inside && self.region.is_own(graph, tensor, &index);
+                guard.is_none_or(|(_, other)| self.is_finite(graph, other, inside))
+                    && self.has_finite(graph, tensor, inside)
+            }
+            Expr::Un(_, a) | Expr::Cast(_, a) => self.is_finite(graph, a, inside),
+            Expr::Bin(_, a, b) => self.is_finite(graph, a, inside) && self.is_finite(graph, b, inside),
+            _ => false,
+        }
+    }
+
+    /// Whether all elements of `tensor` are finite.
+    fn has_finite(&mut self, graph: &mut Graph, tensor: TensorId, inside: bool) -> bool {
+        if matches!(graph.env.tensors[tensor].role, Role::Input | Role::ConstInput) {
+            return true;
+        }
+        if let Some(&known) = self.finite.get(&(tensor, inside)) {
+            return known;
+        }
+        let Some(op) = graph.op_of(tensor).cloned() else { return false };
+        let ends = self.reductions.contains(&tensor);
+        let counted = |d: &DimId| match (graph.env.dims[*d].var == self.region.var) && ends {
+            true => self.region.never_empty,
+            false => graph.env.pool.as_int(graph.env.dims[*d].extent).is_some_and(|n| n > 0),
+        };
+        let some = match op.combiner {
+            Some(Reduction::Op(Combiner::Max | Combiner::Min)) => op.reduce.iter().all(counted),
+            Some(Reduction::Tuple(_)) => false,
+            _ => true,
+        };
+        let finite = some && self.is_finite(graph, op.value, inside || ends);
+        self.finite.insert((tensor, inside), finite);
+        finite
+    }
+}
+
+/// The result for numbers, with 0 and 1 for truth values; nothing for operators that masks do without.
+fn numbers(op: BinOp, a: f64, b: f64) -> Option<f64> {
+    Some(match op {
+        BinOp::Add => a + b,
+        BinOp::Sub => a - b,
+        BinOp::Mul => a * b,
+        BinOp::Div => a / b,
+        BinOp::Min => a.min(b),
+        BinOp::Max => a.max(b),
+        BinOp::And => f64::from(a != 0.0 && b != 0.0),
+        BinOp::Or => f64::from(a != 0.0 || b != 0.0),
+        BinOp::Lt => f64::from(a < b),
+        BinOp::Le => f64::from(a <= b),
+        BinOp::Eq => f64::from(a == b),
+        BinOp::Ne => f64::from(a != b),
+        BinOp::FloorDiv | BinOp::Mod | BinOp::Pow => return None,
+    })
+}
