@@ -53,6 +53,17 @@ pub const PASSES: &[Pass] = &[
         },
     },
     Pass {
+        name: "narrow-positions",
+        summary: "positions of extremes are compared with 32 bits where dimensions are that short",
+        input: Stage::Graph,
+        run: |p, _, _| {
+            on_graph(p, |g| {
+                graph::narrow_positions::narrow_positions(g);
+                Ok(())
+            })
+        },
+    },
+    Pass {
         name: "raise-extents",
         summary: "pad every extent function to its greatest value in the batch, masking the surplus",
         input: Stage::Graph,

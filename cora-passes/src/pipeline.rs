@@ -46,7 +46,7 @@ pub fn compile(
     observe: &mut dyn FnMut(&Report),
 ) -> Result<StorageModule, Vec<Diagnostic>> {
     let _solver = SharedSolver::enter();
-    let mut front = vec![invoke("check-accesses")];
+    let mut front = vec![invoke("check-accesses"), invoke("narrow-positions")];
     if schedule.is_none() {
         front.push(invoke("narrow-masked"));
     }

@@ -33,6 +33,11 @@ pub(super) fn beyond_memory(env: &Env) -> Option<Diagnostic> {
     param.map(|(_, p)| refusal("parameter", &p.name)).or_else(|| extents.map(|f| refusal("extent", &f.name)))
 }
 
+/// The range of an index expression over dimensions.
+pub(super) fn range(env: &Env, e: ExprId) -> Range {
+    Ranges { env, held: Vec::new(), memo: FxHashMap::default() }.of(e)
+}
+
 /// The first index expression below `value` that can be outside 64 bits where its value matters, or comparison one side of
 /// which can be, and the range.
 ///

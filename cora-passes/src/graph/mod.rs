@@ -5,4 +5,5 @@ mod check_calls;
 pub mod error_bounds;
 mod index_range;
 pub mod narrow_masked;
+pub mod narrow_positions;
 pub mod raise_extents;
