@@ -77,6 +77,8 @@ pub struct EmitOptions {
     pub dot_bf16: bool,
     /// Whether there is `vpdpbusd`; without it the same is computed by other instructions.
     pub dot_i8: bool,
+    /// Whether there is `vpmaddwd` on vectors of 32 bytes; without it likewise.
+    pub pairs_i16: bool,
     /// Whether there is `tdpbf16ps` on tile registers; without it as without `vdpbf16ps`, row by row.
     pub amx_bf16: bool,
     /// Bytes that one read or write under a mask has at most; longer vectors are taken in parts.
@@ -95,6 +97,7 @@ impl Default for EmitOptions {
             scalef: false,
             dot_bf16: false,
             dot_i8: false,
+            pairs_i16: false,
             amx_bf16: false,
             masked_bytes: u32::MAX,
             full_stores: false,
@@ -113,6 +116,7 @@ impl EmitOptions {
             scalef: target.has_feature("avx512f"),
             dot_bf16: target.has_feature("avx512bf16"),
             dot_i8: target.has_feature("avx512vnni"),
+            pairs_i16: target.has_feature("avx2"),
             amx_bf16: AMX_BF16.iter().all(|f| target.has_feature(f)),
             masked_bytes: match (target.has_feature("avx512f"), target.has_feature("avx")) {
                 (true, _) => 64,

@@ -185,7 +185,8 @@ pub enum Emission {
     Wgmma(&'static str),
     /// AVX-512 BF16 `vdpbf16ps`, or products of what pairs are converted to.
     DotBf16,
-    /// AVX-512 VNNI `vpdpbusd` with the left factor made unsigned, or products of what bytes are extended to.
+    /// AVX-512 VNNI `vpdpbusd` with the left factor made unsigned for 16 columns, AVX2 `vpmaddwd` for 8, or products of what
+    /// bytes are extended to.
     DotI8,
     /// AMX `tdpbf16ps` on tile registers, or the same by rows as [`Emission::DotBf16`].
     AmxBf16,
@@ -316,9 +317,9 @@ const fn wgmma_16(
     }
 }
 
-/// Of one row: `K` elements of A with as many for each of 16 columns of B, which lie side by side in the instruction's operand;
+/// Of one row: `K` elements of A with as many for each of `N` columns of B, which lie side by side in the instruction's operand;
 /// the types of the result, to which factors are converted, and of the factors.
-const fn dot<const K: i64>(
+const fn dot<const N: i64, const K: i64>(
     name: &'static str,
     [result, ty]: [ScalarType; 2],
     feature: &'static str,
@@ -326,12 +327,12 @@ const fn dot<const K: i64>(
 ) -> Intrinsic {
     Intrinsic {
         name,
-        tile: [1, 16, K],
+        tile: [1, N, K],
         c: Fragment {
             ty: result,
-            registers: 16,
+            registers: N,
             row: &[],
-            column: const { &[register(1, 16, 1)] },
+            column: const { &[register(1, N, 1)] },
             scopes: OF_THREAD,
             blocks: None,
         },
@@ -345,9 +346,9 @@ const fn dot<const K: i64>(
         },
         b: Fragment {
             ty,
-            registers: 16 * K,
+            registers: N * K,
             row: const { &[register(1, K, 1)] },
-            column: const { &[register(K, 16, 1)] },
+            column: const { &[register(K, N, 1)] },
             scopes: BY_THREAD,
             blocks: None,
         },
@@ -369,7 +370,7 @@ const COLUMNS_256: [&[Digit]; 2] =
     [&[lane(1, 4, 2), register(1, 2, 1), register(4, 32, 8)], &[lane(1, 64, 1), register(8, 4, 64)]];
 
 /// Every intrinsic.
-pub const INTRINSICS: [Intrinsic; 12] = [
+pub const INTRINSICS: [Intrinsic; 13] = [
     mma_16("mma.m16n8k16.f32.f16", ScalarType::F16, "f16"),
     mma_16("mma.m16n8k16.f32.bf16", ScalarType::BF16, "bf16"),
     wgmma_16("wgmma.m64n64k16.f32.f16", F16, 64, COLUMNS_64),
@@ -405,8 +406,9 @@ pub const INTRINSICS: [Intrinsic; 12] = [
         needs: Needs::Gpu(80),
         emission: Emission::MmaSync("tf32"),
     },
-    dot::<2>("dot.n16k2.f32.bf16", [ScalarType::F32, ScalarType::BF16], "avx512bf16", Emission::DotBf16),
-    dot::<4>("dot.n16k4.i32.i8", [ScalarType::I32, ScalarType::I8], "avx512vnni", Emission::DotI8),
+    dot::<16, 2>("dot.n16k2.f32.bf16", [ScalarType::F32, ScalarType::BF16], "avx512bf16", Emission::DotBf16),
+    dot::<16, 4>("dot.n16k4.i32.i8", [ScalarType::I32, ScalarType::I8], "avx512vnni", Emission::DotI8),
+    dot::<8, 4>("dot.n8k4.i32.i8", [ScalarType::I32, ScalarType::I8], "avx2", Emission::DotI8),
     // A tile register has 16 rows of 64 bytes; those of B are pairs of reduced positions of 16 columns.
     Intrinsic {
         name: "amx.m16n16k32.f32.bf16",

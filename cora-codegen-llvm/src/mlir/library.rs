@@ -16,6 +16,7 @@ pub(crate) struct Library {
     scalef: bool,
     dot_bf16: bool,
     dot_i8: bool,
+    pairs_i16: bool,
     amx_bf16: bool,
     masked_bytes: u32,
     full_stores: bool,
@@ -26,9 +27,9 @@ pub(crate) struct Library {
 
 impl Library {
     pub(crate) fn new(options: &EmitOptions) -> Self {
-        let EmitOptions { fma, scalef, dot_bf16, dot_i8, amx_bf16, masked_bytes, full_stores } = *options;
+        let EmitOptions { fma, scalef, dot_bf16, dot_i8, pairs_i16, amx_bf16, masked_bytes, full_stores } = *options;
         let functions = BTreeMap::new();
-        Self { fma, scalef, dot_bf16, dot_i8, amx_bf16, masked_bytes, full_stores, grid: false, functions }
+        Self { fma, scalef, dot_bf16, dot_i8, pairs_i16, amx_bf16, masked_bytes, full_stores, grid: false, functions }
     }
 
     /// For a GPU.
@@ -49,6 +50,11 @@ impl Library {
     /// Whether there is `vpdpbusd`.
     pub(crate) fn dot_i8(&self) -> bool {
         self.dot_i8
+    }
+
+    /// Whether there is `vpmaddwd` on vectors of 32 bytes.
+    pub(crate) fn pairs_i16(&self) -> bool {
+        self.pairs_i16
     }
 
     /// Whether there is `tdpbf16ps`.

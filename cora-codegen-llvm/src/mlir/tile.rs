@@ -7,7 +7,8 @@
 //! `vdpbf16ps`: a pair of the left factor in all lanes, 16 pairs of the right one; without the instruction the same products,
 //! each added by itself. The instruction flushes denormals to zero.
 //!
-//! `vpdpbusd`: four bytes of the left factor in all lanes, four for each of 16 columns; without the instruction the same products.
+//! `vpdpbusd`: four bytes of the left factor in all lanes, four for each of 16 columns; `vpmaddwd`: the same bytes, for each of 8
+//! columns, every other one as an integer of 16 bits. Without the instruction the same products.
 //!
 //! `tdpbf16ps`: see `amx.rs`.
 
@@ -323,7 +324,7 @@ impl Emitter<'_> {
         let at = self.in_lanes(t.c.offset, t.c.column, columns);
         let c = self.load_all(t.c.tensor, at, columns)?;
         let wide = self.b.ty(c);
-        let v = if self.library.dot_i8() {
+        let v = if self.library.dot_i8() && columns == 16 {
             let signs = self.b.int(WORD, i64::from(0x8080_8080_u32 as i32));
             let a = self.b.bin("arith.xori", a, signs);
             let (a, signs) = (self.b.broadcast(a, columns), self.b.broadcast(signs, columns));
@@ -331,6 +332,14 @@ impl Emitter<'_> {
             let sum = self.dot_of_words(c, a, b);
             let surplus = self.dot_of_words(none, signs, b);
             self.b.bin("arith.subi", sum, surplus)
+        } else if self.library.pairs_i16() && columns == 8 {
+            let a = self.b.broadcast(a, columns);
+            let [low, high] = [8, 0].map(|up| {
+                let [x, y] = [a, b].map(|v| self.every_other_byte(v, up));
+                self.pairs_of_words(x, y)
+            });
+            let sum = self.b.bin("arith.addi", c, low);
+            self.b.bin("arith.addi", sum, high)
         } else {
             let a = self.b.broadcast(a, columns);
             let mut sum = c;
@@ -346,6 +355,26 @@ impl Emitter<'_> {
             sum
         };
         self.write(t.c.tensor, at, v, None)
+    }
+
+    /// The bytes of `v` at even places, shifted up by 8 bits first, or at odd ones as they are, in 16 bits each.
+    fn every_other_byte(&mut self, v: Val, up: i64) -> Val {
+        let whole = self.b.ty(v);
+        let half = Ty { elem: Elem::I16, lanes: 2 * whole.lanes };
+        let v = self.b.op(half, &format!("llvm.bitcast {v} : {whole} to {half}"));
+        let (up, down) = (self.b.int(half, up), self.b.int(half, 8));
+        let high = self.b.bin("arith.shli", v, up);
+        self.b.bin("arith.shrsi", high, down)
+    }
+
+    /// Sums of two neighbouring products of 16 bits.
+    fn pairs_of_words(&mut self, a: Val, b: Val) -> Val {
+        let halves = self.b.ty(a);
+        let wide = Ty { elem: Elem::I32, lanes: halves.lanes / 2 };
+        self.b.op(
+            wide,
+            &format!("llvm.call_intrinsic \"llvm.x86.avx2.pmadd.wd\"({a}, {b}) : ({halves}, {halves}) -> {wide}"),
+        )
     }
 
     fn dot_of_words(&mut self, c: Val, a: Val, b: Val) -> Val {

@@ -24,6 +24,13 @@ const PANELS: i64 = 8;
 const TILES: [i64; 2] = [2, 2];
 /// The same of an instruction for one row: as many columns as divide, the better ones first.
 const LINES: [[i64; 2]; 5] = [[6, 4], [5, 5], [8, 3], [12, 2], [16, 1]];
+/// The same where a line of sums is half as long, and so are registers, of which there are 16.
+const SHORT_LINES: [[i64; 2]; 2] = [[4, 2], [8, 1]];
+
+/// Tiles of an instruction for one row of so many columns.
+fn lines(columns: i64) -> &'static [[i64; 2]] {
+    if columns < 16 { &SHORT_LINES } else { &LINES }
+}
 
 /// The instruction among those that `has` allows, that computes what `stage` sums.
 pub(crate) fn unit(m: &LoopModule, stage: TensorId, has: impl Fn(IntrinsicId) -> bool) -> Option<IntrinsicId> {
@@ -79,7 +86,7 @@ pub(super) fn unit_tiles(m: &mut LoopModule, stage: TensorId, has: impl Fn(Intri
     let [high, wide] = if several {
         (1..=TILES[1]).rev().map(|w| [TILES[0], w]).find(divides)?
     } else {
-        LINES.into_iter().find(divides)?
+        lines(columns).iter().copied().find(divides)?
     };
     let wide = columns * wide;
     let mut s = Steps { m, stage: c.nest.stage.clone() };
@@ -139,9 +146,11 @@ pub(super) fn unit_parts(
     let [rows, columns, _] = unit.get().tile;
     let c = Contraction::of(m, stage)?;
     let count = m.env.pool.as_int(c.inner.extent)?;
-    let best = LINES[0][1] * columns;
+    let lines = lines(columns);
+    let widest = lines[0][1];
+    let best = widest * columns;
     let main = if count >= best { count / best * best } else { count / columns * columns };
-    let even = LINES.iter().any(|[_, w]| *w > 2 && count % (w * columns) == 0);
+    let even = lines.iter().any(|[_, w]| 2 * w > widest && count % (w * columns) == 0);
     if rows > 1 || c.nest.attached || even || main == 0 || main == count {
         return None;
     }
