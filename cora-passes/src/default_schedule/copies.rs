@@ -12,7 +12,7 @@ use cora_ir::schedule::{CopyAt, DimRef, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{ExprId, Scope, TensorId};
 
 /// Copies the factor in panels of a tile's columns with the reduced dimensions outside them, so that a tile reads it in
-/// order; in a loop with zeros beside the last columns.
+/// order; with zeros beside the last columns.
 pub(super) fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: CopyAt) -> Option<()> {
     let near = at.as_loop().is_some();
     if near && c.scattered(m) {
@@ -41,6 +41,10 @@ pub(super) fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: CopyAt) 
         if let Some(order) = along_rows(m, &copy) {
             return reorder(m, &copy, order);
         }
+    }
+    if !near {
+        // Panels are whole: the last one is read like the others.
+        let _ = step(m, StepKind::Relax { target: copy.at(&last), zero: true });
     }
     // Written once: not worth a refusal.
     let _ = step(m, StepKind::Vectorize { target: copy.at(&last), width: Some(tile.lanes) });

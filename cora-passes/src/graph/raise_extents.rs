@@ -188,8 +188,8 @@ fn clamp_arguments(pool: &mut ExprPool, e: ExprId, truth: &FxHashMap<VarId, Expr
     })
 }
 
-/// Reads at computed positions are guarded by the validity of the variables they use: positions
-/// computed from surplus ones may lie anywhere.
+/// Reads at computed positions, and under conditions on lengths, are guarded by the validity of the variables they use:
+/// positions computed from surplus ones may lie anywhere, and lengths of surplus rows are nowhere.
 fn guard_computed_reads(
     env: &mut Env,
     e: ExprId,
@@ -197,7 +197,10 @@ fn guard_computed_reads(
     truth: &FxHashMap<VarId, ExprId>,
 ) -> Result<ExprId, Diagnostic> {
     let computed = |p: &ExprPool, n: ExprId| match p.get(n) {
-        Expr::Load { index, .. } => index.iter().any(|&i| p.as_var(i).is_none() && !p.vars_of(i).is_empty()),
+        Expr::Load { index, guard, .. } => {
+            let in_guard = guard.is_some_and(|(c, _)| p.any(c, &mut |x| matches!(x, Expr::Call(..))));
+            in_guard || index.iter().any(|&i| p.as_var(i).is_none() && !p.vars_of(i).is_empty())
+        }
         _ => false,
     };
     let mut any = false;
@@ -210,5 +213,10 @@ fn guard_computed_reads(
     if env.pool.as_bool(valid) == Some(true) {
         return Ok(e);
     }
-    Ok(env.pool.rewrite(e, &mut |p, n| computed(p, n).then(|| guard_loads(p, n, valid))))
+    Ok(env.pool.rewrite(e, &mut |p, n| {
+        computed(p, n).then(|| {
+            let guarded = guard_loads(p, n, valid);
+            clamp_arguments(p, guarded, truth)
+        })
+    }))
 }

@@ -1,4 +1,4 @@
-//! Positions of local buffers that are written for a whole tile, past the end of what is computed: those may be read
+//! Positions of intermediates that are written for a whole tile, past the end of what is computed: those may be read
 //! without a clamp or a mask.
 //!
 //! ```text
@@ -9,6 +9,7 @@
 use super::tree::{loop_at, reads_below};
 use crate::simplify::{Facts, Prover, bounds, simplify};
 use cora_ir::affine::poly;
+use cora_ir::env::Role;
 use cora_ir::loops::{Block, Iter, IterKind, LoopModule, Stmt};
 use cora_ir::{Env, Expr, ExprId, Scope, TensorId, TensorSet, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -16,13 +17,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// Loops around a block with their extents, outermost first.
 pub type Loops = Vec<(VarId, ExprId)>;
 
-/// Dimensions of local buffers whose writers, every one of `writers`, write at least the positions `base..base + full` at
+/// Dimensions of intermediates whose writers, every one of `writers`, write at least the positions `base..base + full` at
 /// all indices of the other dimensions that they write at all; with that base.
 pub fn filled_dims(m: &mut LoopModule, writers: &Writers, full: ExprId) -> Filled {
     written(m, writers, &mut |env, b, e, loops| fills(env, b, e, loops, full))
 }
 
-/// What every writer of a dimension of a local buffer says of it, where they agree.
+/// What every writer of a dimension of an intermediate says of it, where they agree.
 fn written<T: Copy + PartialEq>(
     m: &mut LoopModule,
     writers: &Writers,
@@ -46,10 +47,15 @@ fn written<T: Copy + PartialEq>(
 
 pub type Filled = FxHashMap<(TensorId, usize), ExprId>;
 
-/// Blocks that write local buffers, with the loops around them.
+/// Blocks that write intermediates, with the loops around them.
 pub type Writers = Vec<(Block, Loops)>;
 
-/// The blocks that write local buffers, in execution order: in the nest of the loop at `path`, and in those that write what
+/// Whether nobody outside sees the tensor's surplus positions.
+fn is_own(env: &Env, t: TensorId) -> bool {
+    env.tensors[t].scope != Scope::Global || env.tensors[t].role == Role::Temp
+}
+
+/// The blocks that write intermediates, in execution order: in the nest of the loop at `path`, and in those that write what
 /// the loop reads.
 pub fn writers_of_reads(m: &LoopModule, path: &[usize]) -> Writers {
     fn go(env: &Env, body: &[Stmt], loops: &mut Loops, out: &mut Writers) {
@@ -60,13 +66,13 @@ pub fn writers_of_reads(m: &LoopModule, path: &[usize]) -> Writers {
                     go(env, &l.body, loops, out);
                     loops.pop();
                 }
-                Stmt::Block(b) if env.tensors[b.tensor].scope != Scope::Global => out.push((b.clone(), loops.clone())),
+                Stmt::Block(b) if is_own(env, b.tensor) => out.push((b.clone(), loops.clone())),
                 Stmt::Block(_) => {}
             }
         }
     }
     let read = reads_below(&m.env.pool, &loop_at(&m.body, path).body);
-    let local = read.into_iter().filter(|&t| m.env.tensors[t].scope != Scope::Global);
+    let local = read.into_iter().filter(|&t| is_own(&m.env, t));
     let local: TensorSet = local.map(TensorSet::of).collect();
     let mut out = Vec::new();
     for (n, s) in m.body.iter().enumerate() {
@@ -105,10 +111,10 @@ pub struct Stretch {
     len: ExprId,
 }
 
-/// Stretches of the dimensions of local buffers that all of their writers write, whatever the other indices are.
+/// Stretches of the dimensions of intermediates that all of their writers write, whatever the other indices are.
 pub type Stretches = FxHashMap<(TensorId, usize), Stretch>;
 
-/// The stretches of the local buffers that the loop at `path` reads, and of others.
+/// The stretches of the intermediates that the loop at `path` reads, and of others.
 pub fn stretches(m: &mut LoopModule, path: &[usize]) -> Stretches {
     let writers = writers_of_reads(m, path);
     written(m, &writers, &mut stretch)

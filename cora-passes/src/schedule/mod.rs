@@ -66,7 +66,7 @@ use rustc_hash::FxHashSet;
 /// Greatest factor and number of pieces that loops are divided by.
 pub const MAX_FACTOR: i64 = 1 << 31;
 /// Greatest number of nodes of an extent, binding or predicate, written out as a tree.
-const MAX_INDEX_SIZE: u64 = 10_000;
+const MAX_INDEX_SIZE: u64 = 2_000;
 /// Greatest multiple that loops and dimensions are padded to: the surplus runs, or is stored.
 pub const MAX_PADDING: i64 = 1 << 16;
 

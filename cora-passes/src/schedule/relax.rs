@@ -1,4 +1,4 @@
-//! `relax S.i`: a stage that writes a local buffer runs its full tile, tail or not.
+//! `relax S.i`: a stage that writes an intermediate runs its full tile, tail or not.
 //!
 //! ```text
 //! for i in 0..min(14, R) unroll { Sr[i] += A[o*14 + i] }
@@ -9,14 +9,15 @@
 //!
 //! A position in a local buffer that was itself written for the full tile is read as it is.
 //!
-//! The surplus elements lie inside the buffer, which has room for the full tile, and nobody reads
+//! The surplus elements lie inside the buffer, which has room for the full tile (one in global memory, such as a copy in blocks,
+//! has it already), and nobody reads
 //! them before they are computed (see `overwrites`): readers run the exact loop. Lanes are masked because
 //! a clamped index would be a gather; unrolled iterations are clamped because a mask would be a branch.
 //!
 //! A reduced loop is another matter (`relax_reduced.rs`).
 //!
 //! Requires: a spatial loop with extent `min(c, R)` where R >= 1 whenever the loop is reached, in a
-//! stage that writes a local buffer indexed by the loop. Ensures: constant extent, so accumulators
+//! stage that writes a local buffer, or an intermediate with room, indexed by the loop. Ensures: constant extent, so accumulators
 //! stay in registers.
 
 use super::compute_inline::zero_of;
@@ -32,6 +33,7 @@ use super::tree::{
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::affine::poly;
+use cora_ir::env::Role;
 use cora_ir::loops::{Block, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, Scope, TensorId, VarId};
@@ -40,7 +42,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// Relaxes one loop; with `zero`, surplus iterations read nothing and take zeros.
 ///
 /// # Errors
-/// `E0402` no such loop; `E0480` the stage writes a global tensor, the loop does not index its
+/// `E0402` no such loop; `E0480` the stage writes a result, the loop does not index its
 /// buffer, the extent is not a tile's, surplus positions are another part's, or a mask says which positions of a full tile
 /// count.
 pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Diagnostic> {
@@ -51,10 +53,11 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
     };
     let tensor = written_by(m, stage);
     let reduced = relax_reduced::is_reduced(m, &path);
-    if m.env.tensors[tensor].scope == Scope::Global && !reduced {
+    let global = m.env.tensors[tensor].scope == Scope::Global && !reduced;
+    if global && m.env.tensors[tensor].role != Role::Temp {
         return Err(refuse(
             "its stage writes a tensor that others see",
-            "relax the loops of a stage made by cache_write or attached by compute_at",
+            "relax the loops of a stage made by cache_write, cache_read or attached by compute_at",
         ));
     }
     let l = loop_at(&m.body, &path);
@@ -131,6 +134,12 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
             };
             refuse(why, hint)
         })?;
+    if global && !storage.is_empty() {
+        return Err(refuse(
+            "the tensor that its stage writes has no room for the full tile",
+            "copy into blocks of the tile, `layout(.., i/16, i%16)`, or pad the dimension first, `pad_dim T.i 16`",
+        ));
+    }
     if overwrites(m, &path, tensor, rest) {
         return Err(refuse(
             "surplus iterations would overwrite elements that another one has computed before, or at the same time",
