@@ -14,7 +14,7 @@
 //! wanted as they are.
 
 use cora_ir::interp::{Batch, Data, InterpError, Options, Output, run_graph};
-use cora_ir::{Expr, Graph, TensorId};
+use cora_ir::{Expr, ExprId, Graph, TensorId, UnOp};
 use cora_passes::graph::error_bounds::{allowed, epsilon, error_bounds, within};
 use rustc_hash::FxHashMap;
 
@@ -224,6 +224,19 @@ fn difference(g: f64, w: f64, usual: f64, exact: bool) -> f64 {
         return f64::INFINITY;
     }
     (g - w).abs() / w.abs().max(usual).max(f64::MIN_POSITIVE)
+}
+
+/// Whether results may jump where a floating-point number changes little.
+pub fn has_steps(graph: &Graph) -> bool {
+    let pool = &graph.env.pool;
+    let float = |e: ExprId| pool.ty(e).scalar.is_float();
+    let steps = |e: &Expr| match *e {
+        Expr::Un(op, _) => matches!(op, UnOp::Floor | UnOp::Ceil | UnOp::Round),
+        Expr::Bin(op, a, _) => op.is_comparison() && float(a),
+        Expr::Cast(to, a) => float(a) && !to.is_float(),
+        _ => false,
+    };
+    graph.ops.iter().any(|op| pool.any(op.value, &mut |e| steps(e)))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::compile::{cpu_artifact, gpu_artifact};
 use super::prepare::{Prepared, prepare};
 use crate::batch::check_params;
-use crate::check::{Comparison, allowed_differences, compare, reconsider, tolerances};
+use crate::check::{Comparison, allowed_differences, compare, has_steps, reconsider, tolerances};
 use crate::console::Console;
 use crate::driver::{Failure, Form, Lowered, Source, lower_form, lower_verified};
 use crate::inputs;
@@ -268,13 +268,17 @@ fn check(
             reconsider(&lowered.checked, &batch, options, &mut c, &got, w)?;
         }
         if !c.passes() {
-            failed.push(mismatch(&c, &got, w));
+            let steps = if has_steps(&lowered.checked) { STEPS } else { "" };
+            failed.push(mismatch(&c, &got, w) + steps);
         }
         report.checks.push(c);
     }
     report.ok = failed.is_empty();
     Ok(failed)
 }
+
+const STEPS: &str = "\n  = note: the program rounds, compares or converts floating-point numbers to integers: where one lies at a step, \
+compiled code and the reference, which computes in f64, may fall on different sides";
 
 fn mismatch(c: &Comparison, got: &Data, want: &interp::Output) -> String {
     let mut k = c.at;

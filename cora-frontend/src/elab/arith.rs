@@ -103,7 +103,10 @@ impl Elab<'_> {
         match self.graph.env.pool.ty(e).scalar {
             ScalarType::Index => {
                 let d = Diagnostic::new("E0210", "an index cannot be stored as an element");
-                self.error(span, d.hint("convert it: `f32(i)` or `i64(i)`"))
+                self.error(
+                    span,
+                    d.hint("convert it: `f32(i)` or `i64(i)`; of a reduction, each term: `sum(b) i64(lens(b))`"),
+                )
             }
             ty => Some(ty),
         }

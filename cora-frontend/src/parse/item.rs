@@ -198,9 +198,16 @@ impl Parser {
             }
             _ if t.kind == TokenKind::Name => {
                 let names: Vec<&str> = ScalarType::ELEMENTS.iter().map(|t| t.name()).collect();
-                let hint = match suggest(&t.text, names.iter().copied()) {
-                    Some(n) => format!("did you mean `{n}`?"),
-                    None => format!("element types are {}", names.join(", ")),
+                let signed = match t.text.as_str() {
+                    "u8" | "uint8" => Some(ScalarType::I16),
+                    "u16" | "uint16" => Some(ScalarType::I32),
+                    "u32" | "uint32" => Some(ScalarType::I64),
+                    _ => None,
+                };
+                let hint = match (signed, suggest(&t.text, names.iter().copied())) {
+                    (Some(ty), _) => format!("there are no unsigned types: `{}` has all its values", ty.name()),
+                    (None, Some(n)) => format!("did you mean `{n}`?"),
+                    (None, None) => format!("element types are {}", names.join(", ")),
                 };
                 self.fail(
                     Diagnostic::new("E0115", format!("`{}` is not an element type", t.text)).at(t.span).hint(hint),

@@ -407,13 +407,17 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         // One whose shape depends on the batch is read where it is.
         attempt(m, |m| pack(m, &c, tile, CopyAt::Setup));
     }
+    let mut copied_before = false;
     if copied {
         let at = match batch.last() {
             Some(l) => Some(nest.named(l)),
             None => around(m, stage),
         };
-        let outside = at.as_ref().is_none_or(row_tasks::is_task) && attempt(m, |m| pack(m, &c, tile, CopyAt::Before));
-        if !outside {
+        // Of a batch there may be one: with its copy inside it would be one task.
+        let alone = given && !nest.attached && batch.len() == 1 && c.gathering(m).is_empty();
+        let outside = alone || at.as_ref().is_none_or(row_tasks::is_task);
+        copied_before = outside && attempt(m, |m| pack(m, &c, tile, CopyAt::Before));
+        if !copied_before {
             let at = at?;
             let by_panels = bound(m, &c.inner.name).is_none_or(|b| b > tile.columns)
                 && attempt(m, |m| pack(m, &c, tile, CopyAt::Loop(at.clone())));
@@ -421,12 +425,14 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
                 transpose(m, &c, at)?;
             }
         }
-        // The loops inside are a nest by themselves, beside the copy's.
-        batch.clear();
+        if !copied_before {
+            // The loops inside are a nest by themselves, beside the copy's.
+            batch.clear();
+        }
     }
     let mut row = row.remove(0);
     let mut order = batch.clone();
-    let alone = !copied && !nest.attached && c.has_nothing_to_attach(m);
+    let alone = (!copied || copied_before) && !nest.attached && c.has_nothing_to_attach(m);
     let many_columns = bound(m, &c.inner.name).is_none_or(|b| b > tile.columns);
     let streamed = !copied && !packed && many_columns && c.is_streamed(m);
     let long = c.is_long(m) || streamed;
@@ -455,7 +461,7 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         columns.push("co".to_owned());
         inner = "ci".to_owned();
     }
-    if alone && !in_blocks {
+    if alone && !in_blocks && !copied_before {
         // There may be few rows.
         order.append(&mut columns);
     }

@@ -30,21 +30,20 @@ pub(super) fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: CopyAt) 
     let access = c.nest.access(m, &c.b);
     let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[c.b.0].name.clone());
     let scope = if near { Scope::Local } else { Scope::Global };
-    step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at, layout, access })?;
+    step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at: at.clone(), layout, access })?;
     let copy = Nest::of(m, m.env.tensor_named(&name)?)?;
     let last = copy.loops.last()?.clone();
-    if near {
-        if attempt(m, |m| in_squares(m, &copy, tile)) {
-            return Some(());
-        }
-        step(m, StepKind::Relax { target: copy.at(&last), zero: true })?;
-        if let Some(order) = along_rows(m, &copy) {
-            return reorder(m, &copy, order);
-        }
+    let again = at != CopyAt::Setup;
+    if again && attempt(m, |m| in_squares(m, &copy, tile)) {
+        return Some(());
     }
-    if !near {
-        // Panels are whole: the last one is read like the others.
-        let _ = step(m, StepKind::Relax { target: copy.at(&last), zero: true });
+    // Panels are whole: the last one is read like the others.
+    let whole = step(m, StepKind::Relax { target: copy.at(&last), zero: true });
+    if near {
+        whole?;
+    }
+    if again && let Some(order) = along_rows(m, &copy) {
+        return reorder(m, &copy, order);
     }
     // Written once: not worth a refusal.
     let _ = step(m, StepKind::Vectorize { target: copy.at(&last), width: Some(tile.lanes) });

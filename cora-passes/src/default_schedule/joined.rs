@@ -8,6 +8,7 @@
 //! The first sums are not stored, and no registers but those of the second ones hold them.
 
 use super::epilogues::{blocks, is_read_alone};
+use crate::schedule::relax::relax_tails_of;
 use crate::schedule::tree::{body_at_mut, substitute};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{Block, BlockRole, For, LoopModule, Stmt};
@@ -84,6 +85,8 @@ pub(super) fn join(m: &mut LoopModule, stage: TensorId, results: TensorId) -> Op
     }
     let value = added(&mut m.env.pool, ours.block.value, results, acc)?;
     let block = Block { value, ..ours.block.clone() };
+    // Of registers that two stages write a relaxed loop could not be told from a longer one.
+    relax_tails_of(m, |t| [from, acc].contains(&t));
     go_on(&mut m.body, acc);
     let ours = Tiled::of(m, stage)?;
     for n in (1..ours.path.len()).rev() {

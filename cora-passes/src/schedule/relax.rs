@@ -179,6 +179,11 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
 
 /// Relaxes every vector and unrolled loop of register stages: registers need constant indices.
 pub fn relax_register_tails(m: &mut LoopModule) {
+    relax_tails_of(m, |_| true);
+}
+
+/// [`relax_register_tails`] of the stages that write certain tensors.
+pub fn relax_tails_of(m: &mut LoopModule, of: impl Fn(TensorId) -> bool) {
     let mut targets = Vec::new();
     for s in &m.body {
         s.walk(&mut |s| {
@@ -186,6 +191,7 @@ pub fn relax_register_tails(m: &mut LoopModule) {
                 && !l.init
                 && matches!(l.kind, LoopKind::Vector | LoopKind::Unroll | LoopKind::Virtual)
                 && m.env.tensors[written_by(m, l.stage)].scope == Scope::Reg
+                && of(written_by(m, l.stage))
                 && m.env.pool.as_int(l.extent).is_none()
             {
                 targets
