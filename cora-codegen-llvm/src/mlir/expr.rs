@@ -246,6 +246,9 @@ impl<'m> Emitter<'m> {
             }
             Expr::Bin(op, x, y) => self.binary(e, op, x, y),
             Expr::Select(c, x, y) => {
+                if let Some(v) = self.all_or_none((c, x, y), ty.lanes)? {
+                    return Ok(v);
+                }
                 let (c, x, y) = (self.emit(c)?, self.emit(x)?, self.emit(y)?);
                 let v = self.b.select(c, x, y);
                 Ok(self.b.broadcast(v, ty.lanes))
@@ -312,8 +315,46 @@ impl<'m> Emitter<'m> {
             let ty = register_type(self.pool.ty(a)).with_lanes(lanes);
             return Ok(if l.ty.is_float() { self.b.float(ty, l.as_f64()) } else { self.b.int(ty, l.as_i64()) });
         }
+        if let Expr::Select(c, x, y) = *self.pool.get(a)
+            && let Some(v) = self.all_or_none((c, x, y), lanes)?
+        {
+            return Ok(v);
+        }
         let v = self.emit_scalar(a, "what is repeated is a vector")?;
         Ok(self.b.broadcast(v, lanes))
+    }
+
+    /// A choice for all lanes of a vector between a value and zeros, by what is read: the value's bits and a mask of ones or
+    /// zeros. LLVM would make a vector of truth values first, or branch. Nothing for other choices.
+    fn all_or_none(&mut self, (c, x, y): (ExprId, ExprId, ExprId), lanes: u32) -> Result<Option<Val>, EmitFault> {
+        let one = |e: ExprId| match *self.pool.get(e) {
+            Expr::Splat(one, _) => one,
+            _ => e,
+        };
+        let (c, zeros) = (one(c), [x, y].map(|e| self.pool.is_zero_bits(one(e))));
+        let reads = self.pool.any(c, &mut |n| matches!(n, Expr::Load { .. }));
+        if lanes == 1 || self.threads.is_some() || self.pool.ty(c).lanes > 1 || !reads || zeros[0] == zeros[1] {
+            return Ok(None);
+        }
+        let v = self.emit(if zeros[0] { y } else { x })?;
+        let v = self.b.broadcast(v, lanes);
+        let elem = self.b.ty(v).elem;
+        let bits = match elem.bits() {
+            8 => Elem::I8,
+            16 => Elem::I16,
+            32 => Elem::I32,
+            64 => Elem::I64,
+            _ => return Ok(None),
+        };
+        let mut holds = self.emit_scalar(c, "a condition for all lanes is a vector")?;
+        if zeros[0] {
+            let yes = self.b.int(self.b.ty(holds), 1);
+            holds = self.b.bin("arith.xori", holds, yes);
+        }
+        let mask = self.b.convert("arith.extsi", holds, bits);
+        let (mask, v) = (self.b.broadcast(mask, lanes), self.b.bitcast(v, bits));
+        let kept = self.b.bin("arith.andi", v, mask);
+        Ok(Some(self.b.bitcast(kept, elem)))
     }
 
     fn binary(&mut self, e: ExprId, op: BinOp, x: ExprId, y: ExprId) -> Result<Val, EmitFault> {

@@ -373,3 +373,49 @@ fn constant_divisors() {
         }
     }
 }
+
+/// All lanes of a vector or zeros, by one truth value that is read: the lanes keep their bits, also those of NaN.
+#[test]
+fn all_lanes_or_none_by_what_is_read() {
+    for ty in TYPES {
+        for (lanes, swapped, repeated) in [(8, false, false), (8, true, false), (4, false, true), (16, true, true)] {
+            let mut k = Kit::default();
+            let (c, a, o) = (k.buffer("C", ScalarType::Bool), k.buffer("A", ty), k.buffer("O", ty));
+            let (v, i) = k.var("i");
+            let (width, extent) = (k.int(i64::from(lanes)), k.int(4));
+            let row = k.m.env.pool.mul(i, width);
+            let (row, cond) = (k.m.env.pool.ramp(row, 1, lanes), k.load(c, i));
+            let zero = if ty.is_float() { Literal::float(ty, 0.0) } else { Literal::int(ty, 0) };
+            let zero = k.m.env.pool.lit(zero);
+            let value = if repeated { k.load(a, i) } else { k.load(a, row) };
+            let pool = &mut k.m.env.pool;
+            let chosen = |pool: &mut cora_ir::ExprPool, c, none| {
+                let (x, y) = if swapped { (none, value) } else { (value, none) };
+                pool.select(c, x, y)
+            };
+            let e = if repeated {
+                let one = chosen(pool, cond, zero);
+                pool.splat(one, lanes)
+            } else {
+                let (all, none) = (pool.splat(cond, lanes), pool.splat(zero, lanes));
+                chosen(pool, all, none)
+            };
+            k.kernel("k", vec![parallel(v, extent, vec![store(o, row, e)])]);
+            // Conversions of narrow types have choices of their own.
+            if matches!(ty, ScalarType::F32 | ScalarType::F64 | ScalarType::I32 | ScalarType::I64) {
+                assert!(k.mlir().contains("arith.extsi") && !k.mlir().contains("arith.select"), "{ty} x{lanes}");
+            }
+            let input = operands(ty, 64);
+            let conds = [1.0, 0.0, 0.0, 1.0];
+            let (bools, input) = (Buf::of(ScalarType::Bool, &conds), Buf::of(ty, &input));
+            let read = input.numbers(ty);
+            let out = Buf::of(ty, &vec![1.0; 4 * lanes as usize]);
+            let got = k.run(true, &[bools, input, out], &[], &[], (0, 4))[2].numbers(ty);
+            for (n, got) in got.iter().enumerate() {
+                let (row, at) = (n / lanes as usize, if repeated { n / lanes as usize } else { n });
+                let want = if (conds[row] == 0.0) == swapped { read[at] } else { 0.0 };
+                assert!(*got == want || got.is_nan() && want.is_nan(), "{ty} x{lanes}, element {n}: {got}, not {want}");
+            }
+        }
+    }
+}
