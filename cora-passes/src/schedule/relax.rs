@@ -7,18 +7,18 @@
 //!   =>  for i in 0..16 vector { Sr[i] += (A[o*16 + i] if i < R else 0) }  (reads masked)
 //! ```
 //!
-//! A position in a local buffer that was itself written for the full tile is read as it is.
+//! A position in an intermediate that was itself written for the full tile is read as it is.
 //!
-//! The surplus elements lie inside the buffer, which has room for the full tile (one in global memory, such as a copy in blocks,
-//! has it already), and nobody reads
-//! them before they are computed (see `overwrites`): readers run the exact loop. Lanes are masked because
-//! a clamped index would be a gather; unrolled iterations are clamped because a mask would be a branch.
+//! The surplus elements lie inside the buffer, which has room for the full tile (one in global memory, such as a copy in
+//! blocks, has it already), and nobody reads them before they are computed (see `overwrites`): readers run the exact loop.
+//! Lanes are masked because a clamped index would be a gather; unrolled iterations are clamped because a mask would be a
+//! branch.
 //!
 //! A reduced loop is another matter (`relax_reduced.rs`).
 //!
 //! Requires: a spatial loop with extent `min(c, R)` where R >= 1 whenever the loop is reached, in a
-//! stage that writes a local buffer, or an intermediate with room, indexed by the loop. Ensures: constant extent, so accumulators
-//! stay in registers.
+//! stage that writes a local buffer, or an intermediate with room, indexed by the loop. Ensures: constant extent, so
+//! accumulators stay in registers.
 
 use super::compute_inline::zero_of;
 use super::filled::{Loops, Relaxed, stretches};
