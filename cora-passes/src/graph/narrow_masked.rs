@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Comparisons in the program give a dimension bounds that dimensions outside of it determine. Beyond a bound tensors along
-//! the dimension may be constant ([`outside`]). A reduction whose term is its identity there ends at the bound, and so does a
+//! the dimension may be constant (`narrow_masked/outside.rs`). A reduction whose term is its identity there ends at the bound, and so does a
 //! temporary that only such reductions and other such temporaries read, each at its own position. What is left is an extent,
 //! which tiles, tables and the balance of work follow.
 //!
@@ -34,9 +34,10 @@ const MOST_BOUNDS: usize = 8;
 
 /// Ends dimensions of `graph` where masks begin.
 pub fn narrow_masked(graph: &mut Graph, simplifier: &mut dyn Simplifier) {
+    let mut tried = FxHashSet::default();
     for _ in 0..MOST_BOUNDS {
-        let found = bounds(graph).into_iter().find_map(|b| Ended::of(graph, simplifier, b));
-        let Some(ended) = found else { return };
+        let mut new = bounds(graph).into_iter().filter(|b| tried.insert(*b));
+        let Some(ended) = new.find_map(|b| Ended::of(graph, simplifier, b)) else { return };
         ended.apply(graph);
     }
 }
@@ -85,33 +86,31 @@ struct Ended {
 impl Ended {
     /// What of `graph` ends at `bound`; nothing if no reduction does.
     fn of(graph: &mut Graph, simplifier: &mut dyn Simplifier, Bound { dim, end }: Bound) -> Option<Self> {
-        let env = &mut graph.env;
-        let outer = dims_of(env, end)?;
-        let whole = env.dims[dim].extent;
-        let loops = loops_around(env, &[end, whole])?;
-        let mut prove = |env: &mut Env, goal| simplifier.prove(env, &loops, &[], goal);
-        let extent = narrower(env, &mut prove, end, whole)?;
-        let (zero, outer_vars) = (env.pool.int(0), outer.iter().map(|&d| env.dims[d].var).collect());
-        let (any, some) = (env.pool.lt(zero, whole), env.pool.lt(zero, extent));
-        let never_empty = simplifier.prove(env, &loops, &[any], some);
-        let region = Region { var: env.dims[dim].var, end, outer: outer_vars, never_empty };
-
-        let fitting: Vec<Op> = graph.ops.iter().filter(|op| fits(&graph.env, op, dim, &outer)).cloned().collect();
-        let fitting: FxHashSet<TensorId> = fitting.iter().map(|op| op.tensor).collect();
-        let mut outside = Outside::new(&region);
-        let mut along = FxHashSet::default();
-        for n in 0..graph.ops.len() {
-            let op = graph.ops[n].clone();
-            outside.add(graph, &op, fitting.contains(&op.tensor));
-            let temp = graph.env.tensors[op.tensor].role == Role::Temp;
-            if temp && op.spatial.contains(&dim) && fitting.contains(&op.tensor) {
-                along.insert(op.tensor);
-            }
-        }
-        let reductions = outside.into_reductions();
+        let outer = dims_of(&graph.env, end)?;
+        let vars = outer.iter().map(|&d| graph.env.dims[d].var).collect();
+        let fitting = graph.ops.iter().filter(|op| fits(&graph.env, op, dim, &outer));
+        let fitting: FxHashSet<TensorId> = fitting.map(|op| op.tensor).collect();
+        // Most bounds end nothing: that is known without a proof.
+        let mut region = Region { var: graph.env.dims[dim].var, end, outer: vars, never_empty: true };
+        let mut reductions = ending(graph, &region, &fitting);
         if reductions.is_empty() {
             return None;
         }
+        let env = &mut graph.env;
+        let whole = env.dims[dim].extent;
+        let loops = loops_around(env, &[end, whole])?;
+        let extent = narrower(env, &mut |env, goal| simplifier.prove(env, &loops, &[], goal), end, whole)?;
+        let zero = env.pool.int(0);
+        let (any, some) = (env.pool.lt(zero, whole), env.pool.lt(zero, extent));
+        region.never_empty = simplifier.prove(env, &loops, &[any], some);
+        if !region.never_empty {
+            reductions = ending(graph, &region, &fitting);
+        }
+        if reductions.is_empty() {
+            return None;
+        }
+        let own = |op: &&Op| graph.env.tensors[op.tensor].role == Role::Temp && op.spatial.contains(&dim);
+        let along = graph.ops.iter().filter(own).map(|op| op.tensor).filter(|t| fitting.contains(t)).collect();
         let mut ended = Self { region, dim, extent, along, reductions };
         while ended.keep_what_is_read_elsewhere(graph) {}
         Some(ended)
@@ -163,6 +162,16 @@ impl Ended {
             op.value = env.pool.substitute(value, &renamed);
         }
     }
+}
+
+/// The reductions over the region's dimension, of those that fit, that lose nothing by an end at its bound.
+fn ending(graph: &mut Graph, region: &Region, fitting: &FxHashSet<TensorId>) -> FxHashSet<TensorId> {
+    let mut outside = Outside::new(region);
+    for n in 0..graph.ops.len() {
+        let op = graph.ops[n].clone();
+        outside.add(graph, &op, fitting.contains(&op.tensor));
+    }
+    outside.into_reductions()
 }
 
 /// The dimensions that `e` is over; nothing if it is over anything else that varies.
