@@ -46,6 +46,7 @@ pub use banks::SharedTraffic;
 pub use error::{InterpError, Stage, Use};
 pub use graph::run_graph;
 pub use loops::run_loops;
+pub use ops::{bin_f, un_f};
 pub use storage::run_storage;
 
 use crate::ids::{TensorId, UfId};

@@ -32,8 +32,8 @@ pub(crate) fn fmax(a: f64, b: f64) -> f64 {
     if a > b || a.is_nan() { a } else { b }
 }
 
-/// A binary operator on floats that gives a float.
-pub(crate) fn bin_f(op: BinOp, a: f64, b: f64) -> f64 {
+/// A binary operator on floats as the reference interpreter computes it, truth values being 0 and 1.
+pub fn bin_f(op: BinOp, a: f64, b: f64) -> f64 {
     match op {
         BinOp::Add => a + b,
         BinOp::Sub => a - b,
@@ -101,8 +101,8 @@ pub(crate) fn checked_un_i(op: UnOp, ty: ScalarType, a: i64) -> Option<i64> {
     (!outside).then(|| un_i(op, ty, a))
 }
 
-/// A unary operator on floats.
-pub(crate) fn un_f(op: UnOp, a: f64) -> f64 {
+/// A unary operator on floats as the reference interpreter computes it.
+pub fn un_f(op: UnOp, a: f64) -> f64 {
     match op {
         UnOp::Neg => -a,
         UnOp::Not => f64::from(a == 0.0),

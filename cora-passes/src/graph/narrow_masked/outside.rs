@@ -2,6 +2,7 @@
 
 use cora_ir::affine::{Poly, build, normalize, poly};
 use cora_ir::env::Role;
+use cora_ir::interp::{bin_f, un_f};
 use cora_ir::tuple::Reduction;
 use cora_ir::types::round_float;
 use cora_ir::{BinOp, Combiner, DimId, Env, Expr, ExprId, Graph, Op, ScalarType, TensorId, UnOp, VarId};
@@ -197,16 +198,7 @@ impl<'a> Outside<'a> {
             }
             Expr::Un(op, a) => {
                 let Known { value: a, or_nan } = self.value(graph, a)?;
-                let value = match op {
-                    UnOp::Neg if ty.is_float() => -a,
-                    UnOp::Not => f64::from(a == 0.0),
-                    UnOp::Abs if ty.is_float() => a.abs(),
-                    UnOp::Exp => a.exp(),
-                    UnOp::Log => a.ln(),
-                    UnOp::Sqrt => a.sqrt(),
-                    UnOp::Tanh => a.tanh(),
-                    _ => return None,
-                };
+                let value = un_f(op, a);
                 Known { value, or_nan }
             }
             Expr::Bin(op, a, b) => match self.region.decided(&mut graph.env, e, false) {
@@ -227,7 +219,7 @@ impl<'a> Outside<'a> {
             (Some(x), Some(y)) => {
                 let or_nan = x.or_nan || y.or_nan;
                 let strict = matches!(op, BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div);
-                let value = numbers(op, x.value, y.value)?;
+                let value = bin_f(op, x.value, y.value);
                 (strict || !or_nan).then_some(Known { value, or_nan })
             }
             (Some(x), None) => match op {
@@ -320,23 +312,4 @@ impl<'a> Outside<'a> {
         self.finite.insert((tensor, inside), finite);
         finite
     }
-}
-
-/// The result for numbers, with 0 and 1 for truth values; nothing for operators that masks do without.
-fn numbers(op: BinOp, a: f64, b: f64) -> Option<f64> {
-    Some(match op {
-        BinOp::Add => a + b,
-        BinOp::Sub => a - b,
-        BinOp::Mul => a * b,
-        BinOp::Div => a / b,
-        BinOp::Min => a.min(b),
-        BinOp::Max => a.max(b),
-        BinOp::And => f64::from(a != 0.0 && b != 0.0),
-        BinOp::Or => f64::from(a != 0.0 || b != 0.0),
-        BinOp::Lt => f64::from(a < b),
-        BinOp::Le => f64::from(a <= b),
-        BinOp::Eq => f64::from(a == b),
-        BinOp::Ne => f64::from(a != b),
-        BinOp::FloorDiv | BinOp::Mod | BinOp::Pow => return None,
-    })
 }
