@@ -13,8 +13,8 @@ use rustc_hash::FxHashMap;
 /// Replaces stage `name` by its expression.
 ///
 /// # Errors
-/// `E0401` unknown stage, `E0454` an output, a reduction, a stage that is attached or
-/// predicated, floats that are compared for equality, or an expression that would be too large.
+/// `E0401` unknown stage, `E0454` an output, a reduction, a stage that is attached,
+/// relaxed or predicated, floats that are compared for equality, or an expression that would be too large.
 pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> {
     let stage = find_stage(m, name)?;
     if m.env.tensors[stage].role != Role::Temp {
@@ -58,6 +58,15 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
         return Err(Diagnostic::new("E0454", format!("stage `{name}` is cached; it cannot be inlined"))
             .hint("inline it before cache steps"));
     };
+    // A relaxed loop's reads are at positions of their own.
+    if m.env.pool.vars_of(block.value).iter().any(|v| !formals.contains(v)) {
+        return Err(Diagnostic::new(
+            "E0454",
+            format!("stage `{name}` fills more than its elements; it cannot be inlined"),
+        )
+        .note("one of its loops was relaxed")
+        .hint("inline it before its own loops are scheduled"));
+    }
     if blocks_compare(m, stage) {
         return Err(Diagnostic::new("E0454", format!("`{name}` is compared for equality; it cannot be inlined"))
             .note("an element that is computed again may be rounded otherwise than the one it should equal")

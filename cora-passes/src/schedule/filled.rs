@@ -51,7 +51,7 @@ pub type Filled = FxHashMap<(TensorId, usize), ExprId>;
 pub type Writers = Vec<(Block, Loops)>;
 
 /// Whether nobody outside sees the tensor's surplus positions.
-fn is_own(env: &Env, t: TensorId) -> bool {
+pub fn is_own(env: &Env, t: TensorId) -> bool {
     env.tensors[t].scope != Scope::Global || env.tensors[t].role == Role::Temp
 }
 

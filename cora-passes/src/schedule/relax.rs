@@ -21,7 +21,7 @@
 //! accumulators stay in registers.
 
 use super::compute_inline::zero_of;
-use super::filled::{Loops, Relaxed, stretches};
+use super::filled::{Loops, Relaxed, is_own, stretches};
 use super::overwrites::overwrites;
 use super::pad_dim::calls_with_arg;
 use super::region::bound_above;
@@ -33,7 +33,6 @@ use super::tree::{
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::affine::poly;
-use cora_ir::env::Role;
 use cora_ir::loops::{Block, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, Scope, TensorId, VarId};
@@ -53,8 +52,7 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
     };
     let tensor = written_by(m, stage);
     let reduced = relax_reduced::is_reduced(m, &path);
-    let global = m.env.tensors[tensor].scope == Scope::Global && !reduced;
-    if global && m.env.tensors[tensor].role != Role::Temp {
+    if !reduced && !is_own(&m.env, tensor) {
         return Err(refuse(
             "its stage writes a tensor that others see",
             "relax the loops of a stage made by cache_write, cache_read or attached by compute_at",
@@ -134,7 +132,7 @@ pub fn relax(m: &mut LoopModule, target: &LoopRef, zero: bool) -> Result<(), Dia
             };
             refuse(why, hint)
         })?;
-    if global && !storage.is_empty() {
+    if m.env.tensors[tensor].scope == Scope::Global && !storage.is_empty() {
         return Err(refuse(
             "the tensor that its stage writes has no room for the full tile",
             "copy into blocks of the tile, `layout(.., i/16, i%16)`, or pad the dimension first, `pad_dim T.i 16`",
