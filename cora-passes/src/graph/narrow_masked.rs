@@ -14,8 +14,8 @@
 //! temporary that only such reductions and other such temporaries read, each at its own position. What is left is an extent,
 //! which tiles, tables and the balance of work follow.
 //!
-//! Infinities and NaN that would arise beyond the bound alone, from infinite inputs, from what overflows or from a division by
-//! 0, do not.
+//! Infinities and NaN that would arise beyond the bound alone, from infinite inputs, from what overflows, from a division by 0
+//! or a root of less than 0, do not.
 //!
 //! Requires: checked accesses. Ensures: the same results; tensors and dimensions keep their names. Runs for programs without a
 //! schedule: steps speak of the loops that were written.

@@ -126,14 +126,23 @@ impl Known {
     }
 }
 
+/// Which elements are meant.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct At {
+    /// Below the bound.
+    inside: bool,
+    /// In the row of a position beyond it, where there are others below.
+    here: bool,
+}
+
 /// The constants that tensors are beyond a bound.
 pub(super) struct Outside<'a> {
     region: &'a Region,
     values: FxHashMap<TensorId, Known>,
     /// Reductions over the dimension whose terms are their identity beyond the bound.
     reductions: FxHashSet<TensorId>,
-    /// Whether tensors are finite, below the bound or everywhere.
-    finite: FxHashMap<(TensorId, bool), bool>,
+    /// Whether those elements of tensors are finite.
+    finite: FxHashMap<(TensorId, At), bool>,
 }
 
 impl<'a> Outside<'a> {
@@ -246,9 +255,8 @@ impl<'a> Outside<'a> {
         }
         let Expr::Load { tensor, index, guard: None, .. } = graph.env.pool.get(b) else { return None };
         let op = graph.op_of(*tensor)?;
-        let mut dims = op.spatial.iter().zip(index);
-        let own = dims.all(|(&d, &i)| graph.env.pool.as_var(i) == Some(graph.env.dims[d].var));
         let all = op.combiner == Some(Reduction::Op(Combiner::Max)) && op.reduce.len() == 1 && op.value == a;
+        let own = is_of_row(graph, op, index);
         let greatest = own && all && self.reductions.contains(tensor) && self.region.never_empty;
         (greatest && known.value == f64::NEG_INFINITY).then_some(Known { or_nan: true, ..known })
     }
@@ -262,11 +270,11 @@ impl<'a> Outside<'a> {
             BinOp::Add => known.value.is_infinite(),
             _ => false,
         };
-        (absorbs && self.is_finite(graph, e, false)).then_some(known)
+        (absorbs && self.is_finite(graph, e, At { inside: false, here: true })).then_some(known)
     }
 
-    /// Whether `e` is finite for finite inputs, if nothing overflows and nothing is divided by 0; `inside` = below the bound.
-    fn is_finite(&mut self, graph: &mut Graph, e: ExprId, inside: bool) -> bool {
+    /// Whether `e` is finite for finite inputs, if nothing overflows, nothing is divided by 0 and no root is of less than 0.
+    fn is_finite(&mut self, graph: &mut Graph, e: ExprId, at: At) -> bool {
         if !graph.env.pool.ty(e).scalar.is_float() {
             return true;
         }
@@ -274,33 +282,34 @@ impl<'a> Outside<'a> {
             Expr::Lit(l) => l.as_f64().is_finite(),
             Expr::Un(UnOp::Log, _) => false,
             Expr::Select(c, a, b) => {
-                let holds = if inside { self.region.holds(graph, c) } else { None };
-                (holds == Some(false) || self.is_finite(graph, a, inside))
-                    && (holds == Some(true) || self.is_finite(graph, b, inside))
+                let holds = if at.inside { self.region.holds(graph, c) } else { None };
+                (holds == Some(false) || self.is_finite(graph, a, at))
+                    && (holds == Some(true) || self.is_finite(graph, b, at))
             }
             Expr::Load { tensor, index, guard, .. } => {
-                let inside = inside && self.region.is_own(graph, tensor, &index);
-                guard.is_none_or(|(_, other)| self.is_finite(graph, other, inside))
-                    && self.has_finite(graph, tensor, inside)
+                guard.is_none_or(|(_, other)| self.is_finite(graph, other, at))
+                    && self.has_finite(graph, tensor, &index, at)
             }
-            Expr::Un(_, a) | Expr::Cast(_, a) => self.is_finite(graph, a, inside),
-            Expr::Bin(_, a, b) => self.is_finite(graph, a, inside) && self.is_finite(graph, b, inside),
+            Expr::Un(_, a) | Expr::Cast(_, a) => self.is_finite(graph, a, at),
+            Expr::Bin(_, a, b) => self.is_finite(graph, a, at) && self.is_finite(graph, b, at),
             _ => false,
         }
     }
 
-    /// Whether all elements of `tensor` are finite.
-    fn has_finite(&mut self, graph: &mut Graph, tensor: TensorId, inside: bool) -> bool {
+    /// Whether the elements of `tensor` that are read at `index` are finite.
+    fn has_finite(&mut self, graph: &mut Graph, tensor: TensorId, index: &[ExprId], at: At) -> bool {
         if matches!(graph.env.tensors[tensor].role, Role::Input | Role::ConstInput) {
             return true;
         }
-        if let Some(&known) = self.finite.get(&(tensor, inside)) {
+        let Some(op) = graph.op_of(tensor).cloned() else { return false };
+        let inside = at.inside && self.region.is_own(graph, tensor, index);
+        let at = At { inside, here: at.here && is_of_row(graph, &op, index) };
+        if let Some(&known) = self.finite.get(&(tensor, at)) {
             return known;
         }
-        let Some(op) = graph.op_of(tensor).cloned() else { return false };
         let ends = self.reductions.contains(&tensor);
         let counted = |d: &DimId| match (graph.env.dims[*d].var == self.region.var) && ends {
-            true => self.region.never_empty,
+            true => self.region.never_empty && at.here,
             false => graph.env.pool.as_int(graph.env.dims[*d].extent).is_some_and(|n| n > 0),
         };
         let some = match op.combiner {
@@ -308,8 +317,14 @@ impl<'a> Outside<'a> {
             Some(Reduction::Tuple(_)) => false,
             _ => true,
         };
-        let finite = some && self.is_finite(graph, op.value, inside || ends);
-        self.finite.insert((tensor, inside), finite);
+        let finite = some && self.is_finite(graph, op.value, At { inside: at.inside || ends, ..at });
+        self.finite.insert((tensor, at), finite);
         finite
     }
+}
+
+/// Whether the result of `op` is read at the positions that its own dimensions have for the reader.
+fn is_of_row(graph: &Graph, op: &Op, index: &[ExprId]) -> bool {
+    let mut dims = op.spatial.iter().zip(index);
+    dims.all(|(&d, &i)| graph.env.pool.as_var(i) == Some(graph.env.dims[d].var))
 }
