@@ -42,23 +42,23 @@ pub const PASSES: &[Pass] = &[
         run: |p, cx, _| on_graph(p, |g| graph::check_accesses::check_accesses(g, cx.simplifier)),
     },
     Pass {
-        name: "narrow-masked",
-        summary: "dimensions end where a mask makes the terms of all reductions over them their identity",
-        input: Stage::Graph,
-        run: |p, cx, _| {
-            on_graph(p, |g| {
-                graph::narrow_masked::narrow_masked(g, cx.simplifier);
-                Ok(())
-            })
-        },
-    },
-    Pass {
         name: "narrow-positions",
         summary: "positions of extremes are compared with 32 bits where dimensions are that short",
         input: Stage::Graph,
         run: |p, _, _| {
             on_graph(p, |g| {
                 graph::narrow_positions::narrow_positions(g);
+                Ok(())
+            })
+        },
+    },
+    Pass {
+        name: "narrow-masked",
+        summary: "dimensions end where a mask makes the terms of all reductions over them their identity",
+        input: Stage::Graph,
+        run: |p, cx, _| {
+            on_graph(p, |g| {
+                graph::narrow_masked::narrow_masked(g, cx.simplifier);
                 Ok(())
             })
         },

@@ -336,9 +336,7 @@ impl<'m> Emitter<'m> {
         if lanes == 1 || self.threads.is_some() || self.pool.ty(c).lanes > 1 || !reads || zeros[0] == zeros[1] {
             return Ok(None);
         }
-        let v = self.emit(if zeros[0] { y } else { x })?;
-        let v = self.b.broadcast(v, lanes);
-        let elem = self.b.ty(v).elem;
+        let elem = register_type(self.pool.ty(x)).elem;
         let bits = match elem.bits() {
             8 => Elem::I8,
             16 => Elem::I16,
@@ -346,6 +344,8 @@ impl<'m> Emitter<'m> {
             64 => Elem::I64,
             _ => return Ok(None),
         };
+        let v = self.emit(if zeros[0] { y } else { x })?;
+        let v = self.b.broadcast(v, lanes);
         let mut holds = self.emit_scalar(c, "a condition for all lanes is a vector")?;
         if zeros[0] {
             let yes = self.b.int(self.b.ty(holds), 1);

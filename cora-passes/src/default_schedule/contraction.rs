@@ -414,8 +414,8 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
             None => around(m, stage),
         };
         // Of a batch there may be one: with its copy inside it would be one task.
-        let alone = given && !nest.attached && batch.len() == 1 && c.gathering(m).is_empty();
-        let outside = alone || at.as_ref().is_none_or(row_tasks::is_task);
+        let may_be_one = given && !nest.attached && batch.len() == 1 && c.gathering(m).is_empty();
+        let outside = may_be_one || at.as_ref().is_none_or(row_tasks::is_task);
         copied_before = outside && attempt(m, |m| pack(m, &c, tile, CopyAt::Before));
         if !copied_before {
             let at = at?;
@@ -424,8 +424,6 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
             if !by_panels {
                 transpose(m, &c, at)?;
             }
-        }
-        if !copied_before {
             // The loops inside are a nest by themselves, beside the copy's.
             batch.clear();
         }

@@ -13,7 +13,7 @@
 use super::index_range::range;
 use cora_ir::env::Role;
 use cora_ir::tuple::Reduction;
-use cora_ir::{Combiner, Env, Expr, ExprId, Graph, Op, ScalarType, TensorId};
+use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, Graph, Op, ScalarType, TensorId};
 
 /// Narrows such reductions of `graph`.
 pub fn narrow_positions(graph: &mut Graph) {
@@ -69,7 +69,7 @@ fn widened(env: &mut Env, value: ExprId, tensor: TensorId, combiner: Combiner) -
         }
         let read = pool.load(tensor, ScalarType::I32, index);
         let none = pool.lit(combiner.identity(ScalarType::I32));
-        let is_none = pool.bin(cora_ir::BinOp::Eq, read, none);
+        let is_none = pool.bin(BinOp::Eq, read, none);
         let (former, wide) = (pool.lit(combiner.identity(ScalarType::I64)), pool.cast(ScalarType::I64, read));
         Some(pool.select(is_none, former, wide))
     })
