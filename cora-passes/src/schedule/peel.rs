@@ -22,13 +22,13 @@ use super::parts::{PARTS, Part, copy, declare};
 use super::region::range_over;
 use super::relax::tile_of;
 use super::tree::{
-    Path, around_elements, body_at_mut, enclosing, find_loop, is_condition, is_reduction_var, loop_at, place_init,
-    remove_init, runs, stages_of, substitute, writes_below,
+    Path, around_elements, blocks_below, body_at_mut, enclosing, find_loop, is_condition, is_reduction_var, loop_at,
+    place_init, remove_init, runs, stages_of, substitute, writes_below,
 };
 use crate::lower::sign::{as_size, never_negative};
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::{build, normalize, poly};
-use cora_ir::loops::{Block, BlockRole, Body, For, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, Body, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, TensorId, VarId};
 
@@ -87,7 +87,7 @@ fn peel_loop(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     let mut found = false;
     for (inner, loops) in stretches(m, &l, &all) {
         let mut tiles = tiles(&mut m.env, &loops, l.var, &inner.body);
-        check_reduced(&m.env.pool, target, &tiles)?;
+        check_reduced(&m.env.pool, target, l.var, &inner.body, &tiles)?;
         let always: Vec<_> = loops.into_iter().filter(|l| around.contains(l) || !all.contains(l)).collect();
         keep_defined(&mut m.env, &always, &mut tiles);
         if tiles.is_empty() {
@@ -249,11 +249,19 @@ fn decided(env: &mut Env, room: ExprId, var: VarId, loops: &[(VarId, ExprId)], f
 }
 
 /// A choice that depends on what is reduced over leaves the elements alone: `init` would not know which there are. All tiles
-/// are full in one part, so what decides one of them decides all.
-fn check_reduced(pool: &ExprPool, target: &LoopRef, tiles: &[Tile]) -> Result<(), Diagnostic> {
+/// are full in one part, so what decides one of them decides all; and a part has some iterations of the loop itself.
+fn check_reduced(
+    pool: &ExprPool,
+    target: &LoopRef,
+    var: VarId,
+    body: &[Stmt],
+    tiles: &[Tile],
+) -> Result<(), Diagnostic> {
     let deciding: Vec<VarId> = tiles.iter().flat_map(|t| &t.slack).flat_map(|&e| pool.vars_of(e)).collect();
     let mixed = |b: &Block| deciding.iter().any(|&v| is_reduction_var(pool, b, v));
-    if !tiles.iter().flat_map(|t| &t.writers).any(mixed) {
+    let spatial = |i: &Iter| i.kind == IterKind::Spatial && pool.uses_var(i.binding, var);
+    let divided = |b: &Block| b.iters.iter().any(spatial) && mixed(b);
+    if !tiles.iter().flat_map(|t| &t.writers).any(mixed) && !blocks_below(body).into_iter().any(divided) {
         return Ok(());
     }
     Err(Diagnostic::new(
