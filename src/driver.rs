@@ -8,6 +8,7 @@ use cora_ir::schedule::{LoopRef, Schedule, Step, StepKind};
 use cora_ir::storage::{Kernel, Stmt, StorageModule};
 use cora_ir::{Diagnostic, Graph, TensorId, VarId};
 use cora_passes::execution::Observer;
+use cora_passes::graph::narrow_masked::narrow_masked;
 use cora_passes::manager::Report;
 use cora_passes::pipeline;
 pub use cora_passes::pipeline::Form;
@@ -175,6 +176,8 @@ fn render_all(errors: &[Diagnostic], path: &str, text: &str) -> String {
 pub struct Lowered {
     /// The op graph with every access proved in bounds, so that it can be interpreted.
     pub checked: Graph,
+    /// The same where dimensions end at masks that compare positions: what its operators compute is useful.
+    pub counted: Graph,
     /// The module for code generation.
     pub storage: StorageModule,
     /// The scheduled loops that it was made from.
@@ -311,7 +314,9 @@ pub fn lower_form(
     .map_err(|errors| source.fail(&errors))?;
     verified(&storage)?;
     let unmet = schedule.map_or_else(Vec::new, |s| vectors.unmet(&storage, s));
-    Ok(Lowered { checked, storage, loops, times, grid: form.grid.is_some(), unmet })
+    let mut counted = checked.clone();
+    narrow_masked(&mut counted, &mut simplifier);
+    Ok(Lowered { checked, counted, storage, loops, times, grid: form.grid.is_some(), unmet })
 }
 
 /// As [`lower`], but the program is interpreted before and after each pass on random lengths. Gives

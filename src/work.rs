@@ -1,10 +1,10 @@
 //! How much work kernels do: multiply-adds of the unpadded program, and those issued.
 //!
 //! A multiply-add is one term of a sum whose term is a product of two different values that are
-//! read. Useful ones are counted on the op graph for the batch's true lengths; issued ones on the
-//! scheduled loops, surplus iterations and masked lanes included.
+//! read. Useful ones are counted on the op graph for the batch's true lengths, without what masks that compare positions
+//! leave out; issued ones on the scheduled loops, surplus iterations and masked lanes included.
 
-use crate::driver::Source;
+use crate::driver::Lowered;
 use crate::eval::{Evaluator, Vars};
 use cora_ir::interp::Batch;
 use cora_ir::loops::{BlockRole, LoopKind, LoopModule, Stmt};
@@ -12,9 +12,9 @@ use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, UnOp, VarId};
 use cora_passes::schedule::tree::{stages_below, writes_below};
 
 /// `(useful, issued)` floating-point operations (two for a multiply-add) of each kernel, that is of
-/// each top-level nest of `loops`. What is useful of an operator in several nests is shared out as the issued ones are.
-pub fn kernel_flops(source: &Source, loops: &LoopModule, batch: &Batch) -> Vec<(f64, f64)> {
-    let graph = &source.graph;
+/// each top-level nest of its loops. What is useful of an operator in several nests is shared out as the issued ones are.
+pub fn kernel_flops(lowered: &Lowered, batch: &Batch) -> Vec<(f64, f64)> {
+    let (graph, loops) = (&lowered.counted, &lowered.loops);
     let truth = Evaluator::new(&graph.env, &batch.params, &batch.extents);
     let scheduled = Evaluator::new(&loops.env, &batch.params, &batch.extents);
     let mut work: Vec<(f64, f64)> =

@@ -1,6 +1,6 @@
 //! Multiply-adds of an encoder layer that our schedule issues, beside those that are needed.
 
-use cora::driver::{self, Failure, Lowered, Source};
+use cora::driver::{self, Failure, Lowered};
 use cora::ir::interp::Batch;
 use cora::ir::{UfDef, UfId};
 
@@ -9,7 +9,6 @@ const ENCODER_LAYER: &str = include_str!("../../examples/encoder_layer.cora");
 
 /// An encoder layer under its `cpu` schedule.
 pub struct LayerWork {
-    source: Source,
     lowered: Lowered,
     lens: UfId,
 }
@@ -24,7 +23,7 @@ impl LayerWork {
         let lowered = driver::lower(&source, source.schedule(None, "cpu", |_| false)?, false, &mut |_| {})?;
         let lens = source.graph.env.ufs.iter().find(|(_, f)| matches!(f.def, UfDef::Extent { .. }));
         let lens = lens.map(|(f, _)| f).ok_or_else(|| Failure::Bug("the layer has no lengths".to_owned()))?;
-        Ok(Self { lens, source, lowered })
+        Ok(Self { lens, lowered })
     }
 
     /// 10^9 multiply-adds on a batch of sequences of `lengths`: useful ones, and those issued, surplus
@@ -32,7 +31,7 @@ impl LayerWork {
     pub fn multiply_adds(&self, lengths: &[i64]) -> (f64, f64) {
         let extents = [(self.lens, lengths.to_vec())].into_iter().collect();
         let batch = Batch { params: vec![lengths.len() as i64], extents, inputs: Default::default() };
-        let work = cora::work::kernel_flops(&self.source, &self.lowered.loops, &batch);
+        let work = cora::work::kernel_flops(&self.lowered, &batch);
         // Two floating-point operations each.
         let total = |f: fn(&(f64, f64)) -> f64| work.iter().map(f).sum::<f64>() / 2e9;
         (total(|w| w.0), total(|w| w.1))

@@ -167,7 +167,7 @@ impl Ready {
         };
         each_input(source, tables(&prelude)?, &desc, &mut |n, _, array| Ok(machine.set_input(n, array)?))?;
         let plain = interp::Batch { params: resolved.params, extents: resolved.extents, inputs: Default::default() };
-        let work = cora::work::kernel_flops(source, &lowered.loops, &plain);
+        let work = cora::work::kernel_flops(&lowered, &plain);
         let useful_flops = work.iter().map(|w| w.0).sum();
         Ok(Self { machine, desc, prelude, batch, kernel_times: Vec::new(), useful_flops, compile_time })
     }

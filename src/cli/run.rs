@@ -431,7 +431,7 @@ impl Compiled {
         };
         report.threads = self.threads;
         report.total_ms = median(times.totals).as_secs_f64() * 1e3;
-        let flops = crate::work::kernel_flops(source, &self.lowered.loops, &p.values);
+        let flops = crate::work::kernel_flops(&self.lowered, &p.values);
         let names = self.lowered.storage.kernels.iter().map(|k| k.name.as_str());
         let flops: rustc_hash::FxHashMap<&str, (f64, f64)> = names.zip(flops).collect();
         for (k, d) in self.desc.kernels.iter().enumerate() {

@@ -23,14 +23,18 @@
 mod outside;
 
 use crate::lower::Simplifier;
+use crate::lower::declared::{Indices, bounds as bounds_of};
+use cora_ir::affine::normalize;
 use cora_ir::env::{Dim, Role};
 use cora_ir::tuple::Reduction;
 use cora_ir::{BinOp, DimId, Env, Expr, ExprId, Graph, Op, TensorId, VarId};
-use outside::{Outside, Region, compared};
+use outside::{Outside, Region, Side, compared};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// So many bounds of a program are used: each takes walks through all of it.
 const MOST_BOUNDS: usize = 8;
+/// A dimension begins later only where at most one in so many of its positions may be left.
+const LITTLE: i64 = 8;
 
 /// Ends dimensions of `graph` where masks begin.
 pub fn narrow_masked(graph: &mut Graph, simplifier: &mut dyn Simplifier) {
@@ -42,16 +46,17 @@ pub fn narrow_masked(graph: &mut Graph, simplifier: &mut dyn Simplifier) {
     }
 }
 
-/// Positions of a dimension below `end`, which is over the variables of other dimensions.
+/// A position of a dimension, over the variables of other dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Bound {
     dim: DimId,
-    end: ExprId,
+    at: ExprId,
+    side: Side,
 }
 
-/// The bounds that comparisons in `graph` give its dimensions, each once.
+/// The bounds that comparisons in `graph` give its dimensions, each once: ends before beginnings, which are fewer.
 fn bounds(graph: &mut Graph) -> Vec<Bound> {
-    let mut out = Vec::new();
+    let mut found = Vec::new();
     for op in &graph.ops {
         let mut comparisons = Vec::new();
         graph.env.pool.walk(op.value, &mut |id, e| {
@@ -62,20 +67,22 @@ fn bounds(graph: &mut Graph) -> Vec<Bound> {
         for c in comparisons {
             for &dim in op.spatial.iter().chain(&op.reduce) {
                 let var = graph.env.dims[dim].var;
-                out.extend(compared(&mut graph.env, c, var).map(|(end, _)| Bound { dim, end }));
+                found.extend(compared(&mut graph.env, c, var).map(|(at, _)| (dim, at)));
             }
         }
     }
+    let on = |side| found.iter().map(move |&(dim, at)| Bound { dim, at, side });
     let mut seen = FxHashSet::default();
-    out.retain(|b| seen.insert(*b));
-    out
+    on(Side::Below).chain(on(Side::From)).filter(|b| seen.insert(*b)).collect()
 }
 
-/// What ends at a bound.
+/// What ends, or begins, at a bound.
 struct Ended {
     region: Region,
     dim: DimId,
-    /// The new extent, over the variables of dimensions.
+    /// The first position that is left, over the variables of dimensions.
+    first: ExprId,
+    /// How many are left, over the same.
     extent: ExprId,
     /// The temporaries along the dimension.
     along: FxHashSet<TensorId>,
@@ -85,22 +92,26 @@ struct Ended {
 
 impl Ended {
     /// What of `graph` ends at `bound`; nothing if no reduction does.
-    fn of(graph: &mut Graph, simplifier: &mut dyn Simplifier, Bound { dim, end }: Bound) -> Option<Self> {
-        let outer = dims_of(&graph.env, end)?;
+    fn of(graph: &mut Graph, simplifier: &mut dyn Simplifier, Bound { dim, at, side }: Bound) -> Option<Self> {
+        let outer = dims_of(&graph.env, at)?;
         let vars = outer.iter().map(|&d| graph.env.dims[d].var).collect();
         let fitting = graph.ops.iter().filter(|op| fits(&graph.env, op, dim, &outer));
         let fitting: FxHashSet<TensorId> = fitting.map(|op| op.tensor).collect();
         // Most bounds end nothing: that is known without a proof.
-        let mut region = Region { var: graph.env.dims[dim].var, end, outer: vars, never_empty: true };
+        let mut region = Region { var: graph.env.dims[dim].var, bound: at, side, outer: vars, never_empty: true };
         let mut reductions = ending(graph, &region, &fitting);
         if reductions.is_empty() {
             return None;
         }
         let env = &mut graph.env;
         let whole = env.dims[dim].extent;
-        let loops = loops_around(env, &[end, whole])?;
-        let extent = narrower(env, &mut |env, goal| simplifier.prove(env, &loops, &[], goal), end, whole)?;
+        let loops = loops_around(env, &[at, whole])?;
+        let mut prove = |env: &mut Env, goal| simplifier.prove(env, &loops, &[], goal);
         let zero = env.pool.int(0);
+        let (first, extent) = match side {
+            Side::Below => (zero, narrower(env, &mut prove, at, whole)?),
+            Side::From => later(env, &mut prove, at, whole).filter(|l| is_little(env, &loops, l.1, whole))?,
+        };
         let (any, some) = (env.pool.lt(zero, whole), env.pool.lt(zero, extent));
         region.never_empty = simplifier.prove(env, &loops, &[any], some);
         if !region.never_empty {
@@ -111,7 +122,7 @@ impl Ended {
         }
         let own = |op: &&Op| graph.env.tensors[op.tensor].role == Role::Temp && op.spatial.contains(&dim);
         let along = graph.ops.iter().filter(own).map(|op| op.tensor).filter(|t| fitting.contains(t)).collect();
-        let mut ended = Self { region, dim, extent, along, reductions };
+        let mut ended = Self { region, dim, first, extent, along, reductions };
         while ended.keep_what_is_read_elsewhere(graph) {}
         Some(ended)
     }
@@ -140,16 +151,18 @@ impl Ended {
         let ended: Vec<usize> = (0..graph.ops.len()).filter(|&n| ends(&graph.ops[n])).collect();
         // Masks may be tensors, whose operators have to be as they were written.
         let values: Vec<ExprId> = ended.iter().map(|&n| self.region.inside(graph, graph.ops[n].value)).collect();
+        let place = |op: &Op| op.spatial.iter().position(|&d| d == self.dim).map(|p| (op.tensor, p));
+        let places: FxHashMap<TensorId, usize> =
+            graph.ops.iter().filter(|op| self.along.contains(&op.tensor)).filter_map(place).collect();
         let env = &mut graph.env;
         let (name, old) = (env.dims[self.dim].name.clone(), env.dims[self.dim].var);
         let var = env.copy_var(old);
         let dim = env.dims.push(Dim { name, extent: self.extent, var });
-        let renamed = FxHashMap::from_iter([(old, env.pool.var(var))]);
+        let position = env.pool.var(var);
+        let there = env.pool.add(self.first, position);
         for (n, value) in ended.into_iter().zip(values) {
             let op = &mut graph.ops[n];
-            if self.along.contains(&op.tensor)
-                && let Some(p) = op.spatial.iter().position(|&d| d == self.dim)
-            {
+            if let Some(&p) = places.get(&op.tensor) {
                 let positions: FxHashMap<VarId, ExprId> =
                     (0..p).map(|n| (env.dims[op.spatial[n]].var, env.pool.arg(n as u32))).collect();
                 let extent = env.pool.substitute(self.extent, &positions);
@@ -159,7 +172,18 @@ impl Ended {
             for d in op.spatial.iter_mut().chain(&mut op.reduce).filter(|d| **d == self.dim) {
                 *d = dim;
             }
-            op.value = env.pool.substitute(value, &renamed);
+            // What has fewer positions itself counts them from the same one.
+            op.value = env.pool.rewrite(value, &mut |pool, e| match pool.get(e).clone() {
+                Expr::Var(v) if v == old => Some(there),
+                Expr::Load { tensor, part, index, guard } => {
+                    let &p = places.get(&tensor)?;
+                    let mut index = index.to_vec();
+                    index[p] = position;
+                    let ty = pool.ty(e).scalar;
+                    Some(pool.load_guarded((tensor, part), ty, index, guard))
+                }
+                _ => None,
+            });
         }
     }
 }
@@ -221,6 +245,46 @@ fn narrower(
     let zero = env.pool.int(0);
     let positive = env.pool.le(zero, least);
     Some(if prove(env, positive) { least } else { env.pool.max(least, zero) })
+}
+
+/// The first position of a dimension of extent `whole` that is not below `start`, and how many there are from it on; nothing
+/// if those are all.
+fn later(
+    env: &mut Env,
+    prove: &mut dyn FnMut(&mut Env, ExprId) -> bool,
+    start: ExprId,
+    whole: ExprId,
+) -> Option<(ExprId, ExprId)> {
+    let zero = env.pool.int(0);
+    let (all, some_before) = (env.pool.le(start, zero), env.pool.le(zero, start));
+    if prove(env, all) {
+        return None;
+    }
+    let left = less(env, whole, start);
+    let (first, left) = match prove(env, some_before) {
+        true => (start, left),
+        false => (env.pool.max(start, zero), env.pool.min(left, whole)),
+    };
+    let positive = env.pool.le(zero, left);
+    Some((first, if prove(env, positive) { left } else { env.pool.max(left, zero) }))
+}
+
+/// `a - b`, where a minimum or maximum stays one, of what may be simple.
+fn less(env: &mut Env, a: ExprId, b: ExprId) -> ExprId {
+    if let Expr::Bin(op @ (BinOp::Min | BinOp::Max), x, y) = *env.pool.get(a) {
+        let (x, y) = (less(env, x, b), less(env, y, b));
+        return env.pool.bin(op, x, y);
+    }
+    let difference = env.pool.sub(a, b);
+    normalize(&mut env.pool, difference)
+}
+
+/// Whether what is left of a dimension is so little of it that this pays: rows that begin at positions of their own share
+/// nothing that they read.
+fn is_little(env: &Env, loops: &[(VarId, ExprId)], left: ExprId, whole: ExprId) -> bool {
+    let most = |e| bounds_of(env, e, Indices { args: &[], loops }).hi;
+    let (Some(left), whole) = (most(left), most(whole)) else { return false };
+    left.checked_mul(LITTLE).is_some_and(|n| whole.is_none_or(|w| n <= w))
 }
 
 /// Whether the operator runs along `dim`, inside loops over `outer`, and no other of its loops depends on how far.

@@ -137,13 +137,13 @@ impl Gen<'_> {
             }
             _ => pool.le(q.index, k.index),
         };
-        let mask = match self.rng.random_range(0..6) {
-            0 => {
+        let mask = match self.rng.random_range(0..7) {
+            0..2 => {
                 let near = pool.add(k.index, n);
                 let near = pool.le(q.index, near);
                 pool.and(mask, near)
             }
-            1 => {
+            2 => {
                 let few = pool.lt(k.index, n);
                 pool.bin(BinOp::Or, mask, few)
             }

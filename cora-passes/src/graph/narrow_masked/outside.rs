@@ -1,4 +1,4 @@
-//! What tensors are beyond a bound of one of their dimensions.
+//! What tensors are on the far side of a bound of one of their dimensions.
 
 use cora_ir::affine::{Poly, build, normalize, poly};
 use cora_ir::env::Role;
@@ -46,16 +46,28 @@ pub(super) fn compared(env: &mut Env, comparison: ExprId, var: VarId) -> Option<
     Some((end, below))
 }
 
-/// The positions of a dimension beyond a bound, for all positions of the dimensions that determine it.
+/// On which side of a bound a dimension goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Side {
+    /// Below it: the bound is an end.
+    Below,
+    /// From it on: the bound is a beginning.
+    From,
+}
+
+/// The positions of a dimension beyond a bound, for all positions of the dimensions that determine it: those on the side on
+/// which the dimension does not go on.
 #[derive(Clone, Debug)]
 pub(super) struct Region {
     /// The dimension's variable.
     pub var: VarId,
     /// The bound.
-    pub end: ExprId,
+    pub bound: ExprId,
+    /// Where the positions are that are not beyond it, the inside.
+    pub side: Side,
     /// The variables that the bound is over.
     pub outer: Vec<VarId>,
-    /// Whether there are positions below the bound wherever there are any.
+    /// Whether there are positions inside wherever there are any.
     pub never_empty: bool,
 }
 
@@ -70,7 +82,7 @@ impl Region {
         own(self.var) && self.outer.iter().all(|&v| own(v))
     }
 
-    /// `e` where the position is below the bound: conditions that hold there are gone.
+    /// `e` where the position is inside: conditions that hold there are gone.
     pub fn inside(&self, graph: &mut Graph, e: ExprId) -> ExprId {
         let mut conditions = Vec::new();
         graph.env.pool.walk(e, &mut |id, _| conditions.push(id));
@@ -84,7 +96,7 @@ impl Region {
         graph.env.pool.rewrite(e, &mut |_, n| known.get(&n).copied())
     }
 
-    /// The value of a condition at all positions below the bound.
+    /// The value of a condition at all positions inside.
     fn holds(&self, graph: &mut Graph, c: ExprId) -> Option<bool> {
         match graph.env.pool.get(c).clone() {
             Expr::Un(UnOp::Not, a) => self.holds(graph, a).map(|h| !h),
@@ -96,15 +108,17 @@ impl Region {
         }
     }
 
-    /// The value of a comparison at all positions on one side of the bound.
+    /// The value of a comparison at all positions inside, or at all beyond the bound.
     fn decided(&self, env: &mut Env, comparison: ExprId, inside: bool) -> Option<bool> {
         let (end, below) = compared(env, comparison, self.var)?;
-        let difference = env.pool.sub(end, self.end);
+        let difference = env.pool.sub(end, self.bound);
         let farther = poly(&mut env.pool, difference).as_constant()?;
-        match inside {
-            true => (farther >= 0).then_some(below),
-            false => (farther <= 0).then_some(!below),
-        }
+        // Whether all of them are below the comparison's own bound, or none is.
+        let all_below = match inside == (self.side == Side::Below) {
+            true => (farther >= 0).then_some(true),
+            false => (farther <= 0).then_some(false),
+        };
+        all_below.map(|b| b == below)
     }
 }
 
@@ -112,7 +126,7 @@ impl Region {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Known {
     value: f64,
-    /// Whether it may be NaN instead, where the same expression is NaN at all positions below the bound too.
+    /// Whether it may be NaN instead, where the same expression is NaN at all positions inside too.
     or_nan: bool,
 }
 
@@ -129,9 +143,9 @@ impl Known {
 /// Which elements are meant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct At {
-    /// Below the bound.
+    /// Not beyond the bound.
     inside: bool,
-    /// In the row of a position beyond it, where there are others below.
+    /// In the row of a position beyond it, where there are others inside.
     here: bool,
 }
 
@@ -151,7 +165,7 @@ impl<'a> Outside<'a> {
         Self { region, values, reductions, finite }
     }
 
-    /// The reductions that lose nothing by an end at the bound.
+    /// The reductions that lose nothing by an end, or a beginning, at the bound.
     pub fn into_reductions(self) -> FxHashSet<TensorId> {
         self.reductions
     }
@@ -196,7 +210,7 @@ impl<'a> Outside<'a> {
                 let own = self.region.is_own(graph, tensor, &index);
                 self.values.get(&tensor).copied().filter(|_| own)?
             }
-            // What is NaN below the bound has to be chosen there too.
+            // What is NaN inside has to be chosen there too.
             Expr::Select(c, a, b) => {
                 let known = match self.value(graph, c) {
                     Some(c) if c.or_nan => return None,
@@ -233,7 +247,7 @@ impl<'a> Outside<'a> {
             }
             (Some(x), None) => match op {
                 BinOp::Sub => self.less(graph, x, (a, b)),
-                // By 0 or NaN, which the quotients below the bound are divided by too.
+                // By 0 or NaN, which the quotients inside are divided by too.
                 BinOp::Div if x.value == 0.0 && !graph.env.pool.uses_var(b, self.region.var) => {
                     self.region.never_empty.then_some(Known { value: 0.0, or_nan: true })
                 }
