@@ -27,7 +27,7 @@ pub fn vectorize_and_unroll(m: &mut StorageModule, simplifier: &mut dyn Simplifi
     let tables: FxHashSet<TensorId> = m.tables.iter().map(|t| t.tensor).collect();
     for k in &mut m.kernels {
         let body = std::mem::take(&mut k.body);
-        let body = lower(env, body, &mut Around { loops: Vec::new(), tables: &tables, simplifier });
+        let body = lower(env, body, &mut Around { loops: Vec::new(), held: Vec::new(), tables: &tables, simplifier });
         k.body = decide_branches(env, body);
     }
 }
@@ -36,6 +36,8 @@ pub fn vectorize_and_unroll(m: &mut StorageModule, simplifier: &mut dyn Simplifi
 struct Around<'a> {
     /// Variables of loops and their extents.
     loops: Vec<(VarId, ExprId)>,
+    /// Conditions that hold here in lanes that run, and in others need not.
+    held: Vec<ExprId>,
     /// Their reads may be moved, so that their positions stay as they are.
     tables: &'a FxHashSet<TensorId>,
     simplifier: &'a mut dyn Simplifier,
@@ -295,9 +297,9 @@ fn passed_on(pool: &ExprPool, body: &[Stmt]) -> FxHashSet<TensorId> {
     stored
 }
 
-/// A condition that holds where `conds` do in a lane that runs.
-fn any_lane(env: &mut Env, l: &Lanes, conds: &[ExprId]) -> ExprId {
-    let cond = env.pool.all(conds.iter().copied());
+/// A condition that holds where `conds` do in a lane that runs, in which those before them are `held`.
+fn any_lane(env: &mut Env, l: &Lanes, held: &[ExprId], conds: &[ExprId]) -> ExprId {
+    let conds = [held, conds].concat();
     let at = |env: &mut Env, cond: ExprId, lane: i64| {
         let lane = env.pool.int(lane);
         let map: FxHashMap<VarId, ExprId> = [(l.var, lane)].into_iter().collect();
@@ -305,19 +307,19 @@ fn any_lane(env: &mut Env, l: &Lanes, conds: &[ExprId]) -> ExprId {
     };
     // Conditions that fail from some lane on hold in the first if in any.
     if conds.iter().all(|&c| ends_once(env, l.var, c)) {
+        let cond = env.pool.all(conds);
         return at(env, cond, 0);
     }
     let lane = env.pool.var(l.var);
-    let runs = env.pool.lt(lane, l.extent);
-    let cond = mask_loads(env, cond, Some(runs));
-    let mut any = env.pool.bool(false);
-    for i in 0..l.count {
-        let lane = env.pool.int(i64::from(i));
-        let (runs, holds) = (env.pool.lt(lane, l.extent), at(env, cond, i64::from(i)));
-        let both = env.pool.and(runs, holds);
-        any = env.pool.bin(BinOp::Or, any, both);
+    let mut cond = env.pool.lt(lane, l.extent);
+    for c in conds {
+        let c = mask_loads(env, c, Some(cond));
+        cond = env.pool.and(cond, c);
     }
-    any
+    (0..i64::from(l.count)).fold(env.pool.bool(false), |any, i| {
+        let holds = at(env, cond, i);
+        env.pool.bin(BinOp::Or, any, holds)
+    })
 }
 
 /// Whether `c` is `a + s * var < b` with `s` not negative.
@@ -372,12 +374,12 @@ fn vector_stmt(
                     env.pool.conjuncts(*cond).into_iter().partition(|&c| env.pool.uses_var(c, l.var));
                 // What does not depend on the lane is read once for all, which is right only if there is one.
                 if then.iter().any(|s| shares_reads(&env.pool, s, l.var)) {
-                    let any = any_lane(env, l, &varying);
+                    let any = any_lane(env, l, &around.held, &varying);
                     if !around.simplifier.prove(env, &around.loops, &shared, any) {
                         shared.push(any);
                     }
                 }
-                let cond = env.pool.all(varying);
+                let cond = env.pool.all(varying.iter().copied());
                 let c = vector_expr(env, l, cond)?;
                 let c = mask_loads(env, c, mask);
                 let both = match mask {
@@ -385,9 +387,11 @@ fn vector_stmt(
                     None => c,
                 };
                 let mut stmts = Vec::new();
-                for s in then {
-                    vector_stmt(env, l, s, Some(both), around, &mut stmts)?;
-                }
+                let before = around.held.len();
+                around.held.extend(varying);
+                let done = then.iter().try_for_each(|s| vector_stmt(env, l, s, Some(both), around, &mut stmts));
+                around.held.truncate(before);
+                done?;
                 if shared.is_empty() {
                     out.extend(stmts);
                 } else {

@@ -24,8 +24,8 @@
 use super::mirrored::dims_of_loops;
 use super::region::bound_above;
 use super::tree::{
-    Path, enclosing, find_loop, find_stage, in_own_loops, is_reduction_var, loop_at_mut, own_iters, place_init,
-    remove_init, stmt_at,
+    Path, enclosing, find_loop, find_stage, in_own_loops, is_condition, is_reduction_var, loop_at_mut, own_iters,
+    place_init, remove_init, stmt_at,
 };
 use crate::simplify::{Facts, Prover};
 use cora_ir::loops::{Block, BlockRole, Body, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
@@ -66,7 +66,9 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
         .hint("cache the stage before others are attached in its loops"));
     }
     let ranges: Vec<(VarId, ExprId)> = all.iter().map(|l| (l.var, l.extent)).collect();
-    let spatial: Vec<For> = inner.into_iter().filter(|l| !is_reduction_var(&m.env.pool, &block, l.var)).collect();
+    let copied: Vec<For> = inner.into_iter().filter(|l| !is_reduction_var(&m.env.pool, &block, l.var)).collect();
+    // Conditions hold for all elements inside.
+    let spatial: Vec<For> = copied.iter().filter(|l| !is_condition(&m.env.pool, l.extent)).cloned().collect();
     let names = other_names(m, &block, &spatial);
     let mut dims = Vec::new();
     for (l, also) in spatial.iter().zip(&names) {
@@ -88,7 +90,7 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
     let new = m.env.tensors.push(Tensor { tuple, scope, ..Tensor::temp(name, ty, dims) });
     // Without a first term the combination is of the part with that number.
     let numbers = (partial && !has_terms(m, &block, &all, path.len())).then_some(&parts[..]);
-    let copy = copy_nest(m, &block, numbers, &all[path.len()..], &spatial, new, partial);
+    let copy = copy_nest(m, &block, numbers, (&all[path.len()..], &copied, &spatial), new, partial);
     for (l, also) in spatial.iter().zip(names) {
         m.env.vars[l.var].also = also;
     }
@@ -200,14 +202,14 @@ fn slots(m: &mut LoopModule, iters: &mut Vec<Iter>, spatial: &[For], tensor: Ten
     index
 }
 
-/// The nest that copies the buffer out. If it is `partial`, or the elements hold a partial result already, it is
-/// combined with them: reduced over the dimensions at the first term of the part, or over the `numbers` of parts.
+/// The nest that copies the buffer out: of the loops `inner`, those that are `copied`, of which `spatial` are the buffer's
+/// dimensions. If it is `partial`, or the elements hold a partial result already, it is combined with them: reduced over the
+/// dimensions at the first term of the part, or over the `numbers` of parts.
 fn copy_nest(
     m: &mut LoopModule,
     block: &Block,
     numbers: Option<&[Iter]>,
-    inner: &[For],
-    spatial: &[For],
+    (inner, copied, spatial): (&[For], &[For], &[For]),
     new: TensorId,
     partial: bool,
 ) -> Stmt {
@@ -235,7 +237,7 @@ fn copy_nest(
     let index = slots(m, &mut copy.iters, spatial, new);
     copy.value = m.env.element(new, &index);
     let header = |l: &For| For { stage: block.stage, kind: LoopKind::Serial, init: false, ..l.clone() };
-    let loops: Vec<For> = spatial.iter().map(header).collect();
+    let loops: Vec<For> = copied.iter().map(header).collect();
     in_own_loops(&mut m.env, copy, &loops)
 }
 
