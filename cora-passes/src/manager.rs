@@ -54,7 +54,7 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "narrow-masked",
-        summary: "dimensions end where a mask makes the terms of all reductions over them their identity",
+        summary: "dimensions end, or begin, where a mask makes the terms of all reductions over them their identity",
         input: Stage::Graph,
         run: |p, cx, _| {
             on_graph(p, |g| {

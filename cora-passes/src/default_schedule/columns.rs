@@ -78,7 +78,7 @@ pub(super) fn column_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors
     order.push(lanes.clone());
     reorder(m, &nest, order)?;
     match at {
-        Some(at) => accumulate(m, &nest, &at, &[], (&lanes, registers.lanes), None).map(|_| ()),
+        Some(at) => accumulate(m, &nest, &at, &[], (&lanes, registers.lanes, true), None).map(|_| ()),
         // One tile beside its reader: its own buffer is near enough.
         None => {
             let few = bound.filter(|b| *b < registers.lanes && b.count_ones() == 1);

@@ -502,7 +502,7 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         attempt(m, |m| copy_block(m, &c, tile, nest.named("kb"), both));
     }
     let as_it_is = unrolled.is_none() && !long;
-    let sums = accumulate(m, nest, &at, &[&row], (&inner, tile.lanes), unrolled)?;
+    let sums = accumulate(m, nest, &at, &[&row], (&inner, tile.lanes, tile.whole), unrolled)?;
     if long && !streamed {
         unroll_steps(m, &sums, "kk", UNROLL)?;
     } else if let Some(k) = c.reduced.last().filter(|k| as_it_is && m.env.pool.as_int(k.extent).is_none()) {
@@ -560,7 +560,7 @@ fn panels(m: &mut LoopModule, c: &Contraction, row: &str, tile: Tile, unrolled: 
     let in_task = nest.attached && around(m, m.env.tensor_named(&nest.stage)?).is_some_and(|l| row_tasks::is_task(&l));
     let copied = if in_task { CopyAt::Before } else { CopyAt::Loop(nest.named(tasks.first()?)) };
     pack(m, c, tile, copied)?;
-    let stage = accumulate(m, nest, &at, &["ri"], ("ci", tile.lanes), None)?;
+    let stage = accumulate(m, nest, &at, &["ri"], ("ci", tile.lanes, tile.whole), None)?;
     unroll_steps(m, &stage, &c.reduced.last()?.name, unrolled.unwrap_or(UNROLL))?;
     if several && let Some((rows, _)) = &c.a {
         // The next rows come into the L2 cache while these are used.
@@ -634,7 +634,7 @@ pub(super) fn slanted(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> 
     let [ro, co, ri, ci] = ["ro", "co", "ri", "ci"].map(str::to_owned);
     // The tasks hold the copy, too.
     reorder(m, nest, [vec![ro, co], names(&c.reduced), vec![ri, ci]].concat())?;
-    let sums = accumulate(m, nest, "co", &["ri"], ("ci", tile.lanes), None)?;
+    let sums = accumulate(m, nest, "co", &["ri"], ("ci", tile.lanes, tile.whole), None)?;
     unroll_steps(m, &sums, &c.reduced.last()?.name, UNROLL)
 }
 
@@ -658,13 +658,14 @@ pub(super) fn reorder(m: &mut LoopModule, nest: &Nest, order: Vec<String>) -> Op
     step(m, StepKind::Reorder { stage: nest.stage.clone(), order })
 }
 
-/// Sums one iteration of loop `at` in registers, `rows` unrolled, `lanes` in vectors; gives the stage that sums.
+/// Sums one iteration of loop `at` in registers, `rows` unrolled, `lanes` in vectors; the results leave as a `whole` tile where
+/// nobody else sees them. Gives the stage that sums.
 pub(super) fn accumulate(
     m: &mut LoopModule,
     nest: &Nest,
     at: &str,
     rows: &[&str],
-    (lanes, width): (&str, i64),
+    (lanes, width, whole): (&str, i64, bool),
     unrolled: Option<String>,
 ) -> Option<String> {
     let name = m.env.fresh_tensor_name(&format!("{}.acc", nest.stage));
@@ -682,8 +683,8 @@ pub(super) fn accumulate(
     if let Some(k) = unrolled {
         step(m, StepKind::Unroll { target: LoopRef { stage: name.clone(), name: k } })?;
     }
-    // Where nobody else sees the results, a tile leaves the registers whole: no masks and no branches.
-    for l in rows.iter().copied().chain([lanes, &format!("{lanes}_o")]) {
+    // No masks and no branches.
+    for l in rows.iter().copied().chain([lanes, &format!("{lanes}_o")]).filter(|_| whole) {
         attempt(m, |m| step(m, StepKind::Relax { target: nest.named(l), zero: false }));
     }
     Some(name)

@@ -73,5 +73,5 @@ pub(super) fn vectors_of_groups(m: &mut LoopModule, stage: TensorId, vectors: Ve
     split(m, &nest, &inner.name, groups * size, &co, &cp)?;
     split(m, &nest, &cp, size, &cc, &ci)?;
     reorder(m, &nest, [names(&own), vec![co], names(&reduced), vec![cc, ci]].concat())?;
-    accumulate(m, &nest, "co", &["cc"], ("ci", width), None).map(|_| ())
+    accumulate(m, &nest, "co", &["cc"], ("ci", width, true), None).map(|_| ())
 }

@@ -10,6 +10,8 @@ pub(super) struct Tile {
     pub task: i64,
     /// Elements of a vector.
     pub lanes: i64,
+    /// Whether it had better leave the registers whole than under masks, which cost short vectors a branch or a slow store.
+    pub whole: bool,
 }
 
 impl Tile {
@@ -44,7 +46,7 @@ impl Registers {
     /// For columns that need not fill many vectors: 28 accumulators where there are registers for them.
     pub(super) fn narrow(self) -> Tile {
         match self.form() {
-            Form::Long => Tile { rows: 14, columns: 2 * self.lanes, task: 56, lanes: self.lanes },
+            Form::Long => Tile { rows: 14, columns: 2 * self.lanes, task: 56, ..self.broad() },
             _ => self.broad(),
         }
     }
@@ -57,7 +59,8 @@ impl Registers {
             Form::Short => (8, 2),
             Form::Few => (6, 2),
         };
-        Tile { rows, columns: vectors * self.lanes, task: 96, lanes: self.lanes }
+        let whole = !matches!(self.form(), Form::Long);
+        Tile { rows, columns: vectors * self.lanes, task: 96, lanes: self.lanes, whole }
     }
 
     /// Tiles like the broad ones that leave the least of `columns` empty in the vectors of their last tile.
@@ -80,6 +83,6 @@ impl Registers {
             Form::Short => (8, 2),
             Form::Few => (4, 3),
         };
-        Tile { rows, columns: vectors * self.lanes, task: 96, lanes: self.lanes }
+        Tile { rows, columns: vectors * self.lanes, ..self.broad() }
     }
 }

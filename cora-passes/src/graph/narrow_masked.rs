@@ -1,5 +1,5 @@
-//! Dimensions end where a mask begins: what a comparison of positions makes the identity of the reductions over it is not
-//! computed.
+//! Dimensions end where a mask begins, and begin where one ends: what a comparison of positions makes the identity of the
+//! reductions over it is not computed.
 //!
 //! ```text
 //! dim q = lens(b), k = lens(b)                       dim k' = q + 1
@@ -10,9 +10,12 @@
 //! ```
 //!
 //! Comparisons in the program give a dimension bounds that dimensions outside of it determine. Beyond a bound tensors along
-//! the dimension may be constant (`narrow_masked/outside.rs`). A reduction whose term is its identity there ends at the bound, and so does a
-//! temporary that only such reductions and other such temporaries read, each at its own position. What is left is an extent,
-//! which tiles, tables and the balance of work follow.
+//! the dimension may be constant (`narrow_masked/outside.rs`). A reduction whose term is its identity there ends at the bound,
+//! and so does a temporary that only such reductions and other such temporaries read, each at its own position. What is left
+//! is an extent, which tiles, tables and the balance of work follow.
+//!
+//! A bound from below is a beginning: positions are counted from it on, and what stays whole is read that much farther on.
+//! Rows of a tile then read elements of their own, so it has to leave little of the dimension.
 //!
 //! Infinities and NaN that would arise beyond the bound alone, from infinite inputs, from what overflows, from a division by 0
 //! or a root of less than 0, do not.
@@ -36,7 +39,7 @@ const MOST_BOUNDS: usize = 8;
 /// A dimension begins later only where at most one in so many of its positions may be left.
 const LITTLE: i64 = 8;
 
-/// Ends dimensions of `graph` where masks begin.
+/// Ends dimensions of `graph` where masks begin, and has them begin where masks end.
 pub fn narrow_masked(graph: &mut Graph, simplifier: &mut dyn Simplifier) {
     let mut tried = FxHashSet::default();
     for _ in 0..MOST_BOUNDS {
