@@ -24,8 +24,8 @@
 use super::mirrored::dims_of_loops;
 use super::region::bound_above;
 use super::tree::{
-    Path, enclosing, find_loop, find_stage, in_own_loops, is_condition, is_reduction_var, loop_at_mut, own_iters,
-    place_init, remove_init, stmt_at,
+    Path, enclosing, find_loop, find_stage, in_own_loops, is_reduction_var, loop_at_mut, own_iters, place_init,
+    remove_init, runs_once_or_never, stmt_at,
 };
 use crate::simplify::{Facts, Prover};
 use cora_ir::loops::{Block, BlockRole, Body, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
@@ -67,8 +67,8 @@ pub fn cache_write(m: &mut LoopModule, stage: &str, name: &str, scope: Scope, at
     }
     let ranges: Vec<(VarId, ExprId)> = all.iter().map(|l| (l.var, l.extent)).collect();
     let copied: Vec<For> = inner.into_iter().filter(|l| !is_reduction_var(&m.env.pool, &block, l.var)).collect();
-    // Conditions hold for all elements inside.
-    let spatial: Vec<For> = copied.iter().filter(|l| !is_condition(&m.env.pool, l.extent)).cloned().collect();
+    // A condition holds for all elements inside.
+    let spatial: Vec<For> = copied.iter().filter(|l| !runs_once_or_never(&m.env.pool, l.extent)).cloned().collect();
     let names = other_names(m, &block, &spatial);
     let mut dims = Vec::new();
     for (l, also) in spatial.iter().zip(&names) {

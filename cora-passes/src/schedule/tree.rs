@@ -418,6 +418,12 @@ pub fn is_condition(pool: &ExprPool, extent: ExprId) -> bool {
     pool.any(extent, &mut |n| matches!(n, cora_ir::Expr::Select(..)))
 }
 
+/// Whether a loop of this extent is a condition and nothing else: it has one iteration or none.
+pub fn runs_once_or_never(pool: &ExprPool, extent: ExprId) -> bool {
+    let at_most_one = |e| pool.as_int(e).is_some_and(|n| n == 0 || n == 1);
+    matches!(*pool.get(extent), cora_ir::Expr::Select(_, a, b) if at_most_one(a) && at_most_one(b))
+}
+
 /// A loop that is a condition has nothing to be parted or joined.
 ///
 /// # Errors
