@@ -299,11 +299,12 @@ pub fn lower_form(
 ) -> Result<Lowered, Failure> {
     let mut simplifier = StandardSimplifier::new();
     let (mut times, mut loops, mut checked) = (Vec::new(), LoopModule::default(), Graph::default());
-    let mut vectors = Vectors::default();
+    let (mut vectors, mut narrowed) = (Vectors::default(), None);
     let storage = pipeline::compile(&source.graph, schedule, form, &mut simplifier, &mut |r: &Report| {
         times.push((r.invocation.to_string(), r.time));
         match r.program {
             Program::Graph(g) if r.invocation.pass == "check-accesses" => checked = g.clone(),
+            Program::Graph(g) if r.invocation.pass == "narrow-masked" => narrowed = Some(g.clone()),
             // The last pass before storage.
             Program::Loops(m) if r.invocation.pass == "relax-register-tails" => loops = m.clone(),
             Program::Storage(m) => vectors.observe(&r.invocation.pass, m),
@@ -314,8 +315,12 @@ pub fn lower_form(
     .map_err(|errors| source.fail(&errors))?;
     verified(&storage)?;
     let unmet = schedule.map_or_else(Vec::new, |s| vectors.unmet(&storage, s));
-    let mut counted = checked.clone();
-    narrow_masked(&mut counted, &mut simplifier);
+    // Under a schedule the pass does not run.
+    let counted = narrowed.unwrap_or_else(|| {
+        let mut graph = checked.clone();
+        narrow_masked(&mut graph, &mut simplifier);
+        graph
+    });
     Ok(Lowered { checked, counted, storage, loops, times, grid: form.grid.is_some(), unmet })
 }
 

@@ -683,9 +683,10 @@ pub(super) fn accumulate(
     if let Some(k) = unrolled {
         step(m, StepKind::Unroll { target: LoopRef { stage: name.clone(), name: k } })?;
     }
-    // No masks and no branches.
-    for l in rows.iter().copied().chain([lanes, &format!("{lanes}_o")]).filter(|_| whole) {
-        attempt(m, |m| step(m, StepKind::Relax { target: nest.named(l), zero: false }));
+    if whole {
+        for l in rows.iter().copied().chain([lanes, &format!("{lanes}_o")]) {
+            attempt(m, |m| step(m, StepKind::Relax { target: nest.named(l), zero: false }));
+        }
     }
     Some(name)
 }

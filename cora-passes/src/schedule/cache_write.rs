@@ -5,7 +5,7 @@
 //!   =>  for io { for k { for ii { Sr[ii] += .. } }  for ii { S[io*4+ii] = Sr[ii] } }    (at S.io)
 //! ```
 //!
-//! The buffer has one dimension for each spatial loop inside the attach loop, so its indices are
+//! The buffer has one dimension for each spatial loop inside the attach loop that is no condition, so its indices are
 //! loop variables whatever the raggedness. A loop that alone runs through a dimension of the stage, and
 //! the buffer's dimension for it, are called like that dimension too. Requires: only loops of this stage
 //! inside. Ensures: the new stage owns the computing loops, the old one the copying loops, under their
