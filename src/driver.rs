@@ -8,7 +8,7 @@ use cora_ir::schedule::{LoopRef, Schedule, Step, StepKind};
 use cora_ir::storage::{Kernel, Stmt, StorageModule};
 use cora_ir::{Diagnostic, Graph, TensorId, VarId};
 use cora_passes::execution::Observer;
-use cora_passes::graph::narrow_masked::narrow_masked;
+use cora_passes::graph::narrow_masked::{Windows, has_windows, narrow_masked};
 use cora_passes::manager::Report;
 use cora_passes::pipeline;
 pub use cora_passes::pipeline::Form;
@@ -315,10 +315,10 @@ pub fn lower_form(
     .map_err(|errors| source.fail(&errors))?;
     verified(&storage)?;
     let unmet = schedule.map_or_else(Vec::new, |s| vectors.unmet(&storage, s));
-    // Under a schedule the pass does not run.
-    let counted = narrowed.unwrap_or_else(|| {
+    // Under a schedule the pass does not run, and of windows it leaves more than is useful.
+    let counted = narrowed.filter(|_| !has_windows(&mut checked)).unwrap_or_else(|| {
         let mut graph = checked.clone();
-        narrow_masked(&mut graph, &mut simplifier);
+        narrow_masked(&mut graph, &mut simplifier, Windows::Counted);
         graph
     });
     Ok(Lowered { checked, counted, storage, loops, times, grid: form.grid.is_some(), unmet })

@@ -86,6 +86,15 @@ impl Registers {
             _ => Form::Long,
         }
     }
+
+    /// A few whole tiles of rows, of those that tiles may have.
+    fn whole_tiles(self) -> i64 {
+        match self.form() {
+            // Of 14 rows and of 6.
+            Form::Long => 42,
+            Form::Short | Form::Few => 48,
+        }
+    }
 }
 
 /// Outermost loops of fewer iterations than this are fused with the next one.
@@ -97,6 +106,12 @@ const TASK_ROWS: i64 = 32;
 const TASK_VECTORS: i64 = 256;
 /// Operations that are cheaper to repeat than to store.
 const CHEAP: usize = 2;
+
+/// How many rows begin together that windows are long along, of elements of 32 bits: whole register tiles of them.
+pub fn rows_of_windows(features: Features) -> i64 {
+    let vectors = features.vectors();
+    Registers { lanes: vectors.bytes / 4, vectors }.whole_tiles()
+}
 
 /// Schedules every top-level nest for a processor with these features. Where a buffer of the tiles would have no bound,
 /// loops are made vectors and spread over the workers only.

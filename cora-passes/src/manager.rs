@@ -1,5 +1,6 @@
 //! The pass manager: named passes, pipelines as text, and an observer that sees every step.
 
+use crate::graph::narrow_masked::Windows;
 use crate::lower::{
     Simplifier, await_tiles, capacity, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, first_block,
     functions, hoist, known_branches, legalize, merge_branches, place_barriers, row_segments, shape_blocks,
@@ -56,9 +57,10 @@ pub const PASSES: &[Pass] = &[
         name: "narrow-masked",
         summary: "dimensions end, or begin, where a mask makes the terms of all reductions over them their identity",
         input: Stage::Graph,
-        run: |p, cx, _| {
+        run: |p, cx, args| {
+            let windows = windows(args).map_err(|d| vec![d])?;
             on_graph(p, |g| {
-                graph::narrow_masked::narrow_masked(g, cx.simplifier);
+                graph::narrow_masked::narrow_masked(g, cx.simplifier, windows);
                 Ok(())
             })
         },
@@ -328,6 +330,21 @@ fn option(pass: &str, args: &str, name: &str) -> Result<bool, Vec<Diagnostic>> {
     }
 }
 
+/// Where `narrow-masked` has windows begin.
+fn windows(args: &str) -> Result<Windows, Diagnostic> {
+    if args.is_empty() {
+        return Ok(Windows::OfRows);
+    }
+    let rows = args.strip_prefix("rows=").and_then(|n| n.parse().ok()).filter(|n| (1..=MOST_ROWS).contains(n));
+    rows.map(Windows::OfTiles).ok_or_else(|| {
+        Diagnostic::new("E0601", format!("pass `narrow-masked` has no option `{args}`"))
+            .hint(format!("write `narrow-masked`, or `narrow-masked{{rows=48}}`, with 1 to {MOST_ROWS} rows of a tile"))
+    })
+}
+
+/// Rows of a tile that begin together, at most.
+const MOST_ROWS: i64 = 4096;
+
 /// The features that `default-schedule` is given.
 fn features(args: &str) -> Result<Features, Diagnostic> {
     let known = Features::known();
@@ -457,7 +474,7 @@ pub fn parse_pipeline(text: &str) -> Result<Vec<Invocation>, Diagnostic> {
 
 /// The passes that read what stands in braces.
 const WITH_OPTIONS: &[&str] =
-    &["step", "default-schedule", "default-grid", "to-storage", "lower-functions", "hoist-loads"];
+    &["step", "narrow-masked", "default-schedule", "default-grid", "to-storage", "lower-functions", "hoist-loads"];
 
 fn find_pass(name: &str) -> Result<&'static Pass, Diagnostic> {
     PASSES.iter().find(|p| p.name == name).ok_or_else(|| {

@@ -1,5 +1,6 @@
 //! The pipeline from the op graph to the simplified storage dialect, as a table of contents.
 
+use crate::default_schedule;
 use crate::lower::Simplifier;
 use crate::manager::{BACK_END, Invocation, PassContext, Report, run_pipeline};
 use crate::program::Program;
@@ -48,7 +49,10 @@ pub fn compile(
     let _solver = SharedSolver::enter();
     let mut front = vec![invoke("check-accesses"), invoke("narrow-positions")];
     if schedule.is_none() {
-        front.push(invoke("narrow-masked"));
+        // The rules for processors make rows of tiles that begin together.
+        let rows = || format!("rows={}", default_schedule::rows_of_windows(form.features));
+        let args = if form.grid.is_none() { rows() } else { String::new() };
+        front.push(Invocation { pass: "narrow-masked".to_owned(), args });
     }
     if form.padded {
         front.push(invoke("raise-extents"));

@@ -30,3 +30,4 @@ mod sass;
 mod simulated_gpu;
 mod tables;
 mod wide_loads;
+mod windows;

@@ -14,7 +14,7 @@ use super::attach::readers;
 use super::contraction::Contraction;
 use super::epilogues::is_epilogue;
 use super::nest::Nest;
-use super::{Form, Registers, attempt, stages, step};
+use super::{Registers, attempt, stages, step};
 use crate::schedule::tree::{loop_at, stage_loops};
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{For, LoopModule, Stmt};
@@ -25,7 +25,7 @@ use rustc_hash::FxHashMap;
 /// Elements of a buffer that stay near.
 const NEAR: i64 = 1 << 18;
 /// The loop over tiles of rows.
-const TASK: &str = "task";
+pub(super) const TASK: &str = "task";
 
 /// Where dimensions of a result are in the index of a stage that it is computed from.
 pub(super) type Positions = FxHashMap<usize, usize>;
@@ -85,11 +85,7 @@ fn tasks_of(m: &mut LoopModule, root: TensorId, vectors: Vectors) -> Option<Vec<
     if nest.most(m, [&rows]).saturating_mul(most) <= NEAR {
         return None;
     }
-    let few = match Registers::of(m, root, vectors).form() {
-        // Whole tiles of 14 rows and of 6.
-        Form::Long => 42,
-        Form::Short | Form::Few => 48,
-    };
+    let few = Registers::of(m, root, vectors).whole_tiles();
     let height = if most.saturating_mul(2 * few) <= NEAR { 2 * few } else { few };
     let mut order: Vec<String> = around.iter().map(|l| l.name.clone()).chain([rows.name.clone()]).collect();
     order.extend(nest.loops.iter().map(|l| l.name.clone()).filter(|n| !order.contains(n)).collect::<Vec<_>>());

@@ -5,13 +5,16 @@
 //!   =>  S[b, g, r, k] = sum(d) Q[b, 4 * g + r, d] * K[b, k, g, d];  P[b, g, r, k] = ..;  O[b, 4 * g + r, d] = ..
 //! ```
 //!
+//! So are the rows of a tile of windows, which begin together (see `narrow_masked`): `q` is taken apart where keys lie at
+//! `f(q / 48) + k`, and its tiles are tasks.
+//!
 //! A sum that has rows already reads the factor once for all of them; one that has none would read it again for each position
 //! of a group. The stages that are computed beside each other take the dimension apart alike, and the intermediates between
 //! them have two instead; inputs, results and what a product without batches reads or makes keep the one.
 
 use super::contraction::Contraction;
 use super::own_names::parts_of;
-use super::{attempt, stages};
+use super::{TASK_ROWS, attempt, row_tasks, stages};
 use crate::schedule::precompute::{naive, nest};
 use crate::schedule::tree::place_init;
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
@@ -31,11 +34,13 @@ pub(super) fn shared_rows(m: &mut LoopModule) {
 /// The iterator of a sum without rows whose positions share, so many in a group, the factor that moves with the columns.
 fn shared(m: &LoopModule, stage: TensorId) -> Option<(VarId, i64)> {
     let c = Contraction::of(m, stage).filter(|c| c.rows.is_empty() && c.a.is_some())?;
-    c.batches.iter().find_map(|l| {
-        let (iter, size) = (c.nest.iterator(m, l.var)?, m.env.pool.as_int(l.extent)?);
+    let groups = c.batches.iter().filter_map(|l| {
+        let iter = c.nest.iterator(m, l.var)?;
         let group = divisor(&m.env.pool, &c.b.1, iter)?;
-        (group > 1 && group < size && size % group == 0).then_some((iter, group))
-    })
+        let several = m.env.pool.as_int(l.extent).is_none_or(|size| group < size);
+        (group > 1 && several).then_some((iter, group))
+    });
+    groups.max_by_key(|g| g.1)
 }
 
 /// The number by which an iterator is divided wherever an index moves with it.
@@ -80,8 +85,7 @@ fn take_apart(m: &mut LoopModule, stage: TensorId, iter: VarId, group: i64) -> O
             let known = apart.stages.get(&b.stage);
             reads_of(&m.env.pool, b, s).iter().all(|i| known.is_some_and(|&w| m.env.pool.as_var(i[p]) == Some(w)))
         };
-        let plain = m.env.tensors[s].layout.is_empty() && !sizes_depend_on(m, s, p);
-        if plain && m.blocks_reading(s).into_iter().all(with_it) {
+        if m.env.tensors[s].layout.is_empty() && m.blocks_reading(s).into_iter().all(with_it) {
             apart.tensors.insert(s, p);
         }
     }
@@ -140,55 +144,70 @@ fn reads_of(pool: &ExprPool, b: &Block, tensor: TensorId) -> Vec<Vec<ExprId>> {
     found
 }
 
-/// Whether inner dimensions have another size from position to position of one.
-fn sizes_depend_on(m: &LoopModule, tensor: TensorId, dim: usize) -> bool {
-    let of = |e: ExprId| m.env.pool.any(e, &mut |n| matches!(n, Expr::Arg(a) if *a as usize == dim));
-    m.env.tensors[tensor].dims.iter().any(|d| of(d.extent) || of(d.storage))
+/// How many groups there are of `size`, and how many positions of a dimension that group `number` has.
+fn sizes(pool: &mut ExprPool, size: ExprId, group: i64, number: ExprId) -> [ExprId; 2] {
+    let most = pool.int(group);
+    let count = pool.ceil_div(size, group);
+    if pool.as_int(size).is_some_and(|n| n % group == 0) {
+        return [count, most];
+    }
+    let before = pool.mul(number, most);
+    let left = pool.sub(size, before);
+    [count, pool.min(most, left)]
+}
+
+/// `e`, where position `old` of a dimension is `inner` of group `outer`.
+fn apart(
+    pool: &mut ExprPool,
+    e: ExprId,
+    (old, [outer, inner], group): (ExprId, [ExprId; 2], i64),
+    other: &mut dyn FnMut(&mut ExprPool, ExprId) -> Option<ExprId>,
+) -> ExprId {
+    let by = pool.int(group);
+    let first = pool.mul(outer, by);
+    let whole = pool.add(first, inner);
+    pool.rewrite(e, &mut |pool, e| match *pool.get(e) {
+        _ if e == old => Some(whole),
+        Expr::Bin(BinOp::FloorDiv, x, d) if x == whole && d == by => Some(outer),
+        Expr::Bin(BinOp::Mod, x, d) if x == whole && d == by => Some(inner),
+        _ => other(pool, e),
+    })
 }
 
 /// Has a tensor two dimensions in the place of one.
 fn dims_apart(m: &mut LoopModule, tensor: TensorId, dim: usize, group: i64) {
-    let rank = m.env.tensors[tensor].dims.len();
-    let args: Vec<ExprId> = (0..rank).map(|n| m.env.pool.arg((n + usize::from(n > dim)) as u32)).collect();
     let mut dims = m.env.tensors[tensor].dims.clone();
-    for d in &mut dims {
-        d.extent = m.env.pool.instantiate(d.extent, &args);
-        d.storage = m.env.pool.instantiate(d.storage, &args);
+    let pool = &mut m.env.pool;
+    let [old, next] = [dim, dim + 1].map(|n| pool.arg(n as u32));
+    for d in &mut dims[dim + 1..] {
+        let moved = |pool: &mut ExprPool, e| {
+            apart(pool, e, (old, [old, next], group), &mut |pool, e| match *pool.get(e) {
+                Expr::Arg(n) if n as usize > dim => Some(pool.arg(n + 1)),
+                _ => None,
+            })
+        };
+        (d.extent, d.storage) = (moved(pool, d.extent), moved(pool, d.storage));
     }
     let names = parts_of(&dims[dim].name);
-    let size = m.env.pool.as_int(dims[dim].extent).unwrap_or(group);
-    let sizes = [size / group, group].map(|n| m.env.pool.int(n));
+    let sizes = sizes(pool, dims[dim].extent, group, old);
     dims.splice(dim..=dim, names.into_iter().zip(sizes).map(|(name, size)| TensorDim::new(name, size)));
     m.env.tensors[tensor].dims = dims;
 }
 
 /// Has a stage two loops in the place of one.
-fn stage_apart(m: &mut LoopModule, stage: TensorId, apart: &Apart, group: i64) -> Option<()> {
+fn stage_apart(m: &mut LoopModule, stage: TensorId, all: &Apart, group: i64) -> Option<()> {
     let (top, block) = naive(m, stage)?;
-    let iter = *apart.stages.get(&stage)?;
+    let iter = *all.stages.get(&stage)?;
     let at = block.iters.iter().position(|i| i.var == iter && i.kind == IterKind::Spatial)?;
-    let size = m.env.pool.as_int(block.iters[at].extent).filter(|n| n % group == 0)?;
-    if block.iters.iter().any(|i| m.env.pool.uses_var(i.extent, iter)) {
-        return None;
-    }
-    let vars = parts_of(&m.env.vars[iter].name).map(|name| m.env.new_var(name));
+    let [outer, inner] = parts_of(&m.env.vars[iter].name);
+    let outer = if group >= TASK_ROWS { row_tasks::TASK.to_owned() } else { outer };
+    let vars = [outer, inner].map(|name| m.env.new_var(name));
+    let old = m.env.pool.var(iter);
     let [outer, inner] = vars.map(|v| m.env.pool.var(v));
-    let by = m.env.pool.int(group);
-    let first = m.env.pool.mul(outer, by);
-    let whole = m.env.pool.add(first, inner);
-    let mut iters = block.iters.clone();
-    let parts = [(vars[0], outer, size / group), (vars[1], inner, group)].map(|(var, binding, n)| {
-        let extent = m.env.pool.int(n);
-        Iter { var, kind: IterKind::Spatial, extent, binding }
-    });
-    iters.splice(at..=at, parts);
     let change = |m: &mut LoopModule, e: ExprId| {
-        m.env.pool.rewrite(e, &mut |pool, e| match pool.get(e).clone() {
-            Expr::Var(v) if v == iter => Some(whole),
-            Expr::Bin(BinOp::FloorDiv, x, d) if x == whole && d == by => Some(outer),
-            Expr::Bin(BinOp::Mod, x, d) if x == whole && d == by => Some(inner),
+        apart(&mut m.env.pool, e, (old, [outer, inner], group), &mut |pool, e| match pool.get(e).clone() {
             Expr::Load { tensor, part, index, guard } => {
-                let &dim = apart.tensors.get(&tensor)?;
+                let &dim = all.tensors.get(&tensor)?;
                 let mut index = index.to_vec();
                 // All that read it do so at such an iterator of theirs.
                 index.splice(dim..=dim, [outer, inner]);
@@ -198,9 +217,21 @@ fn stage_apart(m: &mut LoopModule, stage: TensorId, apart: &Apart, group: i64) -
             _ => None,
         })
     };
+    let mut iters = block.iters.clone();
+    for i in &mut iters[at + 1..] {
+        i.extent = change(m, i.extent);
+    }
+    let sizes = sizes(&mut m.env.pool, block.iters[at].extent, group, outer);
+    let parts = [(vars[0], outer, sizes[0]), (vars[1], inner, sizes[1])].map(|(var, binding, extent)| Iter {
+        var,
+        kind: IterKind::Spatial,
+        extent,
+        binding,
+    });
+    iters.splice(at..=at, parts);
     let value = change(m, block.value);
     let mut index: Vec<ExprId> = block.index.clone();
-    match apart.tensors.get(&stage) {
+    match all.tensors.get(&stage) {
         Some(&dim) => drop(index.splice(dim..=dim, [outer, inner])),
         None => index.iter_mut().for_each(|e| *e = change(m, *e)),
     }

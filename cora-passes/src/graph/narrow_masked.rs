@@ -15,7 +15,9 @@
 //! is an extent, which tiles, tables and the balance of work follow.
 //!
 //! A bound from below is a beginning: positions are counted from it on, and what stays whole is read that much farther on.
-//! Rows of a tile then read elements of their own, so it has to leave little of the dimension.
+//! Rows that begin at positions of their own share nothing that they read, so it has to leave little of the dimension. On a
+//! processor the rows of a tile begin and end together where a window along them is longer than the tile
+//! (`narrow_masked/tiles.rs`); the mask stays, for what the others have.
 //!
 //! Infinities and NaN that would arise beyond the bound alone, from infinite inputs, from what overflows, from a division by 0
 //! or a root of less than 0, do not.
@@ -24,6 +26,7 @@
 //! schedule: steps speak of the loops that were written.
 
 mod outside;
+mod tiles;
 
 use crate::lower::Simplifier;
 use crate::lower::declared::{Indices, bounds as bounds_of};
@@ -33,20 +36,71 @@ use cora_ir::tuple::Reduction;
 use cora_ir::{BinOp, DimId, Env, Expr, ExprId, Graph, Op, TensorId, VarId};
 use outside::{Outside, Region, Side, compared};
 use rustc_hash::{FxHashMap, FxHashSet};
+use tiles::Tiles;
+
+/// Decides conditions.
+type Prove<'a> = dyn FnMut(&mut Env, ExprId) -> bool + 'a;
 
 /// So many bounds of a program are used: each takes walks through all of it.
 const MOST_BOUNDS: usize = 8;
 /// A dimension begins later only where at most one in so many of its positions may be left.
 const LITTLE: i64 = 8;
 
+/// Where dimensions begin that a mask leaves a window of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Windows {
+    /// Each row where its own window begins, if that is little of the dimension.
+    OfRows,
+    /// The rows of a tile of so many together where windows are longer than that; otherwise as of rows.
+    OfTiles(i64),
+    /// Each row where its own window begins: what is counted as useful.
+    Counted,
+}
+
 /// Ends dimensions of `graph` where masks begin, and has them begin where masks end.
-pub fn narrow_masked(graph: &mut Graph, simplifier: &mut dyn Simplifier) {
+pub fn narrow_masked(graph: &mut Graph, simplifier: &mut dyn Simplifier, windows: Windows) {
+    let mut done = FxHashSet::default();
+    if let Windows::OfTiles(rows) = windows {
+        for from in bounds(graph).into_iter().filter(|b| b.side == Side::From) {
+            done.extend(in_tiles(graph, simplifier, from, rows));
+        }
+    }
     let mut tried = FxHashSet::default();
     for _ in 0..MOST_BOUNDS {
-        let mut new = bounds(graph).into_iter().filter(|b| tried.insert(*b));
-        let Some(ended) = new.find_map(|b| Ended::of(graph, simplifier, b)) else { return };
+        let mut new = bounds(graph).into_iter().filter(|b| !done.contains(&b.dim) && tried.insert(*b));
+        let Some(ended) = new.find_map(|b| Ended::of(graph, simplifier, b, windows)) else { return };
         ended.apply(graph);
     }
+}
+
+/// Whether a comparison gives a dimension of `graph` a beginning.
+pub fn has_windows(graph: &mut Graph) -> bool {
+    bounds(graph).iter().any(|b| b.side == Side::From)
+}
+
+/// Has the rows of a tile begin and end together where a window begins at `from`; gives the dimension that does.
+fn in_tiles(graph: &mut Graph, simplifier: &mut dyn Simplifier, from: Bound, rows: i64) -> Option<DimId> {
+    let whole = graph.env.dims[from.dim].extent;
+    let all = bounds(graph).into_iter().filter(|b| b.dim == from.dim && b.side == Side::Below);
+    let (tiles, end) = all.into_iter().find_map(|end| {
+        let tiles = Tiles::of(&mut graph.env, simplifier, from, end.at, rows)?;
+        let (zero, at) = (graph.env.pool.int(0), tiles.end(&mut graph.env, end.at));
+        let narrow = |env: &mut Env, prove: &mut Prove, _: &_| Some((zero, narrower(env, prove, at, whole)?));
+        let ended = Ended::where_narrow(graph, simplifier, end, narrow)?;
+        // Rows that share what they read are those of a sum for each position.
+        let sums = graph.ops.iter().any(|op| ended.along.contains(&op.tensor) && op.combiner.is_some());
+        sums.then_some((tiles, (end, ended.extent)))
+    })?;
+    let first = tiles.beginning(&mut graph.env, from.at);
+    let began = Ended::where_narrow(graph, simplifier, from, |env, prove, _| later(env, prove, first, whole))?;
+    let (first, began) = (began.first, Ended { in_tiles: true, ..began }.apply(graph));
+    let (bound, extent) = end;
+    let env = &mut graph.env;
+    let [at, left] = [bound.at, extent].map(|e| env.pool.sub(e, first)).map(|e| normalize(&mut env.pool, e));
+    let narrow = |env: &mut Env, prove: &mut Prove, _: &_| Some((env.pool.int(0), not_negative(env, prove, left)));
+    let end = Bound { dim: began, at, ..bound };
+    let ended = Ended::where_narrow(graph, simplifier, end, narrow);
+    Some(ended.map_or(began, |ended| Ended { in_tiles: true, ..ended }.apply(graph)))
 }
 
 /// A position of a dimension, over the variables of other dimensions.
@@ -91,11 +145,29 @@ struct Ended {
     along: FxHashSet<TensorId>,
     /// The results of reductions over it.
     reductions: FxHashSet<TensorId>,
+    /// Whether others than what the mask leaves do too.
+    in_tiles: bool,
 }
 
 impl Ended {
     /// What of `graph` ends at `bound`; nothing if no reduction does.
-    fn of(graph: &mut Graph, simplifier: &mut dyn Simplifier, Bound { dim, at, side }: Bound) -> Option<Self> {
+    fn of(graph: &mut Graph, simplifier: &mut dyn Simplifier, bound: Bound, windows: Windows) -> Option<Self> {
+        let whole = graph.env.dims[bound.dim].extent;
+        Self::where_narrow(graph, simplifier, bound, |env, prove, loops| match bound.side {
+            Side::Below => Some((env.pool.int(0), narrower(env, prove, bound.at, whole)?)),
+            Side::From => later(env, prove, bound.at, whole)
+                .filter(|l| windows == Windows::Counted || is_little(env, loops, l.1, whole)),
+        })
+    }
+
+    /// What ends at `bound`, if it does so by the first position that is left and how many are.
+    fn where_narrow(
+        graph: &mut Graph,
+        simplifier: &mut dyn Simplifier,
+        bound: Bound,
+        narrow: impl FnOnce(&mut Env, &mut Prove, &[(VarId, ExprId)]) -> Option<(ExprId, ExprId)>,
+    ) -> Option<Self> {
+        let Bound { dim, at, side } = bound;
         let outer = dims_of(&graph.env, at)?;
         let vars = outer.iter().map(|&d| graph.env.dims[d].var).collect();
         let fitting = graph.ops.iter().filter(|op| fits(&graph.env, op, dim, &outer));
@@ -110,11 +182,8 @@ impl Ended {
         let whole = env.dims[dim].extent;
         let loops = loops_around(env, &[at, whole])?;
         let mut prove = |env: &mut Env, goal| simplifier.prove(env, &loops, &[], goal);
+        let (first, extent) = narrow(env, &mut prove, &loops)?;
         let zero = env.pool.int(0);
-        let (first, extent) = match side {
-            Side::Below => (zero, narrower(env, &mut prove, at, whole)?),
-            Side::From => later(env, &mut prove, at, whole).filter(|l| is_little(env, &loops, l.1, whole))?,
-        };
         let (any, some) = (env.pool.lt(zero, whole), env.pool.lt(zero, extent));
         region.never_empty = simplifier.prove(env, &loops, &[any], some);
         if !region.never_empty {
@@ -125,7 +194,7 @@ impl Ended {
         }
         let own = |op: &&Op| graph.env.tensors[op.tensor].role == Role::Temp && op.spatial.contains(&dim);
         let along = graph.ops.iter().filter(own).map(|op| op.tensor).filter(|t| fitting.contains(t)).collect();
-        let mut ended = Self { region, dim, first, extent, along, reductions };
+        let mut ended = Self { region, dim, first, extent, along, reductions, in_tiles: false };
         while ended.keep_what_is_read_elsewhere(graph) {}
         Some(ended)
     }
@@ -149,11 +218,13 @@ impl Ended {
         !elsewhere.is_empty()
     }
 
-    fn apply(self, graph: &mut Graph) {
+    /// Gives the dimension that takes the place of the one that ends.
+    fn apply(self, graph: &mut Graph) -> DimId {
         let ends = |op: &Op| self.along.contains(&op.tensor) || self.reductions.contains(&op.tensor);
         let ended: Vec<usize> = (0..graph.ops.len()).filter(|&n| ends(&graph.ops[n])).collect();
         // Masks may be tensors, whose operators have to be as they were written.
-        let values: Vec<ExprId> = ended.iter().map(|&n| self.region.inside(graph, graph.ops[n].value)).collect();
+        let inside = |graph: &mut Graph, value| if self.in_tiles { value } else { self.region.inside(graph, value) };
+        let values: Vec<ExprId> = ended.iter().map(|&n| inside(graph, graph.ops[n].value)).collect();
         let place = |op: &Op| op.spatial.iter().position(|&d| d == self.dim).map(|p| (op.tensor, p));
         let places: FxHashMap<TensorId, usize> =
             graph.ops.iter().filter(|op| self.along.contains(&op.tensor)).filter_map(place).collect();
@@ -188,6 +259,7 @@ impl Ended {
                 _ => None,
             });
         }
+        dim
     }
 }
 
@@ -229,12 +301,7 @@ fn loops_around(env: &Env, es: &[ExprId]) -> Option<Vec<(VarId, ExprId)>> {
 
 /// How far a dimension of extent `whole` goes below `end`; nothing if that is no less. Of a constant extent only what is always
 /// enough is taken off: the border of a window is little of it.
-fn narrower(
-    env: &mut Env,
-    prove: &mut dyn FnMut(&mut Env, ExprId) -> bool,
-    end: ExprId,
-    whole: ExprId,
-) -> Option<ExprId> {
+fn narrower(env: &mut Env, prove: &mut Prove, end: ExprId, whole: ExprId) -> Option<ExprId> {
     let (beyond, within) = (env.pool.le(whole, end), env.pool.le(end, whole));
     if prove(env, beyond) {
         return None;
@@ -245,19 +312,19 @@ fn narrower(
         false if constant => return None,
         false => env.pool.min(whole, end),
     };
+    Some(not_negative(env, prove, least))
+}
+
+/// `e`, or 0 where it may be less.
+fn not_negative(env: &mut Env, prove: &mut Prove, e: ExprId) -> ExprId {
     let zero = env.pool.int(0);
-    let positive = env.pool.le(zero, least);
-    Some(if prove(env, positive) { least } else { env.pool.max(least, zero) })
+    let positive = env.pool.le(zero, e);
+    if prove(env, positive) { e } else { env.pool.max(e, zero) }
 }
 
 /// The first position of a dimension of extent `whole` that is not below `start`, and how many there are from it on; nothing
 /// if those are all.
-fn later(
-    env: &mut Env,
-    prove: &mut dyn FnMut(&mut Env, ExprId) -> bool,
-    start: ExprId,
-    whole: ExprId,
-) -> Option<(ExprId, ExprId)> {
+fn later(env: &mut Env, prove: &mut Prove, start: ExprId, whole: ExprId) -> Option<(ExprId, ExprId)> {
     let zero = env.pool.int(0);
     let (all, some_before) = (env.pool.le(start, zero), env.pool.le(zero, start));
     if prove(env, all) {
@@ -268,8 +335,7 @@ fn later(
         true => (start, left),
         false => (env.pool.max(start, zero), env.pool.min(left, whole)),
     };
-    let positive = env.pool.le(zero, left);
-    Some((first, if prove(env, positive) { left } else { env.pool.max(left, zero) }))
+    Some((first, not_negative(env, prove, left)))
 }
 
 /// `a - b`, where a minimum or maximum stays one, of what may be simple.

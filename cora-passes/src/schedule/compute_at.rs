@@ -24,7 +24,7 @@ use super::mirrored::{build_pointwise, mirrored_extents, one_each, pointwise};
 use super::padded_reads::guard_padded_reads;
 use super::positions::build_positions;
 use super::readers::{Access, Reader, collect_readers, element_reads, mark_conditional, read_whole, shared_mask};
-use super::region::{bound_above, plainly_below, range_over, without_greater, without_lesser};
+use super::region::{bound_above, choices, plainly_below, range_over, without_greater, without_lesser};
 use super::tree::{
     Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads, steered_by, written_by,
 };
@@ -33,7 +33,7 @@ use crate::simplify::{Facts, Prover, interval};
 use cora_ir::affine::{normalize, shift_min};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
-use cora_ir::{Diagnostic, Env, Expr, ExprId, ExprPool, Role, Scope, TensorId, VarId};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, ExprPool, Role, Scope, TensorId, UfDef, VarId};
 use rustc_hash::FxHashMap;
 
 /// Moves stage `name` into the loop `at`.
@@ -313,6 +313,7 @@ fn known_range(
     held: &[ExprId],
 ) -> Option<Range> {
     let (lo, hi) = range_over(env, access.index[d], &r.loops, r.outer)?;
+    let hi = last_counted(env, r, access, d, hi).unwrap_or(hi);
     if r.reads_attached(env, lo) || r.reads_attached(env, hi) {
         return None;
     }
@@ -325,6 +326,38 @@ fn known_range(
         }
     }
     Some(Range { lo, hi, clip: access.conditional[d] })
+}
+
+/// Minima and maxima in a bound that may have a plainer form.
+const MANY_CHOICES: usize = 3;
+
+/// The last position of the iterator that an index is, if that is as low a bound as `hi`, which has many choices: loops over
+/// tiles have them for tiles that are not whole.
+fn last_counted(env: &mut Env, r: &Reader, access: &Access, d: usize, hi: ExprId) -> Option<ExprId> {
+    if choices(&env.pool, hi) < MANY_CHOICES {
+        return None;
+    }
+    let iter = env.pool.as_var(access.raw[d])?;
+    let extent = r.iters.iter().find(|i| i.var == iter)?.extent;
+    let bindings: FxHashMap<VarId, ExprId> = r.iters.iter().map(|i| (i.var, i.binding)).collect();
+    let count = env.pool.substitute(extent, &bindings);
+    let inner = &r.loops[r.outer..];
+    // Rows are searched for positions that are clamped elsewhere.
+    let searches = |n: &Expr| matches!(n, Expr::Call(f, _) if matches!(env.ufs[*f].def, UfDef::Search { .. }));
+    if inner.iter().any(|l| env.pool.uses_var(count, l.0)) || env.pool.any(count, &mut |n| searches(n)) {
+        return None;
+    }
+    let one = env.pool.int(1);
+    let last = env.pool.sub(count, one);
+    let last = normalize(&mut env.pool, last);
+    let (around, facts) =
+        (Facts::in_loops(r.loops[..r.outer].iter().copied()), Facts::in_loops(r.loops.iter().copied()));
+    let goals = [env.pool.lt(access.index[d], count), env.pool.le(last, hi)];
+    let mut prover = Prover::new();
+    let holds = choices(&env.pool, last) < choices(&env.pool, hi)
+        && is_defined(env, &mut prover, &around, last)
+        && goals.into_iter().all(|g| prover.prove(env, &facts, g).is_proved());
+    holds.then_some(last)
 }
 
 /// The range of all reads in dimension `d`, if each is known.

@@ -4,7 +4,7 @@ use super::defined::is_defined;
 use super::tree::{Path, enclosing, loop_at, stmt_at, writes_below};
 use crate::lower::sign::{inside, never_negative};
 use crate::simplify::{Facts, Prover};
-use cora_ir::loops::{Block, LoopModule, Stmt};
+use cora_ir::loops::{Block, Iter, LoopModule, Stmt};
 use cora_ir::{Env, Expr, ExprId, ExprPool, Scope, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
@@ -16,6 +16,8 @@ pub(super) struct Reader {
     pub loops: Vec<(VarId, ExprId)>,
     pub outer: usize,
     pub accesses: Vec<Access>,
+    /// The block's iterators.
+    pub iters: Vec<Iter>,
     /// The block's own.
     pub predicate: Vec<ExprId>,
     /// Whether it reads something wherever the mask of the attached nest holds.
@@ -84,7 +86,7 @@ pub(super) fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path)
             continue;
         }
         let map: FxHashMap<VarId, ExprId> = b.iters.iter().map(|i| (i.var, i.binding)).collect();
-        let predicate = b.predicate.clone();
+        let (predicate, iters) = (b.predicate.clone(), b.iters.clone());
         let loops = enclosing(&m.body, &p).iter().map(|l| (l.var, l.extent)).collect();
         let pool = &mut m.env.pool;
         let accesses = raw.into_iter().map(|(raw, guard)| {
@@ -94,7 +96,7 @@ pub(super) fn collect_readers(m: &mut LoopModule, tensor: TensorId, path: &Path)
         });
         let accesses = accesses.collect();
         let beside = beside.clone();
-        readers.push(Reader { block: p, loops, outer: path.len(), accesses, predicate, certain: false, beside });
+        readers.push(Reader { block: p, loops, outer: path.len(), accesses, iters, predicate, certain: false, beside });
     }
     readers
 }

@@ -429,7 +429,7 @@ fn bound_of_forms(env: &mut Env, e: ExprId, known: &mut Known) -> Option<ExprId>
 const MAX_CHOICES: usize = 8;
 
 /// How many minima and maxima are in `e`.
-fn choices(pool: &ExprPool, e: ExprId) -> usize {
+pub(super) fn choices(pool: &ExprPool, e: ExprId) -> usize {
     let mut n = 0;
     pool.walk(e, &mut |_, x| n += usize::from(matches!(x, Expr::Bin(BinOp::Min | BinOp::Max, ..))));
     n

@@ -13,7 +13,10 @@ use cora_ir::verify::{StorageForm, VerifyError, verify_graph, verify_loops, veri
 use cora_ir::{Graph, TensorDim, UfDef, UfId};
 use cora_passes::default_schedule::default_schedule;
 use cora_passes::execution::{Pattern, batch, verify_each::nests_of_graph};
-use cora_passes::graph::{narrow_masked::narrow_masked, narrow_positions::narrow_positions};
+use cora_passes::graph::{
+    narrow_masked::{Windows, narrow_masked},
+    narrow_positions::narrow_positions,
+};
 use cora_passes::lower::to_loops::lower_to_loops;
 use cora_passes::manager::{BACK_END, Invocation, PassContext, run_pipeline};
 use cora_passes::program::Program;
@@ -210,11 +213,11 @@ pub fn run(case: &Case, mut source: Source, log: &mut Log) -> Result<(), Failure
     back_end(case, m, log)
 }
 
-/// The loops of a program that has no schedule.
+/// The loops of a program that has no schedule, with the rows of windows in tiles of two.
 pub fn unscheduled(graph: &Graph) -> LoopModule {
     let mut graph = graph.clone();
     narrow_positions(&mut graph);
-    narrow_masked(&mut graph, &mut StandardSimplifier::new());
+    narrow_masked(&mut graph, &mut StandardSimplifier::new(), Windows::OfTiles(2));
     lower_to_loops(&graph)
 }
 
