@@ -5,6 +5,7 @@ use crate::lower::Simplifier;
 use crate::lower::declared::{Indices, bounds as bounds_of};
 use cora_ir::affine::normalize;
 use cora_ir::{BinOp, DimId, Env, Expr, ExprId, VarId};
+use rustc_hash::FxHashMap;
 
 /// A tile begins at a multiple of this, if it is that high, so that it reads whole panels of what is copied in an order of its
 /// own.
@@ -36,7 +37,7 @@ impl Tiles {
         let is_window = window >= WINDOW * rows && whole.is_none_or(|w| window.saturating_mul(FEW) <= w);
         let tiles = Self { row: env.dims[row].var, rows };
         // The bound of each row has to be within that of its tile.
-        let (first, last) = (tiles.first(env, from.at), tiles.last(env, end));
+        let (first, last) = (tiles.at_row(env, from.at, 0), tiles.end(env, end));
         let (earlier, later) = (env.pool.le(first, from.at), env.pool.le(end, last));
         (is_window && simplifier.prove(env, &loops, &[], earlier) && simplifier.prove(env, &loops, &[], later))
             .then_some(tiles)
@@ -44,7 +45,7 @@ impl Tiles {
 
     /// Where the tile begins whose first row begins at `at`.
     pub fn beginning(self, env: &mut Env, at: ExprId) -> ExprId {
-        let first = self.first(env, at);
+        let first = self.at_row(env, at, 0);
         let (zero, panel) = (env.pool.int(0), env.pool.int(PANEL.min(1 << self.rows.ilog2())));
         let positive = env.pool.max(first, zero);
         let number = env.pool.floor_div(positive, panel);
@@ -54,28 +55,16 @@ impl Tiles {
 
     /// Where the tile ends whose last row ends at `at`.
     pub fn end(self, env: &mut Env, at: ExprId) -> ExprId {
-        self.last(env, at)
-    }
-
-    fn first(self, env: &mut Env, at: ExprId) -> ExprId {
-        self.at_row(env, at, 0)
-    }
-
-    fn last(self, env: &mut Env, at: ExprId) -> ExprId {
         self.at_row(env, at, self.rows - 1)
     }
 
-    /// `e` at a row of the tile; what depends on the tile alone stays as it is.
+    /// `e` at a row of the tile.
     fn at_row(self, env: &mut Env, e: ExprId, row: i64) -> ExprId {
         let (var, rows, row) = (env.pool.var(self.row), env.pool.int(self.rows), env.pool.int(row));
         let tile = env.pool.floor_div(var, rows);
         let first = env.pool.mul(tile, rows);
         let there = env.pool.add(first, row);
-        let moved = env.pool.rewrite(e, &mut |_, n| match n {
-            n if n == tile => Some(tile),
-            n if n == var => Some(there),
-            _ => None,
-        });
+        let moved = env.pool.substitute(e, &FxHashMap::from_iter([(self.row, there)]));
         normalize(&mut env.pool, moved)
     }
 }
