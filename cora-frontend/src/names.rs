@@ -62,6 +62,8 @@ pub fn written_as(function: &str) -> Option<&'static str> {
         "mod" | "fmod" => "a % b",
         "gelu" => "0.5 * x * (1 + erf(x * 0.7071067811865476))",
         "silu" | "swish" => "x * sigmoid(x)",
+        "leaky_relu" => "max(x, 0.01 * x)",
+        "elu" => "select(x > 0, x, exp(min(x, 0)) - 1)",
         "softplus" => "log(1 + exp(x))",
         "maximum" | "fmax" => "max(x, y)",
         "minimum" | "fmin" => "min(x, y)",
@@ -72,6 +74,7 @@ pub fn written_as(function: &str) -> Option<&'static str> {
         "double" | "float64" => "f64(x)",
         "half" | "float16" => "f16(x)",
         "bfloat16" => "bf16(x)",
+        "cast" | "astype" | "convert" => "f32(x)",
         _ => return None,
     })
 }

@@ -49,6 +49,8 @@ pub enum Error {
     Shape { tensor: String, want: Shape, got: Shape },
     #[error("{what} has elements of type {got}, {want} is needed")]
     DType { what: String, want: DType, got: String },
+    #[error("{path} has elements of type {got}, lengths are integers, little-endian")]
+    NotIntegers { path: String, got: String },
     #[error("tensor `{tensor}`: element {element} is {value}, outside its declared range {lo}..{hi}")]
     Value { tensor: String, element: u64, value: i64, lo: i64, hi: i64 },
     #[error("{what}: element {element} is {value}, which is neither 0 nor 1")]
@@ -123,7 +125,7 @@ impl Error {
             Error::Storage { .. } => "E0314",
             Error::Offset { .. } => "E0315",
             Error::Elements { .. } => "E0316",
-            Error::DType { .. } => "E0317",
+            Error::DType { .. } | Error::NotIntegers { .. } => "E0317",
             Error::Value { .. } => "E0318",
             Error::Bool { .. } => "E0319",
             Error::InputMissing { .. } => "E0320",
@@ -187,7 +189,7 @@ impl Error {
                 "the program's storage is too small for this batch: a fault of its compiler, or its artifact was altered"
             }
             Error::Elements { .. } => "give the elements in row-major ragged order, without padding",
-            Error::DType { .. } => "convert the data first; nothing is converted silently",
+            Error::DType { .. } | Error::NotIntegers { .. } => "convert the data first; nothing is converted silently",
             Error::Value { lo, hi, .. } if lo >= hi => {
                 "its declared range has no value in this batch: choose parameters or lengths for which it has one"
             }

@@ -123,7 +123,7 @@ impl NpyArray {
     /// The values of a one-dimensional integer array.
     ///
     /// # Errors
-    /// [`Error::DType`], [`Error::Npy`] for more dims or a value beyond `i64`.
+    /// [`Error::NotIntegers`], [`Error::Npy`] for more dims or a value beyond `i64`.
     pub fn to_integers(&self) -> Result<Vec<i64>> {
         let (order, kind, size) = split(&self.descr);
         if self.shape.len() != 1 {
@@ -131,8 +131,7 @@ impl NpyArray {
             return Err(Error::Npy { path: self.path.clone(), why });
         }
         if !matches!(kind, 'i' | 'u') || order == '>' {
-            let got = describe(&self.descr);
-            return Err(Error::DType { what: self.path.clone(), want: DType::I64, got });
+            return Err(Error::NotIntegers { path: self.path.clone(), got: describe(&self.descr) });
         }
         let chunks = self.data.chunks_exact(size.max(1) as usize);
         let value = |c: &[u8]| {

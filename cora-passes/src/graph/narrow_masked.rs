@@ -81,8 +81,8 @@ pub fn has_windows(graph: &mut Graph) -> bool {
 /// Has the rows of a tile begin and end together where a window begins at `from`; gives the dimension that does.
 fn in_tiles(graph: &mut Graph, simplifier: &mut dyn Simplifier, from: Bound, rows: i64) -> Option<DimId> {
     let whole = graph.env.dims[from.dim].extent;
-    let all = bounds(graph).into_iter().filter(|b| b.dim == from.dim && b.side == Side::Below);
-    let (tiles, end) = all.into_iter().find_map(|end| {
+    let mut ends = bounds(graph).into_iter().filter(|b| b.dim == from.dim && b.side == Side::Below);
+    let (tiles, end) = ends.find_map(|end| {
         let tiles = Tiles::of(&mut graph.env, simplifier, from, end.at, rows)?;
         let (zero, at) = (graph.env.pool.int(0), tiles.end(&mut graph.env, end.at));
         let narrow = |env: &mut Env, prove: &mut Prove, _: &_| Some((zero, narrower(env, prove, at, whole)?));
