@@ -9,8 +9,8 @@
 //! divisor stays in the terms, since a sum of none is 0 whatever it would be divided by; it divides the factor with which
 //! it moves least, which may then be a stage of its own (see `factors`).
 
+use crate::schedule::inits::place_init;
 use crate::schedule::precompute::{declare, naive, nest};
-use crate::schedule::tree::place_init;
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Literal, Reduction, Role, ScalarType, TensorId, UnOp, VarId};
 

@@ -15,8 +15,8 @@
 use super::contraction::Contraction;
 use super::own_names::parts_of;
 use super::{TASK_ROWS, attempt, row_tasks, stages};
+use crate::schedule::inits::place_init;
 use crate::schedule::precompute::{naive, nest};
-use crate::schedule::tree::place_init;
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
 use cora_ir::{BinOp, Expr, ExprId, ExprPool, Role, TensorDim, TensorId, VarId};
 use rustc_hash::FxHashMap;

@@ -15,7 +15,8 @@
 //! from stage `S.init`, whose loops are the stage's spatial dimensions. Every later step is held to the same.
 
 use super::compute_at::wrap;
-use super::tree::{find_loop, is_reduction_var, loop_at, own_iters, remove_init, writes_below};
+use super::inits::remove_init;
+use super::tree::{find_loop, is_reduction_var, loop_at, own_iters, writes_below};
 use cora_ir::loops::{Block, BlockRole, IterKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::storage::is_atomic;

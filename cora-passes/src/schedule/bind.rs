@@ -22,9 +22,10 @@
 
 use super::atomic::make_atomic;
 use super::independent::{Among, conflict};
+use super::inits::place_init;
 use super::region::bound_above;
 use super::serial_loop::serial_loop;
-use super::tree::{Path, combines_tuples, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, place_init};
+use super::tree::{Path, combines_tuples, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut};
 use super::unroll::check_copies;
 use crate::lower::declared::{Indices, bounds};
 use cora_ir::loops::{Axis, Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};

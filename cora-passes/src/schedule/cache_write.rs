@@ -21,11 +21,12 @@
 //!
 //! The part of an iteration without terms is the identity of the reduction.
 
+use super::conditions::runs_once_or_never;
+use super::inits::{place_init, remove_init};
 use super::mirrored::dims_of_loops;
 use super::region::bound_above;
 use super::tree::{
-    Path, enclosing, find_loop, find_stage, in_own_loops, is_reduction_var, loop_at_mut, own_iters, place_init,
-    remove_init, runs_once_or_never, stmt_at,
+    Path, enclosing, find_loop, find_stage, in_own_loops, is_reduction_var, loop_at_mut, own_iters, stmt_at,
 };
 use crate::simplify::{Facts, Prover};
 use cora_ir::loops::{Block, BlockRole, Body, For, Iter, IterKind, LoopKind, LoopModule, Stmt};

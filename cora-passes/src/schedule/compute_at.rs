@@ -20,14 +20,13 @@
 
 use super::compute_inline::guard_loads;
 use super::defined::is_defined;
+use super::inits::place_init;
 use super::mirrored::{build_pointwise, mirrored_extents, one_each, pointwise};
 use super::padded_reads::guard_padded_reads;
 use super::positions::build_positions;
 use super::readers::{Access, Reader, collect_readers, element_reads, mark_conditional, read_whole, shared_mask};
 use super::region::{bound_above, choices, plainly_below, range_over, without_greater, without_lesser};
-use super::tree::{
-    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, place_init, reads, steered_by, written_by,
-};
+use super::tree::{Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, reads, steered_by, written_by};
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, interval};
 use cora_ir::affine::{normalize, shift_min};

@@ -3,8 +3,9 @@
 //! Requires: an elementwise stage (no reduction) that is not an output and not attached. Ensures:
 //! the same values; a guarded read guards what it becomes, and so does one of storage padding.
 
+use super::conditions::is_condition;
 use super::padded_reads::guard_padded_reads;
-use super::tree::{find_stage, is_condition};
+use super::tree::find_stage;
 use cora_ir::expr::{ExprPool, MAX_VALUE_DEPTH, MAX_VALUE_SIZE};
 use cora_ir::loops::{BlockRole, LoopModule, Stmt};
 use cora_ir::{BinOp, Diagnostic, Expr, ExprId, Role, TensorId, VarId};

@@ -1,7 +1,8 @@
 //! Formulas of steps as index expressions at a loop.
 
+use super::conditions::{is_condition, runs};
 use super::defined::{first_outside, in_domain, is_defined};
-use super::tree::{Path, enclosing, is_condition, loop_at, runs};
+use super::tree::{Path, enclosing, loop_at};
 use crate::lower::declared::{Indices, bounds};
 use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::loops::{Block, LoopModule, Stmt};

@@ -11,11 +11,13 @@
 //! in the same order. With bulk padding the surplus iterations are masked by a predicate.
 
 use super::MAX_PADDING;
+use super::conditions::{is_condition, runs};
 use super::defined::is_defined;
+use super::inits::{place_init, remove_inits};
 use super::serial_loop::serial_or;
 use super::tree::{
-    Path, add_predicate, check_fresh_loop, check_no_marks, clamp_surplus, enclosing, find_loop, is_condition, loop_at,
-    loop_at_mut, place_init, remove_inits, rewrite, runs, substitute,
+    Path, add_predicate, check_fresh_loop, check_no_marks, clamp_surplus, enclosing, find_loop, loop_at, loop_at_mut,
+    rewrite, substitute,
 };
 use crate::lower::declared::{Indices, bounds};
 use crate::lower::layout::{Layout, sizes};

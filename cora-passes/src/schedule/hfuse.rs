@@ -14,10 +14,11 @@
 //! of one stage write elements of their own, except where one goes on from what another leaves: there it is proved.
 //! Ensures: the same iterations in the same order; those of loops that became one take turns.
 
+use super::conditions::{is_condition, not_a_condition};
+use super::inits::{place_init, remove_init};
 use super::tree::{
-    Path, blocks_in, body_at_mut, check_fresh_loop, check_no_marks, enclosing, find_loop, is_condition,
-    is_reduction_var, loop_at, not_a_condition, place_init, reads_below, remove_init, stages_of, substitute,
-    writes_below,
+    Path, blocks_in, body_at_mut, check_fresh_loop, check_no_marks, enclosing, find_loop, is_reduction_var, loop_at,
+    reads_below, stages_of, substitute, writes_below,
 };
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover};

@@ -9,8 +9,8 @@
 //! Requires: a sum that is not scheduled or attached, of a product whose inner factors have a value wherever their own loops
 //! run. Ensures: the same sums in another order; the new stage stands before the stage.
 
+use super::inits::place_init;
 use super::precompute::{declare, has_value, naive, nest, own_iters};
-use super::tree::place_init;
 use crate::simplify::{Facts, Prover};
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, TensorId, VarId};

@@ -7,10 +7,11 @@
 //! ```
 
 use super::compute_at::{Naive, all_in_turn, read_slots, wrap, write_slots};
+use super::conditions::is_condition;
 use super::defined::is_defined;
 use super::readers::{Access, Reader};
 use super::region::bound_above;
-use super::tree::{is_condition, stmt_at};
+use super::tree::stmt_at;
 use crate::simplify::{Facts, Prover};
 use cora_ir::loops::{IterKind, LoopModule, Stmt};
 use cora_ir::{Env, Expr, ExprId, TensorDim, TensorId, VarId};

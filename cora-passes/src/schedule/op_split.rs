@@ -15,12 +15,13 @@
 
 use super::filled::Loops;
 use super::formula::{self, Purpose};
+use super::inits::remove_init;
 use super::parts::PARTS;
 use super::peel::{go_on, replace};
 use super::relax::each_block;
 use super::tree::{
-    Path, around_elements, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, reads_below, remove_init,
-    stages_of, substitute, writes_below,
+    Path, around_elements, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, reads_below, stages_of,
+    substitute, writes_below,
 };
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::normalize;

@@ -12,13 +12,14 @@ use super::compute_inline::zero_of;
 use super::defined::is_defined;
 use super::filled::{Loops, Relaxed, stretches};
 use super::formula::{self, Purpose};
+use super::inits::place_init;
 use super::pad_dim::check_multiple;
 use super::relax::each_block;
 use super::serial_loop::serial_or;
 use super::split::divisible;
 use super::tree::{
     Path, add_predicate, around_elements, blocks_below, clamp_surplus, enclosing, find_loop, find_stage,
-    is_reduction_var, looks_up, loop_at, loop_at_mut, place_init, written_by,
+    is_reduction_var, looks_up, loop_at, loop_at_mut, written_by,
 };
 use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::affine::normalize;

@@ -17,13 +17,15 @@
 //! Requires: a loop that is not vector or unrolled, with such a tile inside. Ensures: the same
 //! iterations in the same order; in `main` the tiles have constant extent and no mask.
 
+use super::conditions::{is_condition, runs};
 use super::defined::is_defined;
+use super::inits::{place_init, remove_init};
 use super::parts::{PARTS, Part, copy, declare};
 use super::region::range_over;
 use super::relax::tile_of;
 use super::tree::{
-    Path, around_elements, blocks_below, body_at_mut, enclosing, find_loop, is_condition, is_reduction_var, loop_at,
-    place_init, remove_init, runs, stages_of, substitute, writes_below,
+    Path, around_elements, blocks_below, body_at_mut, enclosing, find_loop, is_reduction_var, loop_at, stages_of,
+    substitute, writes_below,
 };
 use crate::lower::sign::{as_size, never_negative};
 use crate::simplify::{Facts, Prover};

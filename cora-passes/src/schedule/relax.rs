@@ -22,13 +22,14 @@
 
 use super::compute_inline::zero_of;
 use super::filled::{Loops, Relaxed, is_own, stretches};
+use super::inits::place_init;
 use super::overwrites::overwrites;
 use super::pad_dim::calls_with_arg;
 use super::region::bound_above;
 use super::relax_reduced;
 use super::tree::{
     blocks_below, blocks_in, clamp_surplus, enclosing, find_loop, is_reduction_var, looks_up_at, loop_at, loop_at_mut,
-    place_init, written_by,
+    written_by,
 };
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, Prover, with_example};

@@ -16,8 +16,9 @@
 //! with `zero` over the same tile, or over tiles that end where it does or later. Ensures: constant extent, the same sums.
 
 use super::filled::{Filled, Loops, Writers, base_of, filled_dims, writers_of_reads};
+use super::inits::place_init;
 use super::relax::{clamped, each_block, extents_below_use, tile_of};
-use super::tree::{Path, blocks_below, enclosing, is_reduction_var, loop_at, loop_at_mut, place_init};
+use super::tree::{Path, blocks_below, enclosing, is_reduction_var, loop_at, loop_at_mut};
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::{normalize, poly};
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};

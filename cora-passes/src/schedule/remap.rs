@@ -14,12 +14,12 @@
 //! iterations, each once; every element is computed as before, so results are the same bits.
 
 use super::MAX_FACTOR;
+use super::conditions::{is_condition, runs};
 use super::formula::{self, Purpose};
+use super::inits::place_init;
 use super::key_parts::in_parts;
 use super::key_rows::{Rows, rows};
-use super::tree::{
-    Path, enclosing, find_loop, is_condition, is_reduction_var, loop_at, loop_at_mut, place_init, runs, substitute,
-};
+use super::tree::{Path, enclosing, find_loop, is_reduction_var, loop_at, loop_at_mut, substitute};
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, with_example};
 use cora_ir::affine::{normalize, poly};

@@ -5,10 +5,10 @@
 //! such as `(o * 6 + i) // 6 * 6` where `i < 6`, is simplified first. Ensures: the same iterations; sums may be combined
 //! in another order.
 
+use super::conditions::is_condition;
 use super::defined::is_defined;
-use super::tree::{
-    find_loop, find_stage, is_condition, is_reduction_var, loop_at, loop_at_mut, place_init, remove_inits,
-};
+use super::inits::{place_init, remove_inits};
+use super::tree::{find_loop, find_stage, is_reduction_var, loop_at, loop_at_mut};
 use crate::simplify::{Facts, Prover, simplify, with_example};
 use cora_ir::loops::{BlockRole, Body, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;

@@ -20,13 +20,14 @@
 //! function of the element. Ensures: every element combines the same terms, in another order; the new stage
 //! has the stage's loops under their names, the stage keeps its spatial loops and the one named.
 
+use super::conditions::is_condition;
+use super::inits::{place_init, remove_init};
 use super::pad_dim::calls_with_arg;
 use super::region::{bound_above, range_over};
 use super::solved::in_terms_of;
 use super::tree::{
-    Path, add_predicate, blocks_in, body_at_mut, find_loop, find_stage, first_block_in, in_own_loops, is_condition,
-    is_reduction_var, looks_up, loop_at, own_iters, place_init, reads, reads_below, remove_init, stages_of, stmt_at,
-    written_by,
+    Path, add_predicate, blocks_in, body_at_mut, find_loop, find_stage, first_block_in, in_own_loops, is_reduction_var,
+    looks_up, loop_at, own_iters, reads, reads_below, stages_of, stmt_at, written_by,
 };
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, with_example};

@@ -8,10 +8,11 @@
 //! Requires: a serial loop, a positive factor. Ensures: the same iterations in the same order; no
 //! tail at all where the factor is proved to divide the extent.
 
+use super::conditions::not_a_condition;
+use super::inits::place_init;
 use super::serial_loop::serial_or;
 use super::tree::{
-    add_predicate, check_fresh_loop, check_no_marks, clamp_surplus, find_loop, loop_at, loop_at_mut, not_a_condition,
-    place_init, substitute,
+    add_predicate, check_fresh_loop, check_no_marks, clamp_surplus, find_loop, loop_at, loop_at_mut, substitute,
 };
 use super::{MAX_FACTOR, MAX_PADDING};
 use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};

@@ -13,8 +13,9 @@
 //! Requires: serial loops. Ensures: only their kind changes. What the tile is is checked by lowering the nest as it is
 //! now, and again when the whole program is lowered, since later steps may change it.
 
+use super::inits::place_init;
 use super::serial_loop::serial_loop;
-use super::tree::{Path, enclosing, find_loop, loop_at, loop_at_mut, place_init};
+use super::tree::{Path, enclosing, find_loop, loop_at, loop_at_mut};
 use crate::lower::tensorize::shape;
 use crate::lower::to_storage::lowered_alone;
 use crate::simplify::{Facts, simplify};

@@ -2,8 +2,9 @@
 //!
 //! Requires: a serial loop with a small constant bound. Ensures: only the loop's kind changes.
 
+use super::inits::place_init;
 use super::serial_loop::serial_loop;
-use super::tree::{Path, check_no_hoisting, enclosing, find_loop, loop_at, loop_at_mut, place_init};
+use super::tree::{Path, check_no_hoisting, enclosing, find_loop, loop_at, loop_at_mut};
 use cora_ir::Diagnostic;
 use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;

@@ -4,9 +4,10 @@
 //! the loop is split first; of one that is no longer than that the outer loop runs once, so that a schedule which names it
 //! stays valid whatever the extent.
 
+use super::inits::place_init;
 use super::serial_loop::serial_loop;
 use super::split::split;
-use super::tree::{check_fresh_loop, check_no_hoisting, combines_tuples, find_loop, loop_at_mut, place_init};
+use super::tree::{check_fresh_loop, check_no_hoisting, combines_tuples, find_loop, loop_at_mut};
 use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Tail};
 use cora_ir::{Diagnostic, MAX_LANES};
