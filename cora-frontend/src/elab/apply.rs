@@ -54,11 +54,12 @@ impl Elab<'_> {
                 known.extend(BUILTINS);
                 known.extend(names::math_names());
                 known.extend(["sum", "prod", "max", "min", "argmax", "argmin"]);
-                let hint = match (written_as(&id.name), suggest(&id.name, known)) {
-                    (Some(other), _) => format!("write `{other}`"),
-                    (None, Some(s)) => format!("did you mean `{s}`?"),
-                    (None, None) if id.name.contains('.') => names::method_as(&id.name),
-                    (None, None) => format!("define it: `fn {}(..) = ..`", id.name),
+                let hint = match (args.last().and_then(type_named), written_as(&id.name), suggest(&id.name, known)) {
+                    (Some(to), ..) => format!("a conversion is written `{to}(x)`"),
+                    (None, Some(other), _) => format!("write `{other}`"),
+                    (None, None, Some(s)) => format!("did you mean `{s}`?"),
+                    (None, None, None) if id.name.contains('.') => names::method_as(&id.name),
+                    (None, None, None) => format!("define it: `fn {}(..) = ..`", id.name),
                 };
                 self.error(id.span, d.hint(hint))
             }
@@ -238,5 +239,13 @@ impl Elab<'_> {
             Some(_) => None,
             None => self.part_named(name).map(|t| (t, 0)).or_else(|| self.component(name)),
         }
+    }
+}
+
+/// The scalar type that `e` names.
+fn type_named(e: &Expr) -> Option<&str> {
+    match e.kind() {
+        ExprKind::Name(n) if ScalarType::from_name(n).is_some() => Some(n),
+        _ => None,
     }
 }
