@@ -1,6 +1,7 @@
 //! Schedules nests that no step has touched, by rules about their shape.
 //!
-//! First, numbers are applied to sums in the place of their terms (`products`), factors of sums that repeat work get a stage
+//! First, numbers are applied to sums in the place of their terms (`products`), products of factors that no tile has both are
+//! summed one by one (`summands`), factors of sums that repeat work get a stage
 //! (`factors`), positions that share a factor in groups become rows (`shared_rows`), and a stage is given to the lanes of what
 //! a user's combiner makes of neighbours (`lanes`) and to parts of long sums of few
 //! results (`partial_sums`). Where a batch is more than stays near, its rows are split into tasks (`row_tasks`), and so are
@@ -37,6 +38,7 @@ mod rows_of_elements;
 mod shared_rows;
 mod squares;
 pub(crate) mod steps;
+mod summands;
 mod tiles;
 pub(crate) mod units;
 
@@ -217,6 +219,13 @@ pub(crate) fn choose_stages(m: &mut LoopModule, processor: Option<Features>) {
     let is_near = processor.is_some();
     for stage in stages(m) {
         attempt(m, |m| products::regroup(m, stage));
+    }
+    for stage in stages(m) {
+        if attempt(m, |m| summands::summands(m, stage)) {
+            for stage in stages(m) {
+                attempt(m, |m| products::regroup(m, stage));
+            }
+        }
     }
     inline_cheap(m, is_near);
     for stage in stages(m) {

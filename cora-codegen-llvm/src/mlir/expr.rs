@@ -382,8 +382,13 @@ impl<'m> Emitter<'m> {
         if op == BinOp::Add && tx.scalar.is_float() {
             // One rounding; the second operand first, since that is where sums put the new term.
             for (sum, product) in [(x, y), (y, x)] {
+                let (product, negative) = match *self.pool.get(product) {
+                    Expr::Un(UnOp::Neg, product) => (product, true),
+                    _ => (product, false),
+                };
                 if let Expr::Bin(BinOp::Mul, p, q) = *self.pool.get(product) {
                     let (p, q, c) = (self.emit(p)?, self.emit(q)?, self.emit(sum)?);
+                    let p = if negative { self.b.un("arith.negf", p) } else { p };
                     return Ok(self.b.fma(p, q, c));
                 }
             }

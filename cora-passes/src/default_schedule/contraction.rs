@@ -63,9 +63,9 @@ pub(crate) fn factors(m: &LoopModule, b: &Block) -> Option<[Read; 2]> {
     sums(b).then(both)?
 }
 
-/// What a block sums: all there is in a term that does not move with the columns, and the one read that does.
-fn split_factors(pool: &ExprPool, b: &Block, column: VarId) -> Option<(Vec<ExprId>, Read)> {
-    let (mut left, mut right, mut rest) = (Vec::new(), None, vec![b.value]);
+/// What there is in a term: all that does not move with the columns, and the one read that does.
+pub(super) fn split_factors(pool: &ExprPool, term: ExprId, column: VarId) -> Option<(Vec<ExprId>, Read)> {
+    let (mut left, mut right, mut rest) = (Vec::new(), None, vec![term]);
     let mut seen = FxHashSet::default();
     while let Some(e) = rest.pop() {
         if !seen.insert(e) {
@@ -108,7 +108,7 @@ impl Contraction {
         let nest = Nest::of(m, stage)?;
         let column = m.env.pool.as_var(*nest.block.index.last()?)?;
         let pool = &m.env.pool;
-        let (left, b) = sums(&nest.block).then(|| split_factors(pool, &nest.block, column))??;
+        let (left, b) = sums(&nest.block).then(|| split_factors(pool, nest.block.value, column))??;
         let a = match left.as_slice() {
             [one] => read(pool, *one),
             _ => None,

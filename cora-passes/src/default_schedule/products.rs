@@ -92,10 +92,11 @@ pub(super) fn regroup(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     let pool = &mut m.env.pool;
     let product = factors.into_iter().reduce(|a, b| pool.bin(BinOp::Mul, a, b))?;
     let term = rest.into_iter().fold(product, |a, d| pool.bin(BinOp::Div, a, d));
-    if number != 1.0 {
-        let name = m.env.fresh_tensor_name(&format!("{}.sum", m.env.tensors[stage].name));
+    // A term is subtracted as fast as it is added.
+    let term = if number == -1.0 { pool.un(UnOp::Neg, term) } else { term };
+    if number.abs() != 1.0 {
         let number = m.env.pool.lit(Literal::float(ty, number));
-        return scale_after(m, stage, (term, number), &name);
+        return sums_before(m, stage, &[term], |pool, sum| Some(pool.bin(BinOp::Mul, sum[0], number)));
     }
     let changed = term != block.value;
     m.body.iter_mut().for_each(|s| {
@@ -122,8 +123,13 @@ fn together(m: &LoopModule, block: &Block, factors: &[ExprId], all: usize) -> Op
         .min_by_key(|&(a, b)| (given(factors[a]) != given(factors[b]), of[b].len(), a))
 }
 
-/// Has the new stage `name` sum these terms, and `stage` be what it finds times a number.
-fn scale_after(m: &mut LoopModule, stage: TensorId, (term, number): (ExprId, ExprId), name: &str) -> Option<()> {
+/// Has a new stage sum each of these terms, and `stage` be what `combined` makes of their results.
+pub(super) fn sums_before(
+    m: &mut LoopModule,
+    stage: TensorId,
+    terms: &[ExprId],
+    combined: impl FnOnce(&mut ExprPool, &[ExprId]) -> Option<ExprId>,
+) -> Option<()> {
     let (top, block) = naive(m, stage)?;
     let (own, reduced): (Vec<Iter>, Vec<Iter>) = block.iters.iter().cloned().partition(|i| i.kind == IterKind::Spatial);
     let at: Vec<ExprId> = own.iter().map(|i| m.env.pool.var(i.var)).collect();
@@ -131,19 +137,25 @@ fn scale_after(m: &mut LoopModule, stage: TensorId, (term, number): (ExprId, Exp
         return None;
     }
     let ty = m.env.tensors[stage].ty;
-    let new = declare(&mut m.env, &own, ty, name);
     let used: Vec<Iter> = own.iter().chain(&reduced).cloned().collect();
-    let mut sum = nest(&mut m.env, &used, term, new);
-    sum.blocks_mut(&mut |b| {
-        b.role = block.role;
-        b.iters[own.len()..].iter_mut().for_each(|i| i.kind = IterKind::Reduce);
-        b.index.truncate(own.len());
-    });
-    let read = m.env.element(new, &at);
-    let value = m.env.pool.bin(BinOp::Mul, read, number);
+    let (mut new, mut nests) = (Vec::new(), Vec::new());
+    for &term in terms {
+        let name = m.env.fresh_tensor_name(&format!("{}.sum", m.env.tensors[stage].name));
+        let tensor = declare(&mut m.env, &own, ty, &name);
+        let mut sum = nest(&mut m.env, &used, term, tensor);
+        sum.blocks_mut(&mut |b| {
+            b.role = block.role;
+            b.iters[own.len()..].iter_mut().for_each(|i| i.kind = IterKind::Reduce);
+            b.index.truncate(own.len());
+        });
+        new.push(tensor);
+        nests.push(sum);
+    }
+    let read: Vec<ExprId> = new.iter().map(|&t| m.env.element(t, &at)).collect();
+    let value = combined(&mut m.env.pool, &read)?;
     m.body[top] = nest(&mut m.env, &own, value, stage);
-    m.body.insert(top, sum);
-    place_init(m, new);
+    m.body.splice(top..top, nests);
+    new.into_iter().for_each(|t| place_init(m, t));
     Some(())
 }
 

@@ -32,16 +32,12 @@ impl Gen<'_> {
             *[(F32, F32), (F32, F32), (F32, F32), (F64, F64), (BF16, F32), (F16, F32), (I8, I32), (I32, I32)]
                 .choose(self.rng)
                 .expect("not empty");
-        let mut first: Vec<OpDim> = b.filter(|_| self.rng.random_bool(0.8)).into_iter().collect();
-        let mut second: Vec<OpDim> = b.filter(|_| self.rng.random_bool(0.5)).into_iter().collect();
-        first.extend([rows, k]);
-        second.extend(if self.rng.random_bool(0.5) { [k, columns] } else { [columns, k] });
-        let [x, y] = [first, second].map(|dims| {
-            let v = self.operand(read, &dims);
-            let e = self.env().pool.cast(summed, v);
-            Val { e, bound: 21.0, exact: true }
-        });
-        let mut term = self.arith(BinOp::Mul, x, y);
+        let mut term = self.product(b, [rows, k, columns], (read, summed));
+        if self.rng.random_bool(0.15) {
+            let other = self.product(b, [rows, k, columns], (read, summed));
+            let op = if self.rng.random_bool(0.5) { BinOp::Add } else { BinOp::Sub };
+            term = self.arith(op, term, other);
+        }
         if self.rng.random_bool(0.1) {
             let third = self.operand(summed, &[k]);
             term = self.arith(BinOp::Mul, term, Val { e: third, bound: 21.0, exact: true });
@@ -58,6 +54,25 @@ impl Gen<'_> {
         if self.rng.random_bool(0.5) {
             self.op();
         }
+    }
+
+    /// A product of an element of the row's terms and one of the column's.
+    fn product(
+        &mut self,
+        b: Option<OpDim>,
+        [rows, k, columns]: [OpDim; 3],
+        (read, summed): (ScalarType, ScalarType),
+    ) -> Val {
+        let mut first: Vec<OpDim> = b.filter(|_| self.rng.random_bool(0.8)).into_iter().collect();
+        let mut second: Vec<OpDim> = b.filter(|_| self.rng.random_bool(0.5)).into_iter().collect();
+        first.extend([rows, k]);
+        second.extend(if self.rng.random_bool(0.5) { [k, columns] } else { [columns, k] });
+        let [x, y] = [first, second].map(|dims| {
+            let v = self.operand(read, &dims);
+            let e = self.env().pool.cast(summed, v);
+            Val { e, bound: 21.0, exact: true }
+        });
+        self.arith(BinOp::Mul, x, y)
     }
 
     /// Rows or columns: a length of the batch's row, a triangle, or a number that is a tile or one more or less.
