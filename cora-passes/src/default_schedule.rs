@@ -1,13 +1,14 @@
 //! Schedules nests that no step has touched, by rules about their shape.
 //!
 //! First, numbers are applied to sums in the place of their terms (`products`), products of factors that no tile has both are
-//! summed one by one (`summands`), factors of sums that repeat work get a stage
+//! summed one by one (`summands`), results are computed in the order of what is read (`result_order`), factors of sums that repeat work get a stage
 //! (`factors`), positions that share a factor in groups become rows (`shared_rows`), and a stage is given to the lanes of what
 //! a user's combiner makes of neighbours (`lanes`) and to parts of long sums of few
 //! results (`partial_sums`). Where a batch is more than stays near, its rows are split into tasks (`row_tasks`), and so are
 //! rows of elements that are computed of their own row (`rows_of_elements`). From the last stage to the first: a stage is
 //! attached beside its readers where that repeats no work (`attach`); a contraction, or another reduction of neighbouring
-//! elements, is tiled so that it accumulates in registers (`contraction`, `columns`), one of few rows in dot products (`dots`); results
+//! elements, is tiled so that it accumulates in registers (`contraction`, `columns`), where factors of neighbours lie apart with a
+//! copy of these (`side_by_side`), one of few rows in dot products (`dots`); results
 //! of few terms are lanes (`few_terms`), columns that share elements in groups vectors (`groups`); copies that change the
 //! order of dimensions go in squares (`squares`); of anything else the innermost loop becomes vector code where it writes
 //! (or, for a reduction, reads) neighbouring elements, and where what it reads is near each other. Elements of results are
@@ -33,9 +34,11 @@ pub(crate) mod nest;
 pub mod own_names;
 pub(crate) mod partial_sums;
 mod products;
+mod result_order;
 mod row_tasks;
 mod rows_of_elements;
 mod shared_rows;
+mod side_by_side;
 mod squares;
 pub(crate) mod steps;
 mod summands;
@@ -186,6 +189,7 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
             attach::attach(m, stage, &epilogues);
         }
         attempt(m, |m| batches::batches_first(m, stage));
+        attempt(m, |m| side_by_side::side_by_side(m, stage));
         let shape = contraction::Shape::of(m, stage);
         let rows = [contraction::row_tiles, contraction::triangle, contraction::slanted];
         let _ = attempt(m, |m| units::unit_parts(m, stage, &|i| features.contain(i), vectors))
@@ -219,6 +223,9 @@ pub(crate) fn choose_stages(m: &mut LoopModule, processor: Option<Features>) {
     let is_near = processor.is_some();
     for stage in stages(m) {
         attempt(m, |m| products::regroup(m, stage));
+    }
+    for stage in stages(m) {
+        attempt(m, |m| result_order::as_read(m, stage));
     }
     for stage in stages(m) {
         if attempt(m, |m| summands::summands(m, stage)) {

@@ -9,7 +9,7 @@ use super::{attempt, step};
 use crate::schedule::tree::{enclosing, stage_loops};
 use cora_ir::loops::{Iter, LoopModule};
 use cora_ir::schedule::{CopyAt, DimRef, LayoutDim, LoopRef, StepKind, Tail};
-use cora_ir::{ExprId, Scope, TensorId};
+use cora_ir::{ExprId, Role, Scope, TensorId, VarId};
 
 /// Copies the factor in panels of a tile's columns with the reduced dimensions outside them, so that a tile reads it in
 /// order; with zeros beside the last columns.
@@ -118,19 +118,28 @@ fn along_rows(m: &LoopModule, copy: &Nest) -> Option<Vec<String>> {
 
 /// Copies the factor with the columns' dimension innermost, where all rows can use the copy.
 pub(super) fn transpose(m: &mut LoopModule, c: &Contraction, at: LoopRef) -> Option<()> {
-    if c.scattered(m) {
+    let moved = c.b.1.iter().filter(|&&e| m.env.pool.uses_var(e, c.column)).count();
+    if c.scattered(m) || moved != 1 {
         return None;
     }
-    let pool = &m.env.pool;
-    let moved: Vec<usize> = (0..c.b.1.len()).filter(|&d| pool.uses_var(c.b.1[d], c.column)).collect();
-    let [moved] = moved.as_slice() else { return None };
-    let mut layout: Vec<usize> = (0..c.b.1.len()).filter(|d| d != moved).collect();
-    layout.push(*moved);
-    let layout = layout.into_iter().map(LayoutDim::whole).collect();
-    let name = m.env.fresh_tensor_name(&format!("{}.copy", c.nest.stage));
-    let access = c.nest.access(m, &c.b);
-    let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[c.b.0].name.clone());
-    step(m, StepKind::CacheRead { stage, tensor, name, scope: Scope::Local, at: CopyAt::Loop(at), layout, access })
+    copy_along(m, &c.nest, &c.b, c.column, CopyAt::Loop(at))
+}
+
+/// Copies what a stage reads with the dimensions that move with an iterator innermost.
+pub(super) fn copy_along(m: &mut LoopModule, nest: &Nest, read: &Read, iter: VarId, at: CopyAt) -> Option<()> {
+    let (moved, others): (Vec<usize>, Vec<usize>) =
+        (0..read.1.len()).partition(|&d| m.env.pool.uses_var(read.1[d], iter));
+    let layout = others.into_iter().chain(moved).map(LayoutDim::whole).collect();
+    let name = m.env.fresh_tensor_name(&format!("{}.copy", nest.stage));
+    let scope = if at.as_loop().is_some() { Scope::Local } else { Scope::Global };
+    let access = nest.access(m, read);
+    let (stage, tensor) = (nest.stage.clone(), m.env.tensors[read.0].name.clone());
+    step(m, StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
+}
+
+/// Where what does not depend on the batch is copied once, and anything else for each call.
+pub(super) fn outside(m: &LoopModule, tensor: TensorId) -> CopyAt {
+    if m.env.tensors[tensor].role == Role::ConstInput { CopyAt::Setup } else { CopyAt::Before }
 }
 
 /// The loop around a stage's own.

@@ -9,14 +9,15 @@
 //! Likewise contractions of few columns, with tiles of rows.
 
 use super::contraction::{Contraction, names};
+use super::copies::{copy_along, outside};
 use super::nest::{Loop, is_along, moves_by_one};
 use super::squares::FEWEST;
 use super::steps::Steps;
 use super::{Form, Registers, step};
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::LoopModule;
-use cora_ir::schedule::{CopyAt, LayoutDim, StepKind, Tail};
-use cora_ir::{Role, Scope, TensorId, VarId};
+use cora_ir::schedule::{StepKind, Tail};
+use cora_ir::{Scope, TensorId};
 
 /// Rows of which each column is read once for all.
 pub(super) const ROWS: i64 = 4;
@@ -63,7 +64,8 @@ pub(super) fn dots_of_rows(m: &mut LoopModule, stage: TensorId, vectors: Vectors
         return None;
     }
     if !is_along(m, &c.b, iter) {
-        terms_side_by_side(m, &c, iter)?;
+        let at = outside(m, c.b.0);
+        copy_along(m, &c.nest, &c.b, iter, at)?;
     }
     let tiles = names(&[&c.batches[..], others, std::slice::from_ref(row)].concat());
     let own = names(&[&c.columns[..], std::slice::from_ref(&c.inner)].concat());
@@ -72,19 +74,6 @@ pub(super) fn dots_of_rows(m: &mut LoopModule, stage: TensorId, vectors: Vectors
     let rows = if apart { 1 } else { (sums_of_tile(registers) / columns).min(8) };
     let mut s = Steps { m, stage: c.nest.stage.clone() };
     in_registers(&mut s, tiles, (&row.name, rows, false), own, std::slice::from_ref(&term.name), registers.lanes)
-}
-
-/// Copies the factor of the columns with the dimension of the terms innermost.
-fn terms_side_by_side(m: &mut LoopModule, c: &Contraction, term: VarId) -> Option<()> {
-    let moved = |d: &usize| m.env.pool.uses_var(c.b.1[*d], term);
-    let (summed, others): (Vec<usize>, Vec<usize>) = (0..c.b.1.len()).partition(moved);
-    let layout = others.into_iter().chain(summed).map(LayoutDim::whole).collect();
-    let constant = m.env.tensors[c.b.0].role == Role::ConstInput;
-    let at = if constant { CopyAt::Setup } else { CopyAt::Before };
-    let name = m.env.fresh_tensor_name(&format!("{}.copy", c.nest.stage));
-    let access = c.nest.access(m, &c.b);
-    let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[c.b.0].name.clone());
-    step(m, StepKind::CacheRead { stage, tensor, name, scope: Scope::Global, at, layout, access })
 }
 
 /// How many vectors of sums a tile has.

@@ -96,7 +96,7 @@ pub(super) fn regroup(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     let term = if number == -1.0 { pool.un(UnOp::Neg, term) } else { term };
     if number.abs() != 1.0 {
         let number = m.env.pool.lit(Literal::float(ty, number));
-        return sums_before(m, stage, &[term], |pool, sum| Some(pool.bin(BinOp::Mul, sum[0], number)));
+        return sums_before(m, stage, &[term], None, |pool, sum| Some(pool.bin(BinOp::Mul, sum[0], number)));
     }
     let changed = term != block.value;
     m.body.iter_mut().for_each(|s| {
@@ -123,11 +123,13 @@ fn together(m: &LoopModule, block: &Block, factors: &[ExprId], all: usize) -> Op
         .min_by_key(|&(a, b)| (given(factors[a]) != given(factors[b]), of[b].len(), a))
 }
 
-/// Has a new stage sum each of these terms, and `stage` be what `combined` makes of their results.
+/// Has a new stage sum each of these terms, and `stage` be what `combined` makes of their results. The dimension that an
+/// iterator of `stage` runs may be the `last` one of theirs.
 pub(super) fn sums_before(
     m: &mut LoopModule,
     stage: TensorId,
     terms: &[ExprId],
+    last: Option<VarId>,
     combined: impl FnOnce(&mut ExprPool, &[ExprId]) -> Option<ExprId>,
 ) -> Option<()> {
     let (top, block) = naive(m, stage)?;
@@ -136,12 +138,14 @@ pub(super) fn sums_before(
     if at != block.index {
         return None;
     }
+    let (mut ordered, innermost): (Vec<Iter>, Vec<Iter>) = own.iter().cloned().partition(|i| Some(i.var) != last);
+    ordered.extend(innermost);
     let ty = m.env.tensors[stage].ty;
-    let used: Vec<Iter> = own.iter().chain(&reduced).cloned().collect();
+    let used: Vec<Iter> = ordered.iter().chain(&reduced).cloned().collect();
     let (mut new, mut nests) = (Vec::new(), Vec::new());
     for &term in terms {
         let name = m.env.fresh_tensor_name(&format!("{}.sum", m.env.tensors[stage].name));
-        let tensor = declare(&mut m.env, &own, ty, &name);
+        let tensor = declare(&mut m.env, &ordered, ty, &name);
         let mut sum = nest(&mut m.env, &used, term, tensor);
         sum.blocks_mut(&mut |b| {
             b.role = block.role;
@@ -151,7 +155,8 @@ pub(super) fn sums_before(
         new.push(tensor);
         nests.push(sum);
     }
-    let read: Vec<ExprId> = new.iter().map(|&t| m.env.element(t, &at)).collect();
+    let there: Vec<ExprId> = ordered.iter().map(|i| m.env.pool.var(i.var)).collect();
+    let read: Vec<ExprId> = new.iter().map(|&t| m.env.element(t, &there)).collect();
     let value = combined(&mut m.env.pool, &read)?;
     m.body[top] = nest(&mut m.env, &own, value, stage);
     m.body.splice(top..top, nests);

@@ -57,7 +57,7 @@ pub(super) fn summands(m: &mut LoopModule, stage: TensorId) -> Option<()> {
         products[0].1 = pool.add(products[0].1, rest);
     }
     let terms: Vec<ExprId> = products.into_iter().map(|p| p.1).collect();
-    sums_before(m, stage, &terms, |pool, sums| sums.iter().copied().reduce(|a, b| pool.add(a, b)))
+    sums_before(m, stage, &terms, None, |pool, sums| sums.iter().copied().reduce(|a, b| pool.add(a, b)))
 }
 
 /// What is added up in `e`, with whether it is subtracted.
