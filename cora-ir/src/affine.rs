@@ -116,10 +116,11 @@ pub fn poly(pool: &mut ExprPool, e: ExprId) -> Poly {
 
 /// Joins `k*m*c*(x // c) + k*m*(x % c)` into `k*m*x` for constants c.
 fn join_div_mod(pool: &mut ExprPool, mut p: Poly) -> Poly {
-    while let Some(joined) = find_div_mod(pool, &p).and_then(|j| join(pool, &p, j)) {
+    loop {
+        let Some(found) = find_div_mod(pool, &p) else { return p };
+        let Some(joined) = join(pool, &p, found) else { return p };
         p = joined;
     }
-    p
 }
 
 fn join(pool: &mut ExprPool, p: &Poly, j: DivMod) -> Option<Poly> {
@@ -140,24 +141,49 @@ struct DivMod {
     x: ExprId,
 }
 
-fn find_div_mod(pool: &ExprPool, p: &Poly) -> Option<DivMod> {
+fn find_div_mod(pool: &mut ExprPool, p: &Poly) -> Option<DivMod> {
     for (m, &k) in &p.terms {
         for (pos, &atom) in m.iter().enumerate() {
             let Expr::Bin(BinOp::Mod, x, c) = *pool.get(atom) else { continue };
-            let Some(quotient) = pool.lookup(&Expr::Bin(BinOp::FloorDiv, x, c)) else { continue };
             // Only constants: `x // c` and `x % c` are both 0 where a variable c is 0.
             let Some(high_k) = pool.as_int(c).and_then(|c| k.checked_mul(c)) else { continue };
-            let mut rest = m.clone();
-            rest.remove(pos);
-            let mut high = rest.clone();
-            high.push(quotient);
-            high.sort_unstable();
-            if p.terms.get(&high) == Some(&high_k) {
-                return Some(DivMod { low: m.clone(), high, k, rest, x });
+            for quotient in quotients(pool, x, c) {
+                let mut rest = m.clone();
+                rest.remove(pos);
+                let mut high = rest.clone();
+                high.push(quotient);
+                high.sort_unstable();
+                if p.terms.get(&high) == Some(&high_k) {
+                    return Some(DivMod { low: m.clone(), high, k, rest, x });
+                }
             }
         }
     }
     None
+}
+
+/// The forms that `x // c` is there in: as it is, and `y // (c / g)` where `x = g*y + r` with `0 <= r < g`.
+fn quotients(pool: &mut ExprPool, x: ExprId, c: ExprId) -> Vec<ExprId> {
+    let mut found: Vec<ExprId> = pool.lookup(&Expr::Bin(BinOp::FloorDiv, x, c)).into_iter().collect();
+    let Some(c) = pool.as_int(c).filter(|&c| c > 0) else { return found };
+    let whole = poly(pool, x);
+    let g = whole.terms.iter().filter(|(m, _)| !m.is_empty()).fold(c, |g, (_, &k)| gcd(g, k));
+    if g > 1 {
+        let terms = whole.terms.into_iter().map(|(m, k)| (m, k.div_euclid(g))).filter(|t| t.1 != 0).collect();
+        let y = build(pool, &Poly { terms });
+        let divisor = pool.int(c / g);
+        found.extend(pool.lookup(&Expr::Bin(BinOp::FloorDiv, y, divisor)));
+    }
+    found
+}
+
+/// The greatest common divisor; 0 with 0 is 0.
+pub fn gcd(a: i64, b: i64) -> i64 {
+    let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    i64::try_from(a).unwrap_or(1)
 }
 
 /// The expression of a polynomial, in canonical order.

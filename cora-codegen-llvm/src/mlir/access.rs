@@ -1,6 +1,6 @@
 //! Loads and stores: addresses, whole vectors, masks, gathers and scatters.
 
-use cora_ir::affine::normalize;
+use cora_ir::affine::{gcd, normalize};
 use cora_ir::{BinOp, Expr, ExprId, ScalarType, TensorId, Type};
 
 use super::EmitFault;
@@ -302,9 +302,6 @@ impl Emitter<'_> {
 
     /// A number that divides every value of an index, by its form; 0 for 0 itself.
     pub(super) fn divisor(&self, e: ExprId) -> i64 {
-        fn gcd(a: i64, b: i64) -> i64 {
-            if b == 0 { a } else { gcd(b, a % b) }
-        }
         match *self.pool.get(e) {
             Expr::Int(v) => v.checked_abs().unwrap_or(1),
             Expr::Var(v) => self.divisors.get(&v).copied().unwrap_or(1),

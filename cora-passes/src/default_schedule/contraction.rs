@@ -6,6 +6,7 @@
 
 use super::columns::{column_tiles, neighbours};
 use super::copies::{around, copy_block, copy_rows, pack, transpose};
+use super::flat::lies_as;
 use super::nest::{Loop, Nest, is_along, moves_by_one};
 use super::tiles::Tile;
 use super::{Registers, attempt, dots, row_tasks, step};
@@ -200,7 +201,11 @@ impl Contraction {
     fn tile(&self, m: &LoopModule, registers: Registers, side_by_side: bool) -> Tile {
         let tile = self.tile_of_columns(m, registers, side_by_side);
         let count = |n: i64, l: &Loop| n.checked_mul(m.env.pool.as_int(l.extent)?);
-        self.rows.iter().try_fold(1, count).map_or(tile, |n| tile.of_rows(n))
+        let Some(rows) = self.rows.iter().try_fold(1, count) else { return tile };
+        let (tile, whole) = (tile.of_rows(rows), registers.slanted());
+        // Rows beyond the last one would each be asked for.
+        let better = rows % tile.rows != 0 && rows % whole.rows == 0 && tile.columns < whole.columns;
+        if better && m.env.pool.as_int(self.inner.extent).is_none() { whole } else { tile }
     }
 
     fn tile_of_columns(&self, m: &LoopModule, registers: Registers, side_by_side: bool) -> Tile {
@@ -289,8 +294,9 @@ impl Contraction {
         let Some(iter) = self.reduced.last().and_then(|k| self.nest.iterator(m, k.var)) else { return false };
         let Some(at) = read.1.iter().position(|&e| m.env.pool.as_var(e) == Some(iter)) else { return false };
         let inside = m.env.tensors[read.0].dims.iter().skip(at + 1);
-        let distance = inside.map(|d| m.env.pool.as_int(d.storage)).try_fold(1_i64, |n, d| n.checked_mul(d?));
-        distance.is_some_and(|n| n >= APART)
+        // What a length is not known of may be long.
+        let long = |e| m.env.pool.as_int(e).unwrap_or(APART);
+        inside.map(|d| long(d.storage)).fold(1, i64::saturating_mul) >= APART
     }
 
     /// The factor of the rows, where neighbouring rows are neighbours in it and neighbouring terms are far apart.
@@ -433,7 +439,7 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     let alone = (!copied || copied_before) && !nest.attached && c.has_nothing_to_attach(m);
     let many_columns = bound(m, &c.inner.name).is_none_or(|b| b > tile.columns);
     let streamed = !copied && !packed && many_columns && c.is_streamed(m);
-    let long = c.is_long(m) || streamed;
+    let long = (c.is_long(m) && one_after_another(m, &c)) || streamed;
     let in_blocks = side_by_side && !constant && !c.many_products(m) && c.terms_apart(m) && !c.few_rows(m, registers);
     let in_blocks = in_blocks && long && alone && !streamed && many_columns;
     // A task of rows may be one already.
@@ -464,6 +470,8 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         order.append(&mut columns);
     }
     let task = order.len();
+    // Blocks around all tiles would be one task.
+    let long = long && (task > 0 || nest.attached);
     if long {
         let mut reduced = names(&c.reduced);
         if reduced.len() > 1 {
@@ -513,6 +521,13 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         let _ = fuse(m, nest, &order[..task], "tile");
     }
     Some(())
+}
+
+/// Whether the terms of several loops may be counted as one: rows are not looked for, term by term.
+fn one_after_another(m: &mut LoopModule, c: &Contraction) -> bool {
+    let constant = c.reduced.iter().all(|k| m.env.pool.as_int(k.extent).is_some());
+    let loops: Vec<VarId> = c.reduced.iter().map(|k| k.var).collect();
+    loops.len() < 2 || constant || lies_as(m, &c.nest.block, &loops)
 }
 
 /// A contraction whose reduced loop grows by one from row to row: padded to the rows of a tile, so that all rows of a

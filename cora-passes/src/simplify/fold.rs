@@ -5,8 +5,8 @@
 //! are evaluated, so an index must stay valid where the condition is false too.
 
 use super::context::Cx;
-use super::range::{Interval, gcd};
-use cora_ir::affine::{self, Poly};
+use super::range::Interval;
+use cora_ir::affine::{self, Poly, gcd};
 use cora_ir::expr::{Args, floor_div, floor_mod};
 use cora_ir::{BinOp, Expr, ExprId, UfDef, UfId, UnOp};
 

@@ -6,8 +6,8 @@
 //! ([`super::atom_bounds`]). Everything is searched in a fixed order within a fixed budget.
 
 use super::context::Cx;
-use super::range::{Interval, gcd};
-use cora_ir::affine::{Monomial, Poly};
+use super::range::Interval;
+use cora_ir::affine::{Monomial, Poly, gcd};
 use cora_ir::expr::floor_div;
 use cora_ir::{BinOp, EntityId, Expr, ExprId, UfDef, UnOp};
 use rustc_hash::FxHashMap;

@@ -1,5 +1,6 @@
 //! Intervals and residues of integers as values, with the arithmetic on them.
 
+use cora_ir::affine::gcd;
 use cora_ir::expr::{floor_div, floor_mod};
 
 /// The integers from `lo` to `hi`, both inclusive; an end that is absent is not bounded (or does
@@ -173,15 +174,6 @@ pub struct Stride {
     pub modulus: i64,
     /// In `0..modulus` unless the modulus is 0.
     pub residue: i64,
-}
-
-/// The greatest common divisor; 0 with 0 is 0.
-pub fn gcd(a: i64, b: i64) -> i64 {
-    let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    i64::try_from(a).unwrap_or(1)
 }
 
 impl Stride {
