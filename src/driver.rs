@@ -318,7 +318,8 @@ pub fn lower_form(
     // Under a schedule the pass does not run, and of windows it leaves more than is useful.
     let counted = narrowed.filter(|_| !has_windows(&mut checked)).unwrap_or_else(|| {
         let mut graph = checked.clone();
-        narrow_masked(&mut graph, &mut simplifier, Windows::Counted);
+        // What was proved so far is of the other graph's expressions.
+        narrow_masked(&mut graph, &mut StandardSimplifier::new(), Windows::Counted);
         graph
     });
     Ok(Lowered { checked, counted, storage, loops, times, grid: form.grid.is_some(), unmet })

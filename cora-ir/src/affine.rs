@@ -177,6 +177,51 @@ fn quotients(pool: &mut ExprPool, x: ExprId, c: ExprId) -> Vec<ExprId> {
     found
 }
 
+/// `e` with remainders in the place of `x - x // c * c`, in normal form.
+pub fn with_remainders(pool: &mut ExprPool, e: ExprId) -> ExprId {
+    let p = poly(pool, e);
+    // x // c * c = x - x % c
+    let p = without(pool, p, BinOp::FloorDiv, |p, (x, quotient, remainder), c, k| {
+        let times = (k % c == 0).then_some(k / c)?;
+        let p = p.checked_add_scaled(&Poly::atom(quotient), k.checked_neg()?)?;
+        p.checked_add_scaled(x, times)?.checked_add_scaled(&Poly::atom(remainder), times.checked_neg()?)
+    });
+    build(pool, &p)
+}
+
+/// `e` with quotients in the place of `x - x % c`, in normal form.
+pub fn with_quotients(pool: &mut ExprPool, e: ExprId) -> ExprId {
+    let p = poly(pool, e);
+    let p = without(pool, p, BinOp::Mod, |p, (x, quotient, remainder), c, k| {
+        let p = p.checked_add_scaled(&Poly::atom(remainder), k.checked_neg()?)?;
+        p.checked_add_scaled(x, k)?.checked_add_scaled(&Poly::atom(quotient), k.checked_mul(c)?.checked_neg()?)
+    });
+    build(pool, &p)
+}
+
+/// The polynomial with every quotient, or remainder, replaced by what it is of `x`, the remainder or quotient, `c` and its
+/// coefficient, where fewer terms are left.
+fn without(
+    pool: &mut ExprPool,
+    mut p: Poly,
+    op: BinOp,
+    replaced: impl Fn(Poly, (&Poly, ExprId, ExprId), i64, i64) -> Option<Poly>,
+) -> Poly {
+    let atoms: Vec<ExprId> = p.terms.keys().filter(|m| m.len() == 1).map(|m| m[0]).collect();
+    for atom in atoms {
+        let Expr::Bin(found, x, divisor) = *pool.get(atom) else { continue };
+        let Some(c) = pool.as_int(divisor).filter(|&c| c > 1 && found == op) else { continue };
+        let Some(&k) = p.terms.get(&vec![atom]) else { continue };
+        let (quotient, remainder) = (pool.floor_div(x, divisor), pool.modulo(x, divisor));
+        let whole = poly(pool, x);
+        let joined = replaced(p.clone(), (&whole, quotient, remainder), c, k);
+        if let Some(joined) = joined.filter(|j| j.terms.len() < p.terms.len()) {
+            p = joined;
+        }
+    }
+    p
+}
+
 /// The greatest common divisor; 0 with 0 is 0.
 pub fn gcd(a: i64, b: i64) -> i64 {
     let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());

@@ -30,11 +30,11 @@ mod tiles;
 
 use crate::lower::Simplifier;
 use crate::lower::declared::{Indices, bounds as bounds_of};
-use cora_ir::affine::normalize;
+use cora_ir::affine::{normalize, with_remainders};
 use cora_ir::env::{Dim, Role};
 use cora_ir::tuple::Reduction;
 use cora_ir::{BinOp, DimId, Env, Expr, ExprId, Graph, Op, TensorId, VarId};
-use outside::{Outside, Region, Side, compared};
+use outside::{Outside, Region, Side, both_ways, compared};
 use rustc_hash::{FxHashMap, FxHashSet};
 use tiles::Tiles;
 
@@ -84,14 +84,14 @@ fn in_tiles(graph: &mut Graph, simplifier: &mut dyn Simplifier, from: Bound, row
     let mut ends = bounds(graph).into_iter().filter(|b| b.dim == from.dim && b.side == Side::Below);
     let (tiles, end) = ends.find_map(|end| {
         let tiles = Tiles::of(&mut graph.env, simplifier, from, end.at, rows)?;
-        let (zero, at) = (graph.env.pool.int(0), tiles.end(&mut graph.env, end.at));
+        let (zero, at) = (graph.env.pool.int(0), tiles.end);
         let narrow = |env: &mut Env, prove: &mut Prove, _: &_| Some((zero, narrower(env, prove, at, whole)?));
         let ended = Ended::where_narrow(graph, simplifier, end, narrow)?;
         // Rows that share what they read are those of a sum for each position.
         let sums = graph.ops.iter().any(|op| ended.along.contains(&op.tensor) && op.combiner.is_some());
         sums.then_some((tiles, (end, ended.extent)))
     })?;
-    let first = tiles.beginning(&mut graph.env, from.at);
+    let first = tiles.beginning;
     let began = Ended::where_narrow(graph, simplifier, from, |env, prove, _| later(env, prove, first, whole))?;
     let (first, began) = (began.first, Ended { in_tiles: true, ..began }.apply(graph));
     let (bound, extent) = end;
@@ -117,10 +117,12 @@ fn bounds(graph: &mut Graph) -> Vec<Bound> {
     for op in &graph.ops {
         let mut comparisons = Vec::new();
         graph.env.pool.walk(op.value, &mut |id, e| {
-            if matches!(e, Expr::Bin(BinOp::Lt | BinOp::Le, ..)) {
+            if matches!(e, Expr::Bin(BinOp::Lt | BinOp::Le | BinOp::Eq, ..)) {
                 comparisons.push(id);
             }
         });
+        let comparisons: Vec<ExprId> =
+            comparisons.into_iter().flat_map(|c| both_ways(&mut graph.env.pool, c)).collect();
         for c in comparisons {
             for &dim in op.spatial.iter().chain(&op.reduce) {
                 let var = graph.env.dims[dim].var;
@@ -345,7 +347,7 @@ fn less(env: &mut Env, a: ExprId, b: ExprId) -> ExprId {
         return env.pool.bin(op, x, y);
     }
     let difference = env.pool.sub(a, b);
-    normalize(&mut env.pool, difference)
+    with_remainders(&mut env.pool, difference)
 }
 
 /// Whether what is left of a dimension is so little of it that this pays: rows that begin at positions of their own share

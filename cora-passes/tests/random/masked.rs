@@ -137,7 +137,25 @@ impl Gen<'_> {
             }
             _ => pool.le(q.index, k.index),
         };
-        let mask = match self.rng.random_range(0..7) {
+        let mask = match self.rng.random_range(0..10) {
+            7 => {
+                let chunks = [k, q].map(|d| pool.floor_div(d.index, n));
+                let near = pool.bin(BinOp::Eq, chunks[0], chunks[1]);
+                pool.and(mask, near)
+            }
+            8 => {
+                let (one, chunk) = (pool.int(1), pool.floor_div(q.index, n));
+                let before = pool.sub(chunk, one);
+                let first = pool.mul(before, n);
+                let near = pool.le(first, k.index);
+                pool.and(mask, near)
+            }
+            9 => {
+                let inside = pool.modulo(q.index, n);
+                let first = pool.sub(q.index, inside);
+                let near = pool.le(first, k.index);
+                pool.and(mask, near)
+            }
             0..2 => {
                 let near = pool.add(k.index, n);
                 let near = pool.le(q.index, near);

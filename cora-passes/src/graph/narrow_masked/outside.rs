@@ -1,11 +1,11 @@
 //! What tensors are on the far side of a bound of one of their dimensions.
 
-use cora_ir::affine::{Poly, build, normalize, poly};
+use cora_ir::affine::{Poly, build, normalize, poly, with_quotients};
 use cora_ir::env::Role;
 use cora_ir::interp::{bin_f, un_f};
 use cora_ir::tuple::Reduction;
 use cora_ir::types::round_float;
-use cora_ir::{BinOp, Combiner, DimId, Env, Expr, ExprId, Graph, Op, ScalarType, TensorId, UnOp, VarId};
+use cora_ir::{BinOp, Combiner, DimId, Env, Expr, ExprId, ExprPool, Graph, Op, ScalarType, TensorId, UnOp, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What a comparison says of the variable `var`: with `(end, true)` it holds where `var < end`, with `(end, false)` elsewhere.
@@ -31,6 +31,7 @@ pub(super) fn compared(env: &mut Env, comparison: ExprId, var: VarId) -> Option<
     let below = sign < 0;
     let end = if below { rest } else { Poly::constant(1).checked_add_scaled(&rest, -1)? };
     let end = build(&mut env.pool, &end);
+    let end = with_quotients(&mut env.pool, end);
     let end = env.pool.ceil_div(end, sign.checked_abs()?);
     let end = match *env.pool.get(atom) {
         Expr::Var(_) => end,
@@ -44,6 +45,14 @@ pub(super) fn compared(env: &mut Env, comparison: ExprId, var: VarId) -> Option<
         _ => return None,
     };
     Some((end, below))
+}
+
+/// The comparisons that hold together where `comparison` does: of what is equal neither is less.
+pub(super) fn both_ways(pool: &mut ExprPool, comparison: ExprId) -> Vec<ExprId> {
+    match *pool.get(comparison) {
+        Expr::Bin(BinOp::Eq, a, b) if pool.ty(a).scalar == ScalarType::Index => vec![pool.le(a, b), pool.le(b, a)],
+        _ => vec![comparison],
+    }
 }
 
 /// On which side of a bound a dimension goes on.
@@ -110,6 +119,16 @@ impl Region {
 
     /// The value of a comparison at all positions inside, or at all beyond the bound.
     fn decided(&self, env: &mut Env, comparison: ExprId, inside: bool) -> Option<bool> {
+        let all = both_ways(&mut env.pool, comparison);
+        let decided: Vec<Option<bool>> = all.into_iter().map(|c| self.decided_one(env, c, inside)).collect();
+        if decided.contains(&Some(false)) {
+            Some(false)
+        } else {
+            decided.into_iter().collect::<Option<Vec<_>>>().map(|_| true)
+        }
+    }
+
+    fn decided_one(&self, env: &mut Env, comparison: ExprId, inside: bool) -> Option<bool> {
         let (end, below) = compared(env, comparison, self.var)?;
         let difference = env.pool.sub(end, self.bound);
         let farther = poly(&mut env.pool, difference).as_constant()?;
