@@ -133,6 +133,15 @@ impl LoopKind {
         all
     };
 
+    /// What a loop of this kind is, in a sentence.
+    pub fn described(self) -> &'static str {
+        match self {
+            Self::Unroll => "unrolled",
+            Self::Offload => "offloaded",
+            _ => self.name(),
+        }
+    }
+
     /// The name in text.
     pub fn name(self) -> &'static str {
         match self {

@@ -221,7 +221,8 @@ impl Error {
             Error::Library(_) => "the folder for temporary files must be writable and allow execution",
             Error::Blas(_) => "install OpenBLAS or MKL, or name its library: CORA_BLAS=/path/to/libopenblas.so.0",
             Error::Cuda(_) => {
-                "run it where there is a CUDA driver and a device that is recent enough and has memory left"
+                "run it where there is a CUDA driver and a device that is recent enough and has memory left, or interpret its \
+                 kernels on the processor: `cora run .. --emulate --check`"
             }
         }
     }

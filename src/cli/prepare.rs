@@ -46,6 +46,21 @@ impl Prepared {
     }
 }
 
+/// A file of lengths that cannot be read, with the function whose lengths it was to give.
+fn not_read(e: cora_runtime::Error, name: &str, path: &std::path::Path) -> Failure {
+    let text = path.display().to_string();
+    if !matches!(e, cora_runtime::Error::Io { .. }) {
+        return e.into();
+    }
+    let d = Diagnostic::new(e.code(), format!("the lengths of `{name}` cannot be read: {e}"));
+    let numbers = text.split(',').all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    d.hint(match numbers {
+        true => format!("`--lengths {name}=FILE` takes a file of numbers: write them into one"),
+        false => format!("`--lengths {name}=FILE`: check the path and its permissions"),
+    })
+    .into()
+}
+
 /// Makes a batch of the parameters given, the lengths and inputs that `args` name, and random ones.
 ///
 /// # Errors
@@ -60,7 +75,8 @@ pub fn prepare(
     known_tensors(args, env)?;
     let mut files = Vec::new();
     for (name, path) in &args.lengths {
-        files.push((name.clone(), lengths::read(path)?));
+        let all = lengths::read(path).map_err(|e| not_read(e, name, path))?;
+        files.push((name.clone(), all));
     }
     let (skip, seed) = (args.skip, args.seed);
     let values = batch::resolve(env, &batch::Source { params, lengths: &files, files: &args.lengths, skip, seed })?;

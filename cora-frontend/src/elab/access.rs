@@ -85,10 +85,13 @@ impl Elab<'_> {
         let t = &self.graph.env.tensors[tensor];
         if t.range.is_none() && !guarded {
             let d = Diagnostic::new("E0215", format!("`{}` is used as an index but declares no range", t.name));
-            return self.error(
-                e.span(),
-                d.hint(format!("declare it: `input {}[...] : {ty} in 0..N`, or end the access with `else x`", t.name)),
-            );
+            let hint = match t.role {
+                cora_ir::Role::Input | cora_ir::Role::ConstInput => {
+                    format!("declare it: `input {}[...] : {ty} in 0..N`, or end the access with `else x`", t.name)
+                }
+                _ => "end the access with `else x`, which stands for positions that are not there".to_owned(),
+            };
+            return self.error(e.span(), d.hint(hint));
         }
         Some(self.graph.env.pool.cast(ScalarType::Index, id))
     }

@@ -51,14 +51,19 @@ impl Elab<'_> {
                 let own =
                     self.slots.iter().filter(|(_, s)| matches!(s.kind, "function" | "extent function" | "combiner"));
                 let mut known: Vec<&str> = own.map(|(n, _)| n.as_str()).collect();
+                let near = suggest(&id.name, known.iter().copied());
                 known.extend(BUILTINS);
                 known.extend(names::math_names());
                 known.extend(["sum", "prod", "max", "min", "argmax", "argmin"]);
-                let hint = match (args.last().and_then(type_named), written_as(&id.name), suggest(&id.name, known)) {
+                let other = written_as(&id.name).filter(|_| near.is_none());
+                let hint = match (args.last().and_then(type_named), other, near.or_else(|| suggest(&id.name, known))) {
                     (Some(to), ..) => format!("a conversion is written `{to}(x)`"),
                     (None, Some(other), _) => format!("write `{other}`"),
                     (None, None, Some(s)) => format!("did you mean `{s}`?"),
                     (None, None, None) if id.name.contains('.') => names::method_as(&id.name),
+                    (None, None, None) if self.mode < Mode::Value => {
+                        format!("sizes that come with each batch are declared: `extent {}(b) in 0..=64`", id.name)
+                    }
                     (None, None, None) => format!("define it: `fn {}(..) = ..`", id.name),
                 };
                 self.error(id.span, d.hint(hint))

@@ -258,6 +258,9 @@ impl Parser {
                     .hint(format!("write `{}(k) x`", op.name())),
             );
         }
+        if self.defines() {
+            return self.unexpected("what is reduced");
+        }
         if let Some(bad) = dims.iter().find(|d| !matches!(d.kind(), ExprKind::Name(_))) {
             return self.fail(
                 Diagnostic::new("E0111", format!("`{}` reduces over dimensions, given by name", op.name()))

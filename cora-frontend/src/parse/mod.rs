@@ -157,6 +157,25 @@ impl Parser {
         matches!(self.peek_at(1).text.as_str(), "[" | "=" | ":")
     }
 
+    /// Whether a line begins here that defines an operator: `T[..] =`.
+    fn defines(&self) -> bool {
+        if !self.peek().first || self.peek().kind != TokenKind::Name {
+            return false;
+        }
+        let (mut depth, mut ahead) = (0, 1);
+        loop {
+            match self.peek_at(ahead).text.as_str() {
+                "[" => depth += 1,
+                "]" => depth -= 1,
+                "=" => return depth == 0,
+                "" => return false,
+                _ if depth == 0 => return false,
+                _ => {}
+            }
+            ahead += 1;
+        }
+    }
+
     fn peek(&self) -> &Token {
         self.peek_at(0)
     }
@@ -234,6 +253,7 @@ impl Parser {
                 "an operator is defined once, `T[i] = ..`: to add to what was there reduce, `sum(k) x`, or define another one"
             }
             (_, "elif", _) => "write `else if`",
+            (":", "=", "an element type") => "an operator is defined with `=` alone: `T[i] = ..`",
             (_, "[" | "(", "`in`") => "a size for each position of a dimension is an `extent lens(b) in 0..=64`",
             _ => return None,
         })

@@ -118,9 +118,13 @@ impl Cx<'_> {
             }
             let (before, errors, word) = (p.pos, p.diags.len(), p.peek().text.clone());
             if self.step(&mut p).and_then(|()| p.end_of_statement()).is_err() {
+                let separated = p.at(":") || p.at(",");
                 let syntax = p.diags[errors..].last_mut().filter(|d| ["E0103", "E0106", "E0107"].contains(&d.code));
                 if let (Some(form), Some(d)) = (step::form(&word), syntax) {
                     d.notes.push(format!("the step is written like `{form}`"));
+                    if separated && d.code == "E0106" {
+                        *d = d.clone().hint("what a step names is separated by spaces");
+                    }
                 }
                 if p.pos == before {
                     p.advance();

@@ -75,7 +75,12 @@ pub(super) fn check_place(env: &Env, s: &LoopStmt, is_grid: bool) -> Result<(), 
             }
         });
         if let Some(b) = found {
-            return Err(wrong_place(env, b, &format!("would run inside a loop that is {}", l.kind.name()), ONE_THREAD));
+            return Err(wrong_place(
+                env,
+                b,
+                &format!("would run inside a loop that is {}", l.kind.described()),
+                ONE_THREAD,
+            ));
         }
     }
     l.body.iter().try_for_each(|s| check_place(env, s, is_grid))
@@ -165,7 +170,7 @@ fn nest<'a>(env: &Env, l: &'a For) -> Result<(Vec<&'a For>, &'a Block), Diagnost
         match loops[loops.len() - 1].body.as_slice() {
             [LoopStmt::For(inner)] if inner.kind == LoopKind::Bulk => loops.push(inner),
             [LoopStmt::For(inner)] => {
-                let fact = format!("loop `{}` inside is {}", name(env, inner), inner.kind.name());
+                let fact = format!("loop `{}` inside is {}", name(env, inner), inner.kind.described());
                 return Err(no_copy(env, l, &fact));
             }
             [LoopStmt::Block(b)] if b.role == BlockRole::Compute => return Ok((loops, b)),

@@ -166,7 +166,7 @@ impl Slots<'_> {
                 Some(LoopKind::Serial | LoopKind::Unroll) => {
                     self.refuse("it is used under a condition inside the loop")
                 }
-                Some(kind) => self.refuse(&format!("the loop around its uses is {}", kind.name())),
+                Some(kind) => self.refuse(&format!("the loop around its uses is {}", kind.described())),
             });
         };
         match &mut body[at] {
@@ -197,7 +197,7 @@ impl Slots<'_> {
         body: &mut Vec<Stmt>,
     ) -> Result<Vec<Stmt>, Diagnostic> {
         if !matches!(kind, LoopKind::Serial | LoopKind::Unroll) {
-            return Err(self.refuse(&format!("the loop around its uses is {}", kind.name())));
+            return Err(self.refuse(&format!("the loop around its uses is {}", kind.described())));
         }
         let mut boxes = 0;
         body.iter().for_each(|s| {

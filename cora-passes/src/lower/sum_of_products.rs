@@ -32,7 +32,7 @@ pub(super) fn nest<'a>(env: &Env, l: &'a For, inner: &LoopKind) -> Result<Nest<'
         match main {
             None => return Err("it combines nothing".to_owned()),
             Some(Stmt::For(x)) if x.kind == *inner => loops.push(x),
-            Some(Stmt::For(x)) => return Err(format!("loop `{}` inside is {}", name(env, x), x.kind.name())),
+            Some(Stmt::For(x)) => return Err(format!("loop `{}` inside is {}", name(env, x), x.kind.described())),
             Some(Stmt::Block(block)) => {
                 if init.is_some_and(|s| s != block.stage) {
                     return Err("another stage is set up inside".to_owned());

@@ -64,7 +64,7 @@ fn fuse(m: &mut LoopModule, refs: &[LoopRef], name: &str) -> Result<(), Diagnost
         check_no_marks(&m.env, l, r)?;
         not_a_condition(m, l, r)?;
         if l.kind != LoopKind::Serial {
-            return Err(Diagnostic::new("E0411", format!("loop `{}` is already {}", show(r), l.kind.name()))
+            return Err(Diagnostic::new("E0411", format!("loop `{}` is already {}", show(r), l.kind.described()))
                 .hint("fuse loops before they are made parallel, vector or unrolled"));
         }
         inside.extend(stages_of(&[Stmt::For(l.clone())]));

@@ -32,7 +32,7 @@ pub fn hoist_loads(m: &mut LoopModule, target: &LoopRef, on: bool) -> Result<(),
                 "loop `{}.{}` is {}: it has no iterations to hoist out of",
                 target.stage,
                 target.name,
-                l.kind.name()
+                l.kind.described()
             ),
         )
         .hint("name a loop around it that stays one"));

@@ -66,7 +66,7 @@ fn split_one(m: &mut LoopModule, target: &LoopRef, at: &Formula) -> Result<(), D
     let shown = format!("{}.{}", target.stage, target.name);
     let kind = loop_at(&m.body, &path).kind;
     if matches!(kind, LoopKind::Vector | LoopKind::Unroll | LoopKind::Virtual) {
-        return Err(Diagnostic::new("E0411", format!("loop `{shown}` is already {}", kind.name()))
+        return Err(Diagnostic::new("E0411", format!("loop `{shown}` is already {}", kind.described()))
             .hint("split the operator before its loops become vector or unrolled"));
     }
     let root = own_nest(m, &path);

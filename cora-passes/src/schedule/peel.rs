@@ -74,7 +74,7 @@ fn peel_loop(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
     if matches!(kind, LoopKind::Vector | LoopKind::Unroll | LoopKind::Virtual) {
         return Err(Diagnostic::new(
             "E0411",
-            format!("loop `{}.{}` is already {}", target.stage, target.name, kind.name()),
+            format!("loop `{}.{}` is already {}", target.stage, target.name, kind.described()),
         )
         .hint("peel it before it is made vector or unrolled"));
     }

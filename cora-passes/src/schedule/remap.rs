@@ -40,7 +40,7 @@ pub fn remap(m: &mut LoopModule, target: &LoopRef, policy: &Remap) -> Result<(),
     let (stage, var, kind) = (l.stage, l.var, l.kind);
     let shown = format!("{}.{}", target.stage, target.name);
     if matches!(kind, LoopKind::Vector | LoopKind::Unroll | LoopKind::Virtual) {
-        return Err(Diagnostic::new("E0411", format!("loop `{shown}` is already {}", kind.name()))
+        return Err(Diagnostic::new("E0411", format!("loop `{shown}` is already {}", kind.described()))
             .hint("the order of lanes and copies is fixed; remap a loop outside"));
     }
     check_independent(m, &path, &shown)?;

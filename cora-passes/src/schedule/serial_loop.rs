@@ -20,7 +20,7 @@ pub(super) fn serial_loop<'a>(m: &'a LoopModule, path: &[usize], r: &LoopRef) ->
 pub(super) fn serial_or<'a>(m: &'a LoopModule, path: &[usize], r: &LoopRef, hint: &str) -> Result<&'a For, Diagnostic> {
     let l = loop_at(&m.body, path);
     if l.kind != LoopKind::Serial {
-        let said = format!("loop `{}.{}` is already {}", r.stage, r.name, l.kind.name());
+        let said = format!("loop `{}.{}` is already {}", r.stage, r.name, l.kind.described());
         return Err(Diagnostic::new("E0411", said).hint(hint));
     }
     Ok(l)
