@@ -31,7 +31,9 @@ pub fn capacities(m: &mut StorageModule) -> Result<(), Diagnostic> {
         let uf = cx.env.ufs[f].clone();
         let has_rows = matches!(uf.def, UfDef::PrefixSum { .. } | UfDef::Map { .. });
         if has_rows && !uf.domain.iter().skip(1).all(|&d| cx.size(d) == Some(d)) {
-            return Err(refusal(format!("the table of `{}`", uf.name)));
+            let hint =
+                "build the prelude on the host: its rows are themselves as many as another row of the batch is long";
+            return Err(refusal(format!("the table of `{}`", uf.name)).hint(hint));
         }
     }
     for b in &mut m.buffers {

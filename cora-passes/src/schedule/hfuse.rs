@@ -84,7 +84,8 @@ fn fuse(m: &mut LoopModule, refs: &[LoopRef], name: &str) -> Result<(), Diagnost
         let l = take_neighbour(m, outer, start, first, r, &fused)?;
         fused.push(l);
     }
-    let joined = join(m, stage, fused, name);
+    let around: Loops = enclosing(&m.body, &top).iter().map(|l| (l.var, l.extent)).collect();
+    let joined = join(m, stage, fused, &around, name);
     body_at_mut(&mut m.body, outer)[start] = Stmt::For(joined);
     let mut seen = rustc_hash::FxHashSet::default();
     inside.retain(|s| seen.insert(*s));
@@ -286,7 +287,7 @@ fn apart(a: &[Stmt], b: &[Stmt], t: TensorId) -> bool {
 }
 
 /// One loop over all iterations; each body runs in its stretch.
-fn join(m: &mut LoopModule, stage: TensorId, loops: Vec<For>, name: &str) -> For {
+fn join(m: &mut LoopModule, stage: TensorId, loops: Vec<For>, around: &Loops, name: &str) -> For {
     let env = &mut m.env;
     let var = env.new_var(name);
     let t = env.pool.var(var);
@@ -294,7 +295,9 @@ fn join(m: &mut LoopModule, stage: TensorId, loops: Vec<For>, name: &str) -> For
     let (mut start, mut body) = (zero, Vec::new());
     let count = loops.len();
     for (n, l) in loops.into_iter().enumerate() {
-        let size = as_size(env, &[], l.extent);
+        let known = env.pool.le(zero, l.extent);
+        let known = Prover::new().prove(env, &Facts::in_loops(around.iter().copied()), known).is_proved();
+        let size = if known { l.extent } else { as_size(env, &[], l.extent) };
         let end = env.pool.add(start, size);
         let end = normalize(&mut env.pool, end);
         let mut here = Vec::new();

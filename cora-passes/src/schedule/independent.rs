@@ -3,6 +3,7 @@
 //! `parallel` and `bind` ask before they spread a loop's iterations; every later step is held to the same, as it may
 //! give iterations a tensor to share (`cache_write S -> Sr global at S.b` inside a parallel `S.b`).
 
+use super::conditions::{is_condition, runs};
 use super::determines::determines;
 use super::tree::{blocks_in, distinguishes, is_reduction_var, reads_below, writes_below};
 use crate::simplify::{Facts, Prover};
@@ -73,7 +74,7 @@ fn conflict_in(m: &LoopModule, l: &For, among: Among, scratch: &mut Scratch) -> 
             return None;
         }
         let mut apart = || distinguishes(&m.env.pool, b, l.var) && !(attached && regions_meet(scratch.env(), l, b));
-        let shared = reduced || !(apart() || is_single(scratch.env(), l));
+        let shared = reduced || !(apart() || is_single(scratch.env(), l) || runs_in_one(scratch.env(), l, b));
         shared.then_some(Conflict { tensor: b.tensor, reduced })
     })
 }
@@ -99,6 +100,31 @@ fn is_single(env: &mut Env, l: &For) -> bool {
     let one = env.pool.int(1);
     let single = env.pool.le(l.extent, one);
     Prover::new().prove(env, &Facts::default(), single).is_proved()
+}
+
+/// Whether conditions around a block let it run in one iteration of `l` at most, as the part with a tail in a fused loop.
+fn runs_in_one(env: &mut Env, l: &For, b: &Block) -> bool {
+    let Some((_, around)) = blocks_in(&l.body).into_iter().find(|(x, _)| std::ptr::eq(*x, b)) else { return false };
+    let inner: Vec<VarId> = around.iter().map(|l| l.var).collect();
+    let conditions: Vec<ExprId> =
+        around.iter().filter(|c| is_condition(&env.pool, c.extent)).map(|c| c.extent).collect();
+    let mut facts = Facts::in_loops([(l.var, l.extent)]);
+    let other = env.copy_var(l.var);
+    facts.push_var(other, l.extent);
+    let (here, there) = (env.pool.var(l.var), env.pool.var(other));
+    let to = FxHashMap::from_iter([(l.var, there)]);
+    let mut any = false;
+    for c in conditions {
+        let holds = runs(env, c);
+        if env.pool.uses_var(holds, l.var) && !inner.iter().any(|&v| env.pool.uses_var(holds, v)) {
+            any = true;
+            facts.push_assumption(holds);
+            let holds = env.pool.substitute(holds, &to);
+            facts.push_assumption(holds);
+        }
+    }
+    let never = env.pool.le(there, here);
+    any && Prover::new().prove(env, &facts, never).is_proved()
 }
 
 /// Whether the regions that two iterations of `l` write of an attached stage's tensor may have an element in common: it is
