@@ -46,14 +46,13 @@ impl Tiles {
         };
         // The bound of each row has to be within that of its tile.
         let (first, last) = (at_row(env, from.at, 0), at_row(env, end, rows - 1));
-        let is_window = match chunk {
-            Some(_) => {
-                let (together, enough) = (env.pool.sub(last, first), env.pool.int(window.saturating_mul(3) / 2));
-                let few = env.pool.le(together, enough);
-                simplifier.prove(env, &loops, &[], few)
-            }
-            None => window >= WINDOW * rows,
-        };
+        // Rows of a chunk that is no longer than they are have half of it on average.
+        let mut is_window = window >= WINDOW * rows;
+        if is_window && chunk.is_some() {
+            let (together, enough) = (env.pool.sub(last, first), env.pool.int(window.saturating_mul(3) / 2));
+            let few = env.pool.le(together, enough);
+            is_window = simplifier.prove(env, &loops, &[], few);
+        }
         let (earlier, later) = (env.pool.le(first, from.at), env.pool.le(end, last));
         if !is_window || !simplifier.prove(env, &loops, &[], earlier) || !simplifier.prove(env, &loops, &[], later) {
             return None;
