@@ -217,7 +217,12 @@ fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: 
                  step names or one inside it, so that each part has its own; or inline it",
                 name_of(reader)
             ),
-            None => "attach that stage in the same loop first (one step for several names readers before what they read), or inline it".to_owned(),
+            None => format!(
+                "attach both in one step, what reads first: `compute_at {} {name} at {}.{}`",
+                name_of(reader),
+                at.stage,
+                at.name
+            ),
         })),
     }
 }
