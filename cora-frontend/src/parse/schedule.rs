@@ -123,7 +123,7 @@ impl Cx<'_> {
                 if let (Some(form), Some(d)) = (step::form(&word), syntax) {
                     d.notes.push(format!("the step is written like `{form}`"));
                     if separated && d.code == "E0106" {
-                        *d = d.clone().hint("what a step names is separated by spaces");
+                        d.hint = Some("what a step names is separated by spaces".to_owned());
                     }
                 }
                 if p.pos == before {

@@ -6,7 +6,7 @@
 
 use super::columns::{column_tiles, neighbours};
 use super::copies::{around, copy_block, copy_rows, pack, transpose};
-use super::flat::lies_as;
+use super::flat::one_after_another;
 use super::nest::{Loop, Nest, is_along, moves_by_one};
 use super::tiles::Tile;
 use super::{Registers, attempt, dots, row_tasks, step};
@@ -439,7 +439,7 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     let alone = (!copied || copied_before) && !nest.attached && c.has_nothing_to_attach(m);
     let many_columns = bound(m, &c.inner.name).is_none_or(|b| b > tile.columns);
     let streamed = !copied && !packed && many_columns && c.is_streamed(m);
-    let long = (c.is_long(m) && one_after_another(m, &c)) || streamed;
+    let long = (c.is_long(m) && one_after_another(m, &c.nest.block, &c.reduced)) || streamed;
     let in_blocks = side_by_side && !constant && !c.many_products(m) && c.terms_apart(m) && !c.few_rows(m, registers);
     let in_blocks = in_blocks && long && alone && !streamed && many_columns;
     // A task of rows may be one already.
@@ -521,13 +521,6 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         let _ = fuse(m, nest, &order[..task], "tile");
     }
     Some(())
-}
-
-/// Whether the terms of several loops may be counted as one: rows are not looked for, term by term.
-fn one_after_another(m: &mut LoopModule, c: &Contraction) -> bool {
-    let constant = c.reduced.iter().all(|k| m.env.pool.as_int(k.extent).is_some());
-    let loops: Vec<VarId> = c.reduced.iter().map(|k| k.var).collect();
-    loops.len() < 2 || constant || lies_as(m, &c.nest.block, &loops)
 }
 
 /// A contraction whose reduced loop grows by one from row to row: padded to the rows of a tile, so that all rows of a

@@ -136,6 +136,13 @@ pub(super) fn lies_side_by_side(m: &mut LoopModule, block: &Block, loops: &[Loop
     reads.iter().all(|index| index.len() == vars.len() || !index.iter().any(|&e| moves(e))) && lies_as(m, block, &vars)
 }
 
+/// Whether the terms of several loops may be counted as one: rows are not looked for, term by term.
+pub(super) fn one_after_another(m: &mut LoopModule, block: &Block, reduced: &[Loop]) -> bool {
+    let constant = reduced.iter().all(|k| m.env.pool.as_int(k.extent).is_some());
+    let loops: Vec<VarId> = reduced.iter().map(|k| k.var).collect();
+    loops.len() < 2 || constant || lies_as(m, block, &loops)
+}
+
 /// The loops of a perfect nest.
 fn perfect(outer: &For) -> Vec<&For> {
     let mut loops = vec![outer];

@@ -91,7 +91,6 @@ fn chunk(env: &Env, bound: ExprId, row: VarId) -> Option<i64> {
 /// About so many `rows`: those of whole chunks, or a part of one.
 fn rows_of_chunks(chunk: i64, rows: i64) -> i64 {
     match chunk {
-        ..=0 => rows,
         c if c <= rows => rows / c * c,
         c => (rows / 2..=rows).rev().chain(rows..=2 * rows).find(|n| c % n == 0).unwrap_or(rows),
     }
