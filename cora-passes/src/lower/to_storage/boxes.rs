@@ -91,6 +91,16 @@ fn threads_along(nest: &LoopStmt, axis: Axis) -> Vec<ExprId> {
     out
 }
 
+/// What a part writes of a buffer.
+#[derive(Default)]
+struct Written {
+    stage: Option<TensorId>,
+    loops: Vec<(VarId, ExprId)>,
+    /// The range of each dimension: what one thread writes, and what all of them do, if that is known.
+    own: Vec<(ExprId, ExprId)>,
+    all: Vec<Option<(ExprId, ExprId)>>,
+}
+
 impl Lowering<'_> {
     /// The region of a local tensor: what its writers cover inside the innermost loop around all uses.
     pub(super) fn infer_box(&mut self, body: &[LoopStmt], all: &[Use<'_>], tensor: TensorId) -> Result<(), Diagnostic> {
@@ -121,7 +131,9 @@ impl Lowering<'_> {
             writers.retain(runs);
         }
         let mut gaps: Vec<Gaps> = Vec::new();
+        let mut parts: Vec<Written> = Vec::new();
         for &u in &writers {
+            let mut part = Written::default();
             let (loops, inner) = grid::loops_of(&mut self.env, &u.loops, common, private, &mut threads);
             let map = self.bindings(u, common, private, &threads);
             let mut index = Vec::new();
@@ -142,6 +154,8 @@ impl Lowering<'_> {
                     let extent = self.env.pool.instantiate(storage, &index);
                     (self.env.pool.int(0), self.env.pool.sub(extent, one))
                 });
+                part.own.push((l, h));
+                part.all.push(range_over(&mut self.env, e, &loops, common));
                 // Where a writer has no iteration, the region is that of the others.
                 let computed = l;
                 let l = first_positions(&mut self.env, l);
@@ -161,9 +175,11 @@ impl Lowering<'_> {
                 least[d] = Some(least[d].map_or(computed, |x| self.env.pool.min(x, computed)));
                 hi[d] = Some(hi[d].map_or(h, |x| self.env.pool.max(x, h)));
             }
+            parts.push(Written { stage: Some(u.block.stage), loops: loops.clone(), ..part });
             outer = loops;
             gaps.push(digits);
         }
+        self.check_parts(tensor, &parts, &threads)?;
         if private == Private::No && first.loops[..common].iter().any(|l| l.kind.is_thread()) {
             return Err(grid::shared_by_one(&self.env, tensor));
         }
@@ -380,6 +396,45 @@ impl Lowering<'_> {
                     if !self.simplifier.prove(&mut self.env, &around, &[], enough) {
                         return Err(grid::foreign_read(&self.env, tensor, u.block.stage));
                     }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What one part writes no other part adds to in another thread, which has elements of its own: parts give a thread the
+    /// same ones, or ones as far away for all threads of which no other thread has any.
+    fn check_parts(
+        &mut self,
+        tensor: TensorId,
+        parts: &[Written],
+        threads: &[(Axis, VarId)],
+    ) -> Result<(), Diagnostic> {
+        let uses_thread = |env: &Env, e| threads.iter().any(|&(_, v)| env.pool.uses_var(e, v));
+        for (n, b) in parts.iter().enumerate() {
+            for a in &parts[..n] {
+                let (mut same, mut as_far) = (true, true);
+                for (&(l, h), &(m, i)) in a.own.iter().zip(&b.own) {
+                    if ![l, h, m, i].into_iter().any(|e| uses_thread(&self.env, e)) {
+                        continue;
+                    }
+                    for (x, y) in [(l, m), (h, i)] {
+                        let apart = self.env.pool.sub(y, x);
+                        let apart = normalize(&mut self.env.pool, apart);
+                        let zero = self.env.pool.int(0);
+                        let none = self.env.pool.bin(BinOp::Eq, apart, zero);
+                        same &= self.simplifier.prove(&mut self.env, &a.loops, &[], none);
+                        as_far &= !uses_thread(&self.env, apart);
+                    }
+                }
+                let ranges: Vec<_> = a.all.iter().zip(&b.all).filter_map(|(x, y)| Some(((*x)?, (*y)?))).collect();
+                let mut before = |h, l| {
+                    let less = self.env.pool.lt(h, l);
+                    self.simplifier.prove(&mut self.env, &a.loops, &[], less)
+                };
+                let disjoint = || ranges.into_iter().any(|((l, h), (m, i))| before(h, m) || before(i, l));
+                if !(same || as_far && disjoint()) {
+                    return Err(grid::foreign_read(&self.env, tensor, b.stage.unwrap_or(tensor)));
                 }
             }
         }
