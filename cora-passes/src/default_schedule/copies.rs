@@ -2,7 +2,7 @@
 
 use super::contraction::{Contraction, Read, names, reorder};
 use super::nest::{Loop, Nest};
-use super::squares::FEWEST;
+use super::squares::{FEWEST, in_parts};
 use super::steps::Steps;
 use super::tiles::Tile;
 use super::{attempt, step};
@@ -86,16 +86,19 @@ fn copy_terms(
 
 /// A copy of neighbours that it writes apart, in squares of vectors, which code generation loads and stores whole. Beside the
 /// last columns it has others again.
-fn in_squares(m: &mut LoopModule, copy: &Nest, tile: Tile) -> Option<()> {
+pub(super) fn in_squares(m: &mut LoopModule, copy: &Nest, tile: Tile) -> Option<()> {
     let mut order = along_rows(m, copy)?;
     let (read, written) = (order.pop()?, copy.loops.last()?.name.clone());
-    let long = copy.loops.iter().find(|l| l.name == read).and_then(|l| m.env.pool.as_int(l.extent))?;
-    if tile.lanes < FEWEST || long % tile.lanes != 0 || tile.columns % tile.lanes != 0 {
+    let long = m.env.pool.as_int(copy.loops.iter().find(|l| l.name == read)?.extent);
+    if tile.lanes < FEWEST || long.is_some_and(|n| n % tile.lanes != 0) || tile.columns % tile.lanes != 0 {
         return None;
     }
     order.retain(|l| *l != written);
     let mut s = Steps { m, stage: copy.stage.clone() };
     s.relax(&written, false)?;
+    if long.is_none() {
+        return in_parts(&mut s, order.into_iter().chain([read, written]).collect(), tile.lanes, false);
+    }
     s.split(&written, tile.lanes, "wo", "wi", Tail::Exact)?;
     s.split(&read, tile.lanes, "ro", "ri", Tail::Exact)?;
     s.reorder(order.into_iter().chain(["wo", "ro", "wi", "ri"].map(str::to_owned)).collect())?;
@@ -122,11 +125,11 @@ pub(super) fn transpose(m: &mut LoopModule, c: &Contraction, at: LoopRef) -> Opt
     if c.scattered(m) || moved != 1 {
         return None;
     }
-    copy_along(m, &c.nest, &c.b, c.column, CopyAt::Loop(at))
+    copy_along(m, &c.nest, &c.b, c.column, CopyAt::Loop(at)).map(|_| ())
 }
 
-/// Copies what a stage reads with the dimensions that move with an iterator innermost.
-pub(super) fn copy_along(m: &mut LoopModule, nest: &Nest, read: &Read, iter: VarId, at: CopyAt) -> Option<()> {
+/// Copies what a stage reads with the dimensions that move with an iterator innermost; gives the copy's stage.
+pub(super) fn copy_along(m: &mut LoopModule, nest: &Nest, read: &Read, iter: VarId, at: CopyAt) -> Option<TensorId> {
     let (moved, others): (Vec<usize>, Vec<usize>) =
         (0..read.1.len()).partition(|&d| m.env.pool.uses_var(read.1[d], iter));
     let layout = others.into_iter().chain(moved).map(LayoutDim::whole).collect();
@@ -134,7 +137,8 @@ pub(super) fn copy_along(m: &mut LoopModule, nest: &Nest, read: &Read, iter: Var
     let scope = if at.as_loop().is_some() { Scope::Local } else { Scope::Global };
     let access = nest.access(m, read);
     let (stage, tensor) = (nest.stage.clone(), m.env.tensors[read.0].name.clone());
-    step(m, StepKind::CacheRead { stage, tensor, name, scope, at, layout, access })
+    step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at, layout, access })?;
+    m.env.tensor_named(&name)
 }
 
 /// Where what does not depend on the batch is copied once, and anything else for each call.
