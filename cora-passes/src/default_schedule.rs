@@ -33,6 +33,7 @@ mod groups;
 mod joined;
 mod lanes;
 pub(crate) mod nest;
+mod nested_sums;
 pub mod own_names;
 pub(crate) mod partial_sums;
 mod products;
@@ -182,11 +183,20 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
     }
     let elements = flat::elementwise(m);
     let epilogues: FxHashSet<TensorId> = stages(m).into_iter().filter(|&s| epilogues::is_epilogue(m, s)).collect();
+    let mut done: Vec<TensorId> = Vec::new();
+    for stage in stages(m) {
+        let before = stages(m);
+        attempt(m, |m| {
+            done.extend([stage, nested_sums::nested_sums(m, stage, features)?]);
+            done.extend(stages(m).into_iter().filter(|s| !before.contains(s)));
+            Some(())
+        });
+    }
     if in_tasks {
         row_tasks::row_tasks(m, vectors);
         rows_of_elements::rows_of_elements(m);
     }
-    for stage in stages(m).into_iter().rev() {
+    for stage in stages(m).into_iter().rev().filter(|s| !done.contains(s)) {
         if !summed_apart.contains(&stage) {
             attach::attach(m, stage, &epilogues);
         }
@@ -228,7 +238,9 @@ pub(crate) fn choose_stages(m: &mut LoopModule, processor: Option<Features>) {
         attempt(m, |m| products::regroup(m, stage));
     }
     for stage in stages(m) {
-        attempt(m, |m| result_order::as_read(m, stage));
+        if !processor.is_some_and(|features| nested_sums::are_terms(m, stage, features)) {
+            attempt(m, |m| result_order::as_read(m, stage));
+        }
     }
     for stage in stages(m) {
         if attempt(m, |m| summands::summands(m, stage)) {

@@ -106,8 +106,13 @@ pub(crate) struct Contraction {
 
 impl Contraction {
     pub(crate) fn of(m: &LoopModule, stage: TensorId) -> Option<Self> {
+        let block = m.blocks_of(stage).into_iter().find(|b| b.role != BlockRole::Init)?;
+        Self::of_column(m, stage, m.env.pool.as_var(*block.index.last()?)?)
+    }
+
+    /// The same with another dimension of the result, that of an iterator, for its columns.
+    pub(super) fn of_column(m: &LoopModule, stage: TensorId, column: VarId) -> Option<Self> {
         let nest = Nest::of(m, stage)?;
-        let column = m.env.pool.as_var(*nest.block.index.last()?)?;
         let pool = &m.env.pool;
         let (left, b) = sums(&nest.block).then(|| split_factors(pool, nest.block.value, column))??;
         let a = match left.as_slice() {
@@ -245,7 +250,7 @@ impl Contraction {
     }
 
     /// Whether columns would leave much of a vector empty, and are rows of terms side by side: dot products are faster.
-    fn is_thin(&self, m: &LoopModule, lanes: i64) -> bool {
+    pub(super) fn is_thin(&self, m: &LoopModule, lanes: i64) -> bool {
         let count = |n: i64, l: &Loop| n.checked_mul(m.env.pool.as_int(l.extent)?);
         let columns = self.columns.iter().chain([&self.inner]).try_fold(1, count);
         let [term] = self.reduced.as_slice() else { return false };
@@ -280,12 +285,12 @@ impl Contraction {
     }
 
     /// Whether neighbouring columns are neighbours in the factor that moves with them.
-    fn side_by_side(&self, m: &LoopModule) -> bool {
+    pub(super) fn side_by_side(&self, m: &LoopModule) -> bool {
         moves_by_one(m, &self.b.1, self.column)
     }
 
     /// Whether what neighbouring terms read of the factor of the columns lies far apart.
-    fn terms_apart(&self, m: &LoopModule) -> bool {
+    pub(super) fn terms_apart(&self, m: &LoopModule) -> bool {
         self.is_apart(m, &self.b)
     }
 
@@ -355,7 +360,7 @@ pub(crate) fn names(loops: &[Loop]) -> Vec<String> {
     loops.iter().map(|l| l.name.clone()).collect()
 }
 
-fn fuse(m: &mut LoopModule, nest: &Nest, loops: &[String], name: &str) -> Option<()> {
+pub(super) fn fuse(m: &mut LoopModule, nest: &Nest, loops: &[String], name: &str) -> Option<()> {
     let loops = loops.iter().map(|l| nest.named(l)).collect();
     step(m, StepKind::Fuse { loops, name: name.to_owned(), pad: 1 })
 }

@@ -167,7 +167,10 @@ fn rows_and_batches(m: &LoopModule, stage: TensorId, at: &Positions) -> Option<(
     };
     // Of several, such as the heads that share what they read, the longest.
     let row = c.rows.iter().max_by_key(|l| c.nest.most(m, [*l]))?;
-    Some((dim(row.var)?, c.batches.iter().map(|l| dim(l.var)).collect::<Option<_>>()?))
+    let mut batches: Vec<usize> = c.batches.iter().map(|l| dim(l.var)).collect::<Option<_>>()?;
+    // A result has few columns where it has those of one iteration of a loop over groups of them.
+    batches.extend(c.columns.iter().filter_map(|l| dim(l.var)));
+    Some((dim(row.var)?, batches))
 }
 
 /// How many elements an intermediate contraction has in a row, at most; of one that only contractions read, or that has more

@@ -166,12 +166,12 @@ pub(super) fn unit_parts(
 }
 
 /// Copies the factor once in blocks of the instruction, those of the reduction side by side.
-fn pack(m: &mut LoopModule, c: &Contraction, k: VarId, unit: IntrinsicId) -> Option<()> {
+pub(super) fn pack(m: &mut LoopModule, c: &Contraction, k: VarId, unit: IntrinsicId) -> Option<()> {
     let [_, wide, _] = unit.get().tile;
     // Steps of a column that lie side by side.
     let high = unit.get().b.row.iter().find(|d| d.divisor == 1)?.modulus;
     let iter = c.nest.iterator(m, k)?;
-    let step_of = c.b.1.iter().position(|&e| m.env.pool.as_var(e) == Some(iter))?;
+    let step_of = c.b.1.iter().position(|&e| m.env.pool.uses_var(e, iter))?;
     let layout = c.in_panels(m, wide, |summed, column| {
         let outer = summed.iter().filter(|&&d| d != step_of).map(|&d| LayoutDim::whole(d));
         let block = [LayoutDim::div(step_of, high), column, LayoutDim::modulo(step_of, high)];

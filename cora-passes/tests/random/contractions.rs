@@ -76,7 +76,7 @@ impl Gen<'_> {
     }
 
     /// Rows or columns: a length of the batch's row, a triangle, or a number that is a tile or one more or less.
-    fn side(&mut self, b: Option<OpDim>, outer: Option<OpDim>) -> OpDim {
+    pub fn side(&mut self, b: Option<OpDim>, outer: Option<OpDim>) -> OpDim {
         let n = *[1, 2, 5, 7, 8, 9, 16, 17, 33].choose(self.rng).expect("not empty");
         let constant = self.int(n);
         let one = self.int(1);

@@ -54,8 +54,9 @@ pub fn graph(rng: &mut SmallRng) -> Made {
     let mut g = Graph { name: "random".to_owned(), ..Graph::default() };
     let shapes = Shapes::declare(&mut g.env, rng);
     let mut cx = Gen { rng, g, shapes, known: Vec::new(), dims: Vec::new() };
-    if cx.rng.random_bool(0.14) {
-        match cx.rng.random_range(0..12) {
+    if cx.rng.random_bool(0.16) {
+        match cx.rng.random_range(0..14) {
+            12.. => cx.nested(),
             10.. => cx.masked(),
             0..2 => cx.projection(),
             2..4 => cx.decoding(),

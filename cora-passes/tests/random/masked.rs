@@ -55,7 +55,7 @@ impl Gen<'_> {
     }
 
     /// The element of an operator's result at the positions that the dimensions it was defined over have.
-    fn own(&mut self, t: TensorId) -> Val {
+    pub fn own(&mut self, t: TensorId) -> Val {
         let spatial = self.g.op_of(t).map(|op| op.spatial.clone()).unwrap_or_default();
         let all: Vec<OpDim> = spatial.into_iter().map(|dim| self.dim_as_made(dim)).collect();
         self.read(t, &all)

@@ -9,6 +9,7 @@ mod factors;
 pub mod graphs;
 mod indices;
 mod masked;
+mod nested;
 pub mod report;
 pub mod shapes;
 pub mod steps;
