@@ -5,7 +5,10 @@
 //! (`x + 0`, `1 * x`), nothing that needs facts; that is the simplifier's work.
 
 mod cast;
+mod lineage;
 mod rewrite;
+
+pub use lineage::PoolState;
 
 use crate::ids::{EntityId, ExprId, ParamId, TensorId, UfId, VarId};
 use crate::tensor_set::TensorSet;
@@ -86,8 +89,9 @@ pub enum Expr {
 }
 
 /// The arena of expressions of one module.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct ExprPool {
+    lineage: lineage::Lineage,
     nodes: Vec<Expr>,
     types: Vec<Type>,
     /// Which replaceable leaves may stand below each node (`rewrite`).
@@ -115,6 +119,22 @@ pub(crate) struct Mark {
 pub const MAX_VALUE_DEPTH: u32 = 1000;
 /// And so are values that would fill more than this many nodes when written out as a tree.
 pub const MAX_VALUE_SIZE: u64 = 100_000;
+
+impl Clone for ExprPool {
+    fn clone(&self) -> Self {
+        Self {
+            lineage: self.lineage.fork(self.len()),
+            nodes: self.nodes.clone(),
+            types: self.types.clone(),
+            leaves: self.leaves.clone(),
+            loads: self.loads.clone(),
+            index: self.index.clone(),
+            normal: self.normal.clone(),
+            normalized: self.normalized.clone(),
+            displaced: self.displaced.clone(),
+        }
+    }
+}
 
 impl ExprPool {
     /// The constant that `e` never exceeds, from its form.
@@ -195,6 +215,9 @@ impl ExprPool {
 
     /// Forgets every node that was built after the mark; their ids mean nothing any more.
     pub(crate) fn rollback(&mut self, mark: Mark) {
+        if self.len() > mark.nodes {
+            self.lineage = self.lineage.fork(mark.nodes);
+        }
         for (n, node) in self.nodes.drain(mark.nodes..).enumerate() {
             if self.index.get(&node) == Some(&ExprId::from_index(mark.nodes + n)) {
                 self.index.remove(&node);

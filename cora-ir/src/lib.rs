@@ -53,7 +53,7 @@ pub mod verify;
 
 pub use diag::Diagnostic;
 pub use env::{Dim, Env, Param, Role, Scope, Tensor, TensorDim, Uf, UfDef};
-pub use expr::{Args, Expr, ExprPool};
+pub use expr::{Args, Expr, ExprPool, PoolState};
 pub use graph::{Graph, Op};
 pub use ids::{Arena, CombinerId, DimId, EntityId, ExprId, ParamId, TensorId, UfId, VarId};
 pub use intrinsic::{Intrinsic, IntrinsicId};

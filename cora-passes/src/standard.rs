@@ -4,7 +4,8 @@ use crate::lower::Simplifier;
 use crate::simplify::Prover;
 use cora_ir::{Env, ExprId, VarId};
 
-/// Simplifies and proves with everything that the crate has; one a compile.
+/// Simplifies and proves with everything that the crate has. What it proves of one program it remembers until it is asked
+/// about another one: see [`Prover`].
 #[derive(Debug, Default)]
 pub struct StandardSimplifier {
     prover: Prover,

@@ -7,6 +7,8 @@ use cora::codegen_llvm::compile::{CompileOptions, compile, to_llvm, to_mlir};
 use cora::codegen_llvm::llvm::TargetSpec;
 use cora::driver::lower;
 use cora::ir::text::print_storage;
+use cora::passes::pipeline::{self, Form};
+use cora::passes::standard::StandardSimplifier;
 
 /// The storage dialect, MLIR, LLVM IR, object and description of one compilation.
 fn once(name: &str, own: bool) -> Vec<(&'static str, Vec<u8>)> {
@@ -22,8 +24,8 @@ fn once(name: &str, own: bool) -> Vec<(&'static str, Vec<u8>)> {
         ("storage", print_storage(&lowered.storage).into_bytes()),
         ("MLIR", mlir.into_bytes()),
         ("LLVM IR", llvm.to_ir_string().into_bytes()),
-        ("object", program.object.clone()),
-        ("description", program.desc.to_bytes().expect("encodes")),
+        ("object", program.object().to_vec()),
+        ("description", program.desc().to_bytes().expect("encodes")),
     ]
 }
 
@@ -48,4 +50,27 @@ fn a_hundred_compiles() {
 fn large_programs_again() {
     check("encoder_layer", true, 4);
     check("mha", false, 3);
+}
+
+/// One simplifier for several programs and schedules, as a search for schedules would have it, gives what a fresh one does.
+#[test]
+fn a_simplifier_for_several_compiles() {
+    let mut shared = StandardSimplifier::new();
+    for name in ["listing1", "qkt", "trmm", "tradd", "attnv", "masked_sdpa"] {
+        let path = root().join(format!("examples/{name}.cora"));
+        let graph = load(&path, small(name)).unwrap_or_else(|e| panic!("{e}")).graph;
+        let forms = [
+            (None, Form::default()),
+            (graph.schedule("cpu"), Form::default()),
+            (None, Form { padded: true, ..Form::default() }),
+            (None, Form { grid: Some("sm_80"), ..Form::default() }),
+        ];
+        for (schedule, form) in forms {
+            let with = |simplifier: &mut StandardSimplifier| {
+                let storage = pipeline::compile(&graph, schedule, form, simplifier, &mut |_| {});
+                storage.map(|s| print_storage(&s)).map_err(|d| format!("{d:?}"))
+            };
+            assert_eq!(with(&mut StandardSimplifier::new()), with(&mut shared), "{name} {form:?}");
+        }
+    }
 }

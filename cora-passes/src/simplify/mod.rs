@@ -53,7 +53,7 @@ const GREATEST_SIZE: usize = 120;
 /// With a prover, what was simplified before is remembered.
 pub fn simplify(env: &mut Env, prover: Option<&mut Prover>, facts: &Facts, e: ExprId) -> ExprId {
     match prover {
-        Some(p) => Cx::new(env, facts, &mut p.cache).simplified(e),
+        Some(p) => p.simplified(env, facts, e),
         None => Cx::new(env, facts, &mut Cache::default()).simplified(e),
     }
 }

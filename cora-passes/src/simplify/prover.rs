@@ -4,7 +4,7 @@ use super::concrete::counterexample;
 use super::context::{Cache, Cx};
 use super::facts::Facts;
 use super::solver::Solver;
-use cora_ir::{Env, ExprId};
+use cora_ir::{Env, ExprId, PoolState};
 use rustc_hash::FxHashMap;
 
 /// The procedure that decided a question.
@@ -62,11 +62,14 @@ pub struct Stats {
     pub unknown: u32,
 }
 
-/// Proves conditions for one environment. It remembers answers by expression id: do not use one
-/// prover for two environments (an environment that grows, or moves to the next stage, is the same).
+/// Proves conditions. It remembers answers by expression id, as long as the environment is the one that it saw last, grown, or
+/// a clone of it ([`cora_ir::ExprPool::continues`]); at another one it forgets them. Of an environment declarations must not
+/// change while it is in use.
 #[derive(Default)]
 pub struct Prover {
-    pub(super) cache: Cache,
+    cache: Cache,
+    /// The pool of the environment that it saw last.
+    seen: Option<PoolState>,
     verdicts: FxHashMap<(u32, ExprId), Verdict>,
     solver: Option<Solver>,
     stats: Stats,
@@ -94,6 +97,24 @@ impl Prover {
     /// `Proved` and `Refuted` are certain; everything else is `Unknown`. Where the facts contradict
     /// each other every goal holds.
     pub fn prove(&mut self, env: &mut Env, facts: &Facts, goal: ExprId) -> Verdict {
+        self.about(env, |p, env| p.proved(env, facts, goal))
+    }
+
+    /// Asks about an environment, with what is remembered if that is of this one.
+    fn about<R>(&mut self, env: &mut Env, ask: impl FnOnce(&mut Self, &mut Env) -> R) -> R {
+        if self.seen.is_some_and(|seen| !env.pool.continues(seen)) {
+            *self = Self { stats: self.stats, ..Self::default() };
+        }
+        let answer = ask(self, env);
+        self.seen = Some(env.pool.state());
+        answer
+    }
+
+    pub(super) fn simplified(&mut self, env: &mut Env, facts: &Facts, e: ExprId) -> ExprId {
+        self.about(env, |p, env| Cx::new(env, facts, &mut p.cache).simplified(e))
+    }
+
+    fn proved(&mut self, env: &mut Env, facts: &Facts, goal: ExprId) -> Verdict {
         self.stats.questions += 1;
         let id = Cx::new(env, facts, &mut self.cache).id;
         if let Some(v) = self.verdicts.get(&(id, goal)) {
@@ -134,13 +155,17 @@ impl Prover {
 
     /// The solver's answer alone: for proving rules.
     pub fn ask_solver(&mut self, env: &mut Env, facts: &Facts, goal: ExprId) -> Verdict {
-        let mut cx = Cx::new(env, facts, &mut self.cache);
-        self.solver.get_or_insert_with(Solver::new).prove(&mut cx, goal)
+        self.about(env, |p, env| {
+            let mut cx = Cx::new(env, facts, &mut p.cache);
+            p.solver.get_or_insert_with(Solver::new).prove(&mut cx, goal)
+        })
     }
 
     /// Whether the solver finds no contradiction in the facts: for premises of rules.
     pub fn may_hold(&mut self, env: &mut Env, facts: &Facts) -> bool {
-        let mut cx = Cx::new(env, facts, &mut self.cache);
-        self.solver.get_or_insert_with(Solver::new).satisfiable(&mut cx)
+        self.about(env, |p, env| {
+            let mut cx = Cx::new(env, facts, &mut p.cache);
+            p.solver.get_or_insert_with(Solver::new).satisfiable(&mut cx)
+        })
     }
 }

@@ -22,37 +22,36 @@ const ROUNDS: usize = 3;
 const CALLS: usize = 40;
 
 thread_local! {
-    /// The solver of the innermost [`SharedSolver`] that lives.
-    static SHARED: RefCell<Weak<OnceCell<z3::Solver>>> = RefCell::default();
+    /// The solver of the [`SharedSolver`]s that live.
+    static SHARED: RefCell<Weak<Shared>> = RefCell::default();
 }
+
+/// Holds the solver while a [`SharedSolver`] lives; a prover may keep the solver itself for longer.
+type Shared = Rc<OnceCell<z3::Solver>>;
 
 /// While it lives, the provers of this thread put their questions to one Z3 solver: the first question to a new one
 /// takes ten times as long as the next. What a compilation asks is asked in the same order each time, so its answers do
 /// not depend on the compilations before it if each has a solver of its own.
 #[must_use = "the solver is shared while this lives"]
-pub struct SharedSolver(#[expect(dead_code, reason = "kept alive")] Rc<OnceCell<z3::Solver>>);
+pub struct SharedSolver(#[expect(dead_code, reason = "kept alive")] Rc<Shared>);
 
 impl SharedSolver {
     /// The solver that is shared already on this thread, or a new one.
     pub fn enter() -> Self {
-        let cell = shared();
-        SHARED.with_borrow_mut(|s| *s = Rc::downgrade(&cell));
-        Self(cell)
+        let shared = SHARED.with_borrow(Weak::upgrade).unwrap_or_default();
+        SHARED.with_borrow_mut(|s| *s = Rc::downgrade(&shared));
+        Self(shared)
     }
-}
-
-fn shared() -> Rc<OnceCell<z3::Solver>> {
-    SHARED.with_borrow(Weak::upgrade).unwrap_or_default()
 }
 
 /// A Z3 solver, reset for each question.
 pub(super) struct Solver {
-    cell: Rc<OnceCell<z3::Solver>>,
+    cell: Shared,
 }
 
 impl Solver {
     pub(super) fn new() -> Self {
-        Self { cell: shared() }
+        Self { cell: SHARED.with_borrow(Weak::upgrade).map(|s| (*s).clone()).unwrap_or_default() }
     }
 
     fn solver(&self) -> &z3::Solver {
