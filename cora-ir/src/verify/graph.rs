@@ -63,6 +63,9 @@ impl Checker<'_> {
         if ready.contains(&op.tensor) {
             self.error("op-order", "the tensor is an input or already defined");
         }
+        if tensor.range.is_some() {
+            self.error("op-range", "only elements that are given are checked to be in a range");
+        }
         if op.spatial.len() != tensor.dims.len() {
             let (found, wanted) = (op.spatial.len(), tensor.dims.len());
             self.error("op-dims", format!("{found} dimensions for a tensor that has {wanted}"));

@@ -233,6 +233,7 @@ fn graphs() {
     graph("op @B[%b, %b] = 0.0:f32", "op-dims");
     graph("op @S[%i] = 0.0:f32", "op-dims");
     graph("op @B[%i, %b] = 0.0:f32", "op-dims");
+    graph("tensor @C[b: M] : i32 temp range 0..M op @C[%b] = 1:i32", "op-range");
     graph("op @S[%b] = sum[] 0.0:f32", "op-reduce");
     graph("op @S[%b] = over[%i] 0.0:f32", "op-reduce");
     graph("op @S[%b] = @A[%b, %i]", "op-bound");

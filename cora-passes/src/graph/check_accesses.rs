@@ -9,11 +9,11 @@
 //! arithmetic could leave 64 bits is refused (`index_range`), and so is one reduced over a dimension that no tensor which it
 //! reads has, where the number of its terms could.
 //!
-//! Requires: a verified graph. Ensures: no read is outside its tensor's valid positions, for any
+//! Requires: a verified graph. Ensures: operators compute what their tensors have ([`super::check_sizes`]); no read is outside its tensor's valid positions, for any
 //! batch that passes validation, and no index is outside 64 bits; later passes rely on it. Runs before
 //! `lower_to_loops`.
 
-use super::{check_calls, index_range};
+use super::{check_calls, check_sizes, index_range};
 use crate::lower::Simplifier;
 use crate::schedule::compute_inline::zero_of;
 use crate::schedule::defined::in_domain;
@@ -25,10 +25,15 @@ use rustc_hash::FxHashMap;
 /// Checks `graph`, and guards reads that are in bounds only under a condition.
 ///
 /// # Errors
-/// `E0243` for each access that cannot be proved in bounds, `E0244` for each call of an extent function outside its domain, `E0250` for index arithmetic that could
-/// leave 64 bits.
+/// `E0509` for sizes of tensors that are not those of their operators, `E0243` for each access that cannot be proved in
+/// bounds, `E0244` for each call of an extent function outside its domain, `E0250` for index arithmetic that could leave 64
+/// bits.
 pub fn check_accesses(graph: &mut Graph, simplifier: &mut dyn Simplifier) -> Result<(), Vec<Diagnostic>> {
-    let mut errors = check_calls::check_declared(graph, simplifier);
+    let mut errors = check_sizes::check_sizes(graph, simplifier);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    errors.extend(check_calls::check_declared(graph, simplifier));
     errors.extend(index_range::beyond_memory(&graph.env));
     for n in 0..graph.ops.len() {
         let op = graph.ops[n].clone();

@@ -2,6 +2,7 @@
 
 pub mod check_accesses;
 mod check_calls;
+mod check_sizes;
 pub mod error_bounds;
 mod index_range;
 pub mod narrow_masked;
