@@ -111,7 +111,7 @@ impl Compiled {
     /// Loads what [`native`] made, as it made it: [`Compiled::instance_on`] relies on that.
     pub(crate) fn of(program: CompiledProgram) -> Result<Self, Failure> {
         let kernels = Arc::new(program.jit().map_err(not_loaded)?);
-        Ok(Self { desc: Arc::new(program.desc), kernels })
+        Ok(Self { desc: Arc::new(program.into_parts().1), kernels })
     }
 
     /// Parameters, extent functions, tensors and kernels.

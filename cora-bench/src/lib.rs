@@ -5,6 +5,16 @@
 //! example programs, [`peers`] other libraries on the same batch, [`peak`] the machine; [`suite`] is the paper's
 //! experiments, [`report`] their figures and tables. [`cli`] is the command, with a module for each subcommand;
 //! what they say goes to a [`console`](cora::console).
+//!
+//! What padding costs a layer of the paper's encoder, for four sequences:
+//!
+//! ```
+//! use cora_bench::analytic::{bulk_padded, flops};
+//!
+//! let lengths = [17, 5, 64, 30];
+//! let (ragged, padded) = (flops(&lengths), flops(&[64; 4]));
+//! println!("{:?} against {:?}, {:?} with rows in bulk", ragged, padded, flops(&bulk_padded(&lengths)));
+//! ```
 
 pub mod accuracy;
 pub mod analytic;

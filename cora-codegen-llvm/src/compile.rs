@@ -65,10 +65,8 @@ pub struct Phase {
 /// A program for one target.
 #[derive(Clone, Debug)]
 pub struct CompiledProgram {
-    /// The relocatable object file.
-    pub object: Vec<u8>,
-    /// What the runtime needs to know.
-    pub desc: ProgramDesc,
+    object: Vec<u8>,
+    desc: ProgramDesc,
     /// What took how long, in order.
     pub phases: Vec<Phase>,
     /// The machine that the object is for.
@@ -170,6 +168,21 @@ fn optimized(
 }
 
 impl CompiledProgram {
+    /// The relocatable object file.
+    pub fn object(&self) -> &[u8] {
+        &self.object
+    }
+
+    /// What the runtime needs to know.
+    pub fn desc(&self) -> &ProgramDesc {
+        &self.desc
+    }
+
+    /// Both of these.
+    pub fn into_parts(self) -> (Vec<u8>, ProgramDesc) {
+        (self.object, self.desc)
+    }
+
     /// What the code needs to run.
     pub fn machine(&self) -> Machine {
         let mut machine = machine(&self.target);

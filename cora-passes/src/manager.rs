@@ -494,7 +494,8 @@ pub struct Report<'a> {
     pub time: Duration,
 }
 
-/// Runs a pipeline; `observe` sees the program after each pass.
+/// Runs a pipeline on a program that [`Program::verify`] accepts, which this does not ask: of another one passes may panic.
+/// `observe` sees the program after each pass.
 ///
 /// # Errors
 /// The first failing pass's diagnostics; `E0602` if a pass does not take the program's stage.

@@ -123,7 +123,7 @@ pub fn launch(
     let refused = |what| Fault { line: 0, block: [0; 3], thread: 0, what };
     let k = module.kernel(kernel).ok_or_else(|| refused(What::NoKernel(kernel.to_owned())))?;
     let params = packed(k, params).map_err(refused)?;
-    let count: u64 = threads.iter().map(|&n| u64::from(n)).product();
+    let count = threads.iter().fold(1_u64, |n, &of| n.saturating_mul(u64::from(of)));
     if !(1..=MOST_THREADS).contains(&count) || k.threads.is_some_and(|t| t != threads) {
         let what = format!("the kernel is for blocks of {:?} threads, not {threads:?}", k.threads);
         return Err(refused(What::Launch(what)));

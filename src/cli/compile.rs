@@ -132,8 +132,8 @@ pub fn gpu_artifact(program: &GridProgram) -> Artifact {
 /// The linker's.
 pub fn cpu_artifact(program: &CompiledProgram) -> Result<Artifact, Failure> {
     Ok(Artifact {
-        manifest: manifest(&program.desc.name, program.machine()),
-        desc: program.desc.clone(),
+        manifest: manifest(&program.desc().name, program.machine()),
+        desc: program.desc().clone(),
         grid: None,
         code: program.shared_library().map_err(not_linked)?,
         samples: Vec::new(),
@@ -352,7 +352,7 @@ fn for_processor(
             note_phases(&program.phases);
             match emit {
                 Emit::Artifact => Ok(cpu_artifact(&program)?.to_bytes()?),
-                _ => Ok(program.object),
+                _ => Ok(program.into_parts().0),
             }
         }
     }

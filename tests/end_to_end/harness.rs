@@ -86,7 +86,7 @@ impl Compiled {
         let program = compile(storage, &TargetSpec::host(), &CompileOptions::default())
             .map_err(|e| format!("code generation: {e}"))?;
         let kernels = program.jit().map_err(|e| format!("loading: {e}"))?;
-        Ok(Self { desc: Arc::new(program.desc), kernels: Arc::new(kernels) })
+        Ok(Self { desc: Arc::new(program.into_parts().1), kernels: Arc::new(kernels) })
     }
 
     /// An instance that poisons all memory before each run.

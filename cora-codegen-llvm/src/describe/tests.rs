@@ -181,13 +181,14 @@ fn compiles_and_runs_through_the_runtime() {
     assert!(llvm.emit_asm().unwrap().contains("cora_rows_main:"));
     assert_eq!(&program.shared_library().unwrap()[..4], b"\x7FELF");
     let again = compile(&p.m, &TargetSpec::host(), &CompileOptions::default()).unwrap();
-    assert!(again.object == program.object && again.desc == program.desc);
+    assert!(again.object() == program.object() && again.desc() == program.desc());
 
     let kernels = Arc::new(program.jit().unwrap());
     let pool = Arc::new(Pool::new(2).unwrap());
     // SAFETY: code and description come from one module, which stays inside of its buffers.
-    let instance =
-        unsafe { Instance::new(Arc::new(program.desc), kernels, pool, Options { poison: true, ..Options::default() }) };
+    let instance = unsafe {
+        Instance::new(Arc::new(program.into_parts().1), kernels, pool, Options { poison: true, ..Options::default() })
+    };
     let mut instance = instance.unwrap();
     for lens in [vec![], vec![3, 0, 5, 1], vec![100; 40]] {
         let total: i64 = lens.iter().sum();

@@ -15,7 +15,8 @@ use crate::loops::{Block, BlockRole, LoopModule, Stmt};
 use crate::tuple::{Components, Reduction, split_tuples};
 use std::sync::{Arc, PoisonError};
 
-/// Executes a program in the loop dialect, serially, whatever the kinds of its loops.
+/// Executes a program in the loop dialect that [`crate::verify::verify_loops`] accepts (another one may panic), serially,
+/// whatever the kinds of its loops.
 ///
 /// # Errors
 /// A batch that does not fit, an access outside a tensor's storage, an undefined value that decides

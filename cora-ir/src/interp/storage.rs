@@ -18,7 +18,8 @@ use crate::storage::{Beside, Buffer, Kernel, Stmt, StorageModule};
 use crate::types::{BinOp, Combiner};
 use std::sync::{Mutex, PoisonError};
 
-/// Executes a program in the storage dialect: its prelude, then its kernels, serially.
+/// Executes a program in the storage dialect that [`crate::verify::verify_storage`] accepts (another one may panic): its prelude,
+/// then its kernels, serially.
 ///
 /// # Errors
 /// As [`crate::interp::run_loops`]; besides, a prelude table that does not have its declared size.

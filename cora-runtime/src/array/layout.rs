@@ -284,7 +284,13 @@ impl TensorLayout {
         let size = self.desc.dtype.size();
         let (want, got) = (self.elements(env, limits)?, (bytes / size) as u64);
         if want != got || !bytes.is_multiple_of(size) {
-            let what = format!("tensor `{}`", self.desc.name);
+            let whole = bytes.is_multiple_of(size);
+            let name = &self.desc.name;
+            let what = if whole {
+                format!("tensor `{name}`")
+            } else {
+                format!("tensor `{name}` ({bytes} bytes, {size} an element)")
+            };
             return Err(Error::Elements { what, want, got });
         }
         Ok(())
