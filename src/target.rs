@@ -135,7 +135,7 @@ pub(crate) fn grid_failure(storage: &StorageModule, e: &cora_codegen_cuda::Compi
     use cora_codegen_cuda::CompileError;
     use cora_codegen_llvm::mlir::EmitFault;
     match e {
-        CompileError::Shared { .. } => {
+        CompileError::Shared { .. } | CompileError::Local { .. } => {
             Diagnostic::new("E0611", e.to_string()).hint("attach smaller tiles, or keep them in global memory").into()
         }
         CompileError::Intrinsic { least, .. } => Diagnostic::new("E0611", e.to_string())

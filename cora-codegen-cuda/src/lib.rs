@@ -91,6 +91,16 @@ pub enum CompileError {
         /// The architecture.
         target: String,
     },
+    /// More memory of its own than a thread has.
+    #[error("kernel `{kernel}` needs {bytes} bytes of memory for each thread, and a thread has {most}")]
+    Local {
+        /// The kernel.
+        kernel: String,
+        /// What it needs.
+        bytes: u64,
+        /// What there is.
+        most: u64,
+    },
     /// More shared memory than a block of the target has.
     #[error("kernel `{kernel}` needs {bytes} bytes of shared memory, a block on {target} has {most}")]
     Shared {
@@ -203,6 +213,7 @@ pub fn compile(module: &StorageModule, target: &GpuTarget) -> Result<GridProgram
     llvm.optimize("default<O3>")?;
     let ptx = llvm.emit_asm()?;
     let llvm = llvm.to_ir_string();
+    check_local(&ptx)?;
     Ok(GridProgram {
         mlir,
         llvm,
@@ -211,6 +222,25 @@ pub fn compile(module: &StorageModule, target: &GpuTarget) -> Result<GridProgram
         grid: GridDesc { launches, builds: builds(module) },
         target: target.clone(),
     })
+}
+
+/// Bytes of local memory of a thread (CUDA C++ Programming Guide, table of technical specifications).
+const LOCAL: u64 = 512 << 10;
+
+/// Whether the threads of each kernel have the memory that it declares for them.
+fn check_local(ptx: &str) -> Result<(), CompileError> {
+    let mut kernel = "";
+    for line in ptx.lines() {
+        if let Some((_, name)) = line.split_once(".entry ") {
+            kernel = name.split('(').next().unwrap_or(name).trim();
+        }
+        let size = line.split_once("__local_depot").and_then(|(_, size)| size.split_once('['));
+        let bytes = size.and_then(|(_, n)| n.split(']').next()?.parse().ok());
+        if let Some(bytes) = bytes.filter(|&n| n > LOCAL) {
+            return Err(CompileError::Local { kernel: kernel.to_owned(), bytes, most: LOCAL });
+        }
+    }
+    Ok(())
 }
 
 /// The tables that kernels write.

@@ -45,7 +45,8 @@ pub use render::render;
 
 pub use cora_ir::{Diagnostic, Graph};
 
-use cora_ir::schedule::Span;
+use ast::ItemKind;
+use cora_ir::schedule::{Schedule, Span};
 
 /// The op graph of a `.cora` program called `name`; `consts` override its `const` declarations.
 ///
@@ -86,6 +87,35 @@ pub fn parse_with_warnings(
     diags.extend(lex::quotients_in_comments(text));
     diags.sort_by_key(|d| d.span.map_or((0, 0), |s| (s.start, s.end)));
     Err(diags)
+}
+
+/// The schedules of a text that has nothing else, for a graph that there is already: what they name is looked up when they are
+/// applied. Places in the text are those of its steps.
+///
+/// ```
+/// let text = "schedule rows { parallel T.b }
+///             schedule columns { split T.b 4 -> bo, bi }";
+/// let schedules = cora_frontend::parse_schedules(text)?;
+/// assert_eq!(schedules[0].name, "rows");
+/// assert_eq!(cora_frontend::print_step(&schedules[0].steps[0].kind), "parallel T.b");
+/// # Ok::<(), Vec<cora_frontend::Diagnostic>>(())
+/// ```
+///
+/// # Errors
+/// `E0101` to `E0122` for text that cannot be read; `E0103` for anything but schedules and schedule functions.
+pub fn parse_schedules(text: &str) -> Result<Vec<Schedule>, Vec<Diagnostic>> {
+    let (program, mut diags) = parse_ast(text);
+    for item in &program.items {
+        if !matches!(item.kind, ItemKind::Schedule(..) | ItemKind::ScheduleFn(..)) {
+            diags.push(
+                Diagnostic::new("E0103", "only schedules are expected here")
+                    .at(item.span)
+                    .hint("the program is given by itself: leave out its declarations and operators"),
+            );
+        }
+    }
+    let schedules = parse::schedule::schedules(&program, &mut diags);
+    if diags.is_empty() { Ok(schedules) } else { Err(diags) }
 }
 
 /// Every word with a meaning of its own: keywords, element types, functions, reductions, schedule

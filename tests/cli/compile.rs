@@ -282,6 +282,24 @@ fn tensor_instructions_are_emitted() {
     );
 }
 
+/// A thread has 512 KiB of its own.
+#[test]
+fn local_memory_has_a_limit() {
+    let text = |n: u32| {
+        format!(
+            "param M in 0..=64\nextent lens(b) in 0..=20\ndim b = M, i = lens(b), j = {n}\ninput A[b, i, j] : f32\n\
+             Y[b, i, j] = A * 2.0\noutput Y\n\
+             schedule z {{\n  bind Y.b block.x\n  cache_read Y:A -> As local at Y.i\n}}"
+        )
+    };
+    let run = |name: &str, n: u32| {
+        cora(&["compile", &file(name, text(n)), "--schedule", "z", "--target", "cuda:sm_90", "--emit", "ptx"])
+    };
+    assert_eq!(run("local_fits.cora", 1000).code, Some(0));
+    let refused = run("local.cora", 1_000_000);
+    assert!(refused.code == Some(1) && refused.stderr.contains("error[E0611]: kernel `cora_Y` needs 4000000 bytes"));
+}
+
 /// Copies and zeros of tiles are vectors in place, a kernel that only moves elements leaves them to the library.
 #[test]
 fn tiles_are_copied_without_calls() {

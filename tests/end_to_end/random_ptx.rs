@@ -109,7 +109,7 @@ fn compiled(seed: u64) -> Result<Option<Assembly>, String> {
     Ok(Some(Assembly { seed, ptx }))
 }
 
-pub const REFUSED: [&str; 2] = ["no expansion for a GPU", "bytes of shared memory"];
+pub const REFUSED: [&str; 3] = ["no expansion for a GPU", "bytes of shared memory", "bytes of memory for each thread"];
 
 /// One module of several: one header, and names of their own.
 fn bundle(programs: &[Assembly], arch: usize) -> String {

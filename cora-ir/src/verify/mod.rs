@@ -37,6 +37,7 @@
 //! | `dim-order` | a dimension owns its variable; its extent uses variables of earlier dimensions only |
 //! | `op-order` | an operator defines a tensor that is no input, once, and reads inputs and earlier results only |
 //! | `op-dims` | an operator has as many spatial dimensions as its tensor; none occurs twice; their extents use outer ones only |
+//! | `op-size` | a value has at most 100,000 nodes when written out as a tree, nested at most 1,000 deep |
 //! | `op-range` | what is computed has no declared range: only given elements are checked to be in theirs |
 //! | `op-reduce` | there is a combiner exactly when there are reduced dimensions; it is the tensor's, if that is of tuples |
 //! | `op-laws` | a user's combiner obeys the laws of a reduction on samples of the terms ([`crate::tuple::check_laws`]) |

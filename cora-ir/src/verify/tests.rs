@@ -6,7 +6,7 @@ use crate::ids::{EntityId, ExprId, ParamId, TensorId, UfId, VarId};
 use crate::loops::LoopModule;
 use crate::storage::StorageModule;
 use crate::text::{Stage, detect_stage, parse_graph, parse_loops, parse_storage};
-use crate::types::{Literal, ScalarType};
+use crate::types::{Literal, ScalarType, UnOp};
 
 fn verify(text: &str) -> Result<(), Vec<VerifyError>> {
     match detect_stage(text) {
@@ -94,6 +94,25 @@ fn graph(text: &str, rule: &str) {
         ),
         rule,
     );
+}
+
+/// Values that are small as they are shared, and ones that are deep: neither is printed, so that this ends.
+#[test]
+fn values_have_a_size() {
+    for (levels, shared) in [(20, true), (100, true), (100_000, false)] {
+        let mut g = parse_graph(
+            "graph.module @m { param M in 0..=9 dim %b = M tensor @A[b: M] : i32 input tensor @S[b: M] : i32 temp
+             op @S[%b] = @A[%b] }",
+        )
+        .expect("parses");
+        let mut value = g.ops[0].value;
+        for _ in 0..levels {
+            value = if shared { g.env.pool.add(value, value) } else { g.env.pool.un(UnOp::Neg, value) };
+        }
+        g.ops[0].value = value;
+        let errors = verify_graph(&g).expect_err("too large");
+        assert!(errors.iter().any(|e| e.rule == "op-size"), "{levels} {errors:?}");
+    }
 }
 
 #[test]

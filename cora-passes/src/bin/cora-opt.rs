@@ -91,7 +91,8 @@ fn run(args: &Args) -> Result<String, (String, u8)> {
         let batches = o.finish().map_err(|(what, text)| {
             // Only a program after a pass shows a fault of ours.
             let code = if text.is_some() { 70 } else { 1 };
-            (format!("error: {what}"), code)
+            let place = if text.is_some() { "error" } else { "error[E0615]" };
+            (format!("{place}: {what}"), code)
         })?;
         complain(&format!("every pass keeps the results on {batches} batches"));
     }
