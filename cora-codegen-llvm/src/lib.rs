@@ -20,8 +20,8 @@
 //! let (target, options) = (TargetSpec::host(), CompileOptions::default());
 //! assert!(to_mlir(&module, &target, &options)?.contains("arith.mulf"));
 //! let program = compile(&module, &target, &options)?;
-//! assert_eq!(program.desc.kernels.len(), 1);
-//! assert!(program.object.starts_with(b"\x7fELF"));
+//! assert_eq!(program.desc().kernels.len(), 1);
+//! assert!(program.object().starts_with(b"\x7fELF"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
