@@ -120,22 +120,6 @@ pub const MAX_VALUE_DEPTH: u32 = 1000;
 /// And so are values that would fill more than this many nodes when written out as a tree.
 pub const MAX_VALUE_SIZE: u64 = 100_000;
 
-impl Clone for ExprPool {
-    fn clone(&self) -> Self {
-        Self {
-            lineage: self.lineage.fork(self.len()),
-            nodes: self.nodes.clone(),
-            types: self.types.clone(),
-            leaves: self.leaves.clone(),
-            loads: self.loads.clone(),
-            index: self.index.clone(),
-            normal: self.normal.clone(),
-            normalized: self.normalized.clone(),
-            displaced: self.displaced.clone(),
-        }
-    }
-}
-
 impl ExprPool {
     /// The constant that `e` never exceeds, from its form.
     pub fn constant_bound(&self, e: ExprId) -> Option<i64> {

@@ -44,6 +44,22 @@ pub struct PoolState {
     nodes: usize,
 }
 
+impl Clone for ExprPool {
+    fn clone(&self) -> Self {
+        Self {
+            lineage: self.lineage.fork(self.len()),
+            nodes: self.nodes.clone(),
+            types: self.types.clone(),
+            leaves: self.leaves.clone(),
+            loads: self.loads.clone(),
+            index: self.index.clone(),
+            normal: self.normal.clone(),
+            normalized: self.normalized.clone(),
+            displaced: self.displaced.clone(),
+        }
+    }
+}
+
 impl ExprPool {
     /// The present state, for [`ExprPool::continues`].
     pub fn state(&self) -> PoolState {

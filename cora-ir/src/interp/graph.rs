@@ -23,8 +23,8 @@ use std::sync::Arc;
 /// Worker threads, at most.
 const MOST_THREADS: usize = 1024;
 
-/// Evaluates a graph that [`crate::verify::verify_graph`] accepts (another one may panic) by its definition: operators in order, each in f64, each element rounded to
-/// its tensor's type when it is stored.
+/// Evaluates a graph that [`crate::verify::verify_graph`] accepts (another one may panic) by its definition: operators in
+/// order, each in f64, each element rounded to its tensor's type when it is stored.
 ///
 /// # Errors
 /// A batch that does not fit, a read outside a tensor's extents, or too little memory.

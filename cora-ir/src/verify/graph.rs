@@ -2,9 +2,9 @@
 
 use super::{Allow, Checker, Loads, VerifyError};
 use crate::env::Role;
-use crate::expr::{Expr, ExprPool, MAX_VALUE_DEPTH, MAX_VALUE_SIZE};
+use crate::expr::{Expr, MAX_VALUE_SIZE};
 use crate::graph::{Graph, Op};
-use crate::ids::{DimId, EntityId, ExprId, TensorId, VarId};
+use crate::ids::{DimId, TensorId, VarId};
 use crate::tuple::{Reduction, check_laws};
 use crate::types::ScalarType;
 use rustc_hash::FxHashSet;
@@ -24,10 +24,9 @@ pub fn verify_graph(g: &Graph) -> Result<(), Vec<VerifyError>> {
             ready.insert(id);
         }
     }
-    let sizes = sizes(&g.env.pool);
     for op in &g.ops {
         let name = c.tensor_name(op.tensor);
-        c.within(format!("op {name}"), |c| c.op(op, &ready, &sizes));
+        c.within(format!("op {name}"), |c| c.op(op, &ready));
         ready.insert(op.tensor);
     }
     c.outputs(g);
@@ -36,18 +35,6 @@ pub fn verify_graph(g: &Graph) -> Result<(), Vec<VerifyError>> {
 
 fn over<'a>(vars: &'a FxHashSet<VarId>, loads: Loads<'a>, rule: &'static str) -> Allow<'a> {
     Allow { loads, args: (0, "formal-args"), vars: Some((vars, rule)), no_calls: None, vectors: false }
-}
-
-/// Depth and size of every expression, as [`ExprPool::measure`] has them; of any depth, since operands come before.
-fn sizes(pool: &ExprPool) -> Vec<(u32, u64)> {
-    let mut all: Vec<(u32, u64)> = Vec::with_capacity(pool.len());
-    for n in 0..pool.len() {
-        let operands = pool.children(ExprId::from_index(n));
-        let of = operands.iter().filter_map(|k| all.get(k.index()));
-        let (depth, size) = of.fold((0, 0_u64), |(d, s), &(e, t)| (e.max(d), s.saturating_add(t)));
-        all.push((depth + 1, size.saturating_add(1)));
-    }
-    all
 }
 
 impl Checker<'_> {
@@ -68,7 +55,7 @@ impl Checker<'_> {
         }
     }
 
-    fn op(&mut self, op: &Op, ready: &FxHashSet<TensorId>, sizes: &[(u32, u64)]) {
+    fn op(&mut self, op: &Op, ready: &FxHashSet<TensorId>) {
         if !self.exists(op.tensor) {
             return;
         }
@@ -93,9 +80,8 @@ impl Checker<'_> {
         if op.combiner.is_some_and(|r| !self.fits(r, op.tensor)) {
             self.error("op-reduce", "the combiner is not the tensor's");
         }
-        let (depth, size) = sizes.get(op.value.index()).copied().unwrap_or_default();
-        if depth > MAX_VALUE_DEPTH || size > MAX_VALUE_SIZE {
-            return self.error("op-size", format!("a value of {size} nodes when written out, {depth} deep"));
+        if self.is_too_large(op.value) {
+            self.error("op-size", format!("a value has more than {MAX_VALUE_SIZE} nodes when written out"));
         }
         let before = self.errors.len();
         self.element(op.value, op.tensor, "op-type", &over(&bound, Loads::MultiDim, "op-bound"));
@@ -118,7 +104,7 @@ impl Checker<'_> {
     }
 
     fn reads(&mut self, op: &Op, ready: &FxHashSet<TensorId>) {
-        if !self.known(op.value) {
+        if !self.known(op.value) || self.is_too_deep(op.value) {
             return;
         }
         let mut read = Vec::new();

@@ -37,7 +37,7 @@
 //! | `dim-order` | a dimension owns its variable; its extent uses variables of earlier dimensions only |
 //! | `op-order` | an operator defines a tensor that is no input, once, and reads inputs and earlier results only |
 //! | `op-dims` | an operator has as many spatial dimensions as its tensor; none occurs twice; their extents use outer ones only |
-//! | `op-size` | a value has at most 100,000 nodes when written out as a tree, nested at most 1,000 deep |
+//! | `op-size` | a value has at most [`MAX_VALUE_SIZE`] nodes when written out as a tree |
 //! | `op-range` | what is computed has no declared range: only given elements are checked to be in theirs |
 //! | `op-reduce` | there is a combiner exactly when there are reduced dimensions; it is the tensor's, if that is of tuples |
 //! | `op-laws` | a user's combiner obeys the laws of a reduction on samples of the terms ([`crate::tuple::check_laws`]) |
@@ -95,7 +95,7 @@ mod storage;
 mod tests;
 
 use crate::env::{Env, Role};
-use crate::expr::MAX_VALUE_DEPTH;
+use crate::expr::{MAX_VALUE_DEPTH, MAX_VALUE_SIZE};
 use crate::ids::{EntityId, ExprId, TensorId, VarId};
 use crate::storage::Table;
 use crate::text::{Names, print_expr};
@@ -154,29 +154,40 @@ struct Checker<'a> {
     typed: FxHashSet<ExprId>,
     /// Types of the operands of the combiner that is being checked.
     operands: Vec<ScalarType>,
-    /// How deep each expression is, where there is a limit.
+    /// How deep each expression is, where there is a limit, and how many nodes it has when written out.
     depths: Vec<u32>,
+    sizes: Vec<u64>,
 }
 
 impl<'a> Checker<'a> {
     fn new(env: &'a Env) -> Self {
         let (typed, operands) = Default::default();
-        Self { env, place: Vec::new(), errors: Vec::new(), typed, operands, depths: Vec::new() }
+        Self { env, place: Vec::new(), errors: Vec::new(), typed, operands, depths: Vec::new(), sizes: Vec::new() }
     }
 
-    /// Refuses values that stages could not walk (rule `depth`).
+    /// Refuses values that stages could not walk (rule `depth`), or print (`op-size`).
     fn limit_depth(&mut self) {
         let pool = &self.env.pool;
         self.depths.reserve(pool.len());
+        self.sizes.reserve(pool.len());
         for e in (0..pool.len()).map(ExprId::from_index) {
             // Operands come before what is made of them.
-            let below = pool.children(e).iter().filter_map(|k| self.depths.get(k.index())).max();
+            let operands = pool.children(e);
+            let below = operands.iter().filter_map(|k| self.depths.get(k.index())).max();
+            let inside =
+                operands.iter().filter_map(|k| self.sizes.get(k.index())).fold(0, |n: u64, k| n.saturating_add(*k));
             self.depths.push(below.map_or(1, |d| d.saturating_add(1)));
+            self.sizes.push(inside.saturating_add(1));
         }
     }
 
     fn is_too_deep(&self, e: ExprId) -> bool {
         self.depths.get(e.index()).is_some_and(|&d| d > MAX_VALUE_DEPTH)
+    }
+
+    /// Whether it would fill more nodes than are printed, when written out as a tree.
+    fn is_too_large(&self, e: ExprId) -> bool {
+        self.sizes.get(e.index()).is_some_and(|&n| n > MAX_VALUE_SIZE)
     }
 
     fn finish(self) -> Result<(), Vec<VerifyError>> {
@@ -204,7 +215,11 @@ impl<'a> Checker<'a> {
     }
 
     fn show(&self, e: ExprId) -> String {
-        if self.known(e) && !self.is_too_deep(e) { print_expr(self.env, e, &Names::default()) } else { "?".into() }
+        if self.known(e) && !self.is_too_deep(e) && !self.is_too_large(e) {
+            print_expr(self.env, e, &Names::default())
+        } else {
+            "?".into()
+        }
     }
 
     fn tensor_name(&self, t: TensorId) -> String {

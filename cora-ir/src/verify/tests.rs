@@ -99,7 +99,7 @@ fn graph(text: &str, rule: &str) {
 /// Values that are small as they are shared, and ones that are deep: neither is printed, so that this ends.
 #[test]
 fn values_have_a_size() {
-    for (levels, shared) in [(20, true), (100, true), (100_000, false)] {
+    for (levels, shared, rule) in [(20, true, "op-size"), (100, true, "op-size"), (100_000, false, "depth")] {
         let mut g = parse_graph(
             "graph.module @m { param M in 0..=9 dim %b = M tensor @A[b: M] : i32 input tensor @S[b: M] : i32 temp
              op @S[%b] = @A[%b] }",
@@ -111,7 +111,7 @@ fn values_have_a_size() {
         }
         g.ops[0].value = value;
         let errors = verify_graph(&g).expect_err("too large");
-        assert!(errors.iter().any(|e| e.rule == "op-size"), "{levels} {errors:?}");
+        assert!(errors.iter().any(|e| e.rule == rule), "{levels} {errors:?}");
     }
 }
 

@@ -9,9 +9,9 @@
 //! arithmetic could leave 64 bits is refused (`index_range`), and so is one reduced over a dimension that no tensor which it
 //! reads has, where the number of its terms could.
 //!
-//! Requires: a verified graph. Ensures: operators compute what their tensors have (`check_sizes`); no read is outside its tensor's valid positions, for any
-//! batch that passes validation, and no index is outside 64 bits; later passes rely on it. Runs before
-//! `lower_to_loops`.
+//! Requires: a verified graph. Ensures: operators compute what their tensors have (`check_sizes`); no read is outside
+//! its tensor's valid positions, for any batch that passes validation, and no index is outside 64 bits; later passes
+//! rely on it. Runs before `lower_to_loops`.
 
 use super::{check_calls, check_sizes, index_range};
 use crate::lower::Simplifier;

@@ -283,15 +283,11 @@ impl TensorLayout {
     fn check_len(&self, env: Env<'_>, bytes: usize, limits: &Limits) -> Result<()> {
         let size = self.desc.dtype.size();
         let (want, got) = (self.elements(env, limits)?, (bytes / size) as u64);
-        if want != got || !bytes.is_multiple_of(size) {
-            let whole = bytes.is_multiple_of(size);
+        let whole = bytes.is_multiple_of(size);
+        if want != got || !whole {
             let name = &self.desc.name;
-            let what = if whole {
-                format!("tensor `{name}`")
-            } else {
-                format!("tensor `{name}` ({bytes} bytes, {size} an element)")
-            };
-            return Err(Error::Elements { what, want, got });
+            let bytes_of = if whole { String::new() } else { format!(" ({bytes} bytes, {size} an element)") };
+            return Err(Error::Elements { what: format!("tensor `{name}`{bytes_of}"), want, got });
         }
         Ok(())
     }
