@@ -11,7 +11,7 @@
 //! neighbouring elements, is tiled so that it accumulates in registers (`contraction`, `columns`), where factors of
 //! neighbours lie apart with a copy of these (`side_by_side`), one of few rows in dot products (`dots`); results of few
 //! terms are lanes (`few_terms`), columns that share elements in groups vectors (`groups`); copies that change the
-//! order of dimensions go in squares (`squares`); of anything else the innermost loop becomes vector code where it
+//! order of dimensions go in squares, and so do tiles of what other elements read across (`squares`); of anything else the innermost loop becomes vector code where it
 //! writes (or, for a reduction, reads) neighbouring elements, and where what it reads is near each other. Elements of
 //! results are computed where these leave the registers (`epilogues`), and sums that are added up there are one sum
 //! (`joined`). At last rows that lie as they are counted become one loop (`flat`), and the outermost loops are spread
@@ -46,6 +46,7 @@ mod squares;
 pub(crate) mod steps;
 mod summands;
 mod tiles;
+mod triangles;
 pub(crate) mod units;
 
 use crate::lower::AffineSimplifier;
@@ -203,7 +204,7 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
         attempt(m, |m| batches::batches_first(m, stage));
         attempt(m, |m| side_by_side::side_by_side(m, stage));
         let shape = contraction::Shape::of(m, stage);
-        let rows = [contraction::row_tiles, contraction::triangle, contraction::slanted];
+        let rows = [contraction::row_tiles, triangles::triangle, triangles::slanted];
         let _ = attempt(m, |m| units::unit_parts(m, stage, &|i| features.contain(i), vectors))
             || attempt(m, |m| units::unit_tiles(m, stage, |i| features.contain(i)))
             || attempt(m, |m| dots::dot_tiles(m, stage, vectors))

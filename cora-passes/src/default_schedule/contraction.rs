@@ -4,7 +4,7 @@
 //! only A depends, *columns*, on which only B depends, and *batches*, on which both do. A tile of rows
 //! and columns reads each element of A and B once and uses it for all columns or rows of the tile.
 
-use super::columns::{column_tiles, neighbours};
+use super::columns::neighbours;
 use super::copies::{around, copy_block, copy_rows, pack, transpose};
 use super::flat::one_after_another;
 use super::nest::{Loop, Nest, is_along, moves_by_one};
@@ -13,12 +13,12 @@ use super::{Registers, attempt, dots, row_tasks, step};
 use crate::schedule::tree::{loop_at, stage_loops};
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
-use cora_ir::schedule::{CopyAt, Formula, LayoutDim, LoopRef, StepKind, Tail};
+use cora_ir::schedule::{CopyAt, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, Role, Scope, TensorId, UnOp, VarId};
 use rustc_hash::FxHashSet;
 
 /// Reduced iterations that are unrolled.
-const UNROLL: i64 = 4;
+pub(super) const UNROLL: i64 = 4;
 
 /// Terms of which the factors of a tile stay near for its neighbours; more are summed in blocks of so many, with partial
 /// sums in the result.
@@ -35,7 +35,7 @@ const APART: i64 = 256;
 /// Bytes that stay near, in most processors' L2 caches.
 const NEAR: i64 = 1 << 19;
 /// Panels of columns from which on they are tasks enough.
-const PANELS: i64 = 8;
+pub(super) const PANELS: i64 = 8;
 
 /// A read: the tensor and its index over the block's iterators.
 pub(crate) type Read = (TensorId, Vec<ExprId>);
@@ -203,7 +203,7 @@ impl Contraction {
     }
 
     /// The tile that suits the columns, and the rows where these are few; `side_by_side`: as they are read.
-    fn tile(&self, m: &LoopModule, registers: Registers, side_by_side: bool) -> Tile {
+    pub(super) fn tile(&self, m: &LoopModule, registers: Registers, side_by_side: bool) -> Tile {
         let tile = self.tile_of_columns(m, registers, side_by_side);
         let count = |n: i64, l: &Loop| n.checked_mul(m.env.pool.as_int(l.extent)?);
         let Some(rows) = self.rows.iter().try_fold(1, count) else { return tile };
@@ -528,22 +528,11 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     Some(())
 }
 
-/// A contraction whose reduced loop grows by one from row to row: padded to the rows of a tile, so that all rows of a
-/// tile reduce equally long.
-fn stairs(m: &mut LoopModule, c: &Contraction, row: &str, reduced: &str, tile: Tile) -> Option<()> {
-    let count = m.env.pool.constant_bound(c.inner.extent).map(|n| n / tile.columns);
-    if !c.has_batches() && count.is_some_and(|n| n < PANELS) {
-        return None;
-    }
-    step(m, StepKind::PadLoop { target: c.nest.named(reduced), multiple: tile.rows })?;
-    panels(m, c, row, tile, Some(tile.rows))
-}
-
 /// A task is a panel of columns of a batch, of several tiles side by side where these are narrow, or all columns where a
 /// stage may be attached, which each panel would compute again. What it reads of the other factor is copied, with zeros
 /// beside the last columns, to where it stays near for all tiles of rows. The last reduced loop is unrolled by `unrolled`,
 /// if not as usual.
-fn panels(m: &mut LoopModule, c: &Contraction, row: &str, tile: Tile, unrolled: Option<i64>) -> Option<()> {
+pub(super) fn panels(m: &mut LoopModule, c: &Contraction, row: &str, tile: Tile, unrolled: Option<i64>) -> Option<()> {
     let nest = &c.nest;
     split(m, nest, row, tile.rows, "ro", "ri")?;
     let group = tile.group();
@@ -585,70 +574,11 @@ fn panels(m: &mut LoopModule, c: &Contraction, row: &str, tile: Tile, unrolled: 
 }
 
 /// Unrolls so many iterations of a reduced loop, whose extent need not divide.
-fn unroll_steps(m: &mut LoopModule, stage: &str, reduced: &str, factor: i64) -> Option<()> {
+pub(super) fn unroll_steps(m: &mut LoopModule, stage: &str, reduced: &str, factor: i64) -> Option<()> {
     let named = |l: &str| LoopRef { stage: stage.to_owned(), name: l.to_owned() };
     let (target, outer, inner) = (named(reduced), "ko".to_owned(), "ku".to_owned());
     step(m, StepKind::Split { target, factor, outer, inner, tail: Tail::Exact })?;
     step(m, StepKind::Unroll { target: named("ku") })
-}
-
-/// A contraction whose reduced loop is longer from row to row, as in a triangle: up to what the rows of a tile have in
-/// common it is tiled, and the rest of each row goes on from there.
-pub(super) fn triangle(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
-    let registers = Registers::of(m, stage, vectors);
-    let c = Contraction::of(m, stage)?;
-    let ([row], [reduced]) = (c.rows.as_slice(), c.reduced.as_slice()) else { return None };
-    if !m.env.pool.uses_var(reduced.extent, row.var) || c.is_thin(m, registers.lanes) {
-        return None;
-    }
-    if attempt(m, |m| stairs(m, &c, &row.name, &reduced.name, registers.broad())) {
-        return Some(());
-    }
-    let tile = c.tile(m, registers, c.side_by_side(m));
-    let rows = || Formula::Int(tile.rows);
-    let first = Formula::Call("floordiv".to_owned(), vec![Formula::Name(row.name.clone()), rows()]);
-    let common = Formula::Bin('*', Box::new(rows()), Box::new(first));
-    step(m, StepKind::OpSplit { points: vec![(c.nest.named(&reduced.name), common)] })?;
-    let part = |m: &LoopModule, name: &str| m.env.tensor_named(&format!("{}.{name}", c.nest.stage));
-    let (main, tail) = (part(m, "main")?, part(m, "tail")?);
-    row_tiles(m, main, vectors)?;
-    column_tiles(m, tail, vectors)
-}
-
-/// A contraction with more columns from row to row, as a triangle of results: columns are padded to the rows of a tile, so
-/// that all rows of a tile end in one column. All columns of a batch are copied in panels, zeros beside the last ones.
-pub(super) fn slanted(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
-    let tile = Registers::of(m, stage, vectors).slanted();
-    let c = Contraction::of(m, stage)?;
-    let (nest, (row, others)) = (&c.nest, c.rows.split_last()?);
-    let uses = |l: &Loop, of: &Loop| m.env.pool.uses_var(l.extent, of.var);
-    if !uses(&c.inner, row) || c.reduced.iter().any(|k| uses(k, row)) || tile.columns % tile.rows != 0 {
-        return None;
-    }
-    let mut tasks = [names(&c.batches), names(others), names(&c.columns)].concat();
-    let own = [vec![row.name.clone(), c.inner.name.clone()], names(&c.reduced)].concat();
-    reorder(m, nest, [tasks.clone(), own].concat())?;
-    if tasks.len() > 1 {
-        fuse(m, nest, &tasks, "tile")?;
-        tasks = vec!["tile".to_owned()];
-    }
-    let at = match tasks.first() {
-        Some(l) => nest.named(l),
-        None => around(m, stage)?,
-    };
-    // Copied before columns are padded: what is filled beyond the last column is read as it is then.
-    pack(m, &c, tile, CopyAt::Loop(at))?;
-    let result = &m.env.tensors[stage];
-    let (tensor, dim) = (result.name.clone(), result.dims.last()?.name.clone());
-    step(m, StepKind::PadDim { tensor, dim, multiple: tile.rows })?;
-    step(m, StepKind::PadLoop { target: nest.at(&c.inner), multiple: tile.rows })?;
-    split(m, nest, &row.name, tile.rows, "ro", "ri")?;
-    split(m, nest, &c.inner.name, tile.columns, "co", "ci")?;
-    let [ro, co, ri, ci] = ["ro", "co", "ri", "ci"].map(str::to_owned);
-    // The tasks hold the copy, too.
-    reorder(m, nest, [vec![ro, co], names(&c.reduced), vec![ri, ci]].concat())?;
-    let sums = accumulate(m, nest, "co", &["ri"], ("ci", tile.lanes, tile.whole), None)?;
-    unroll_steps(m, &sums, &c.reduced.last()?.name, UNROLL)
 }
 
 /// Adds the reduced loops to the order; the last one is split for unrolling where it divides.

@@ -38,8 +38,10 @@ pub(super) fn squares(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> 
     let Some(count) = m.env.pool.as_int(read.extent) else {
         let whole = m.env.pool.as_int(written.extent).is_some_and(|n| n % lanes == 0);
         let order = others.chain([read.name, written.name]).collect();
-        return (lanes >= FEWEST && whole)
-            .then(|| in_parts(&mut Steps { m, stage: nest.stage }, order, lanes, true))?;
+        if lanes < FEWEST || !whole {
+            return None;
+        }
+        return in_parts(&mut Steps { m, stage: nest.stage }, order, lanes, true);
     };
     let long = |l: &Loop| m.env.pool.constant_bound(l.extent).is_none_or(|n| n >= lanes);
     // Rows of a variable length are variably far apart, and each lane of a part of a square would ask whether it is there.

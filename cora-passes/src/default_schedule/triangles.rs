@@ -1,0 +1,84 @@
+//! Contractions with a loop whose extent depends on the row: more terms from row to row, or more columns.
+
+use super::columns::column_tiles;
+use super::contraction::{
+    Contraction, PANELS, UNROLL, accumulate, fuse, names, panels, reorder, row_tiles, split, unroll_steps,
+};
+use super::copies::{around, pack};
+use super::nest::Loop;
+use super::tiles::Tile;
+use super::{Registers, attempt, step};
+use cora_ir::TensorId;
+use cora_ir::intrinsic::Vectors;
+use cora_ir::loops::LoopModule;
+use cora_ir::schedule::{CopyAt, Formula, StepKind};
+
+/// A contraction whose reduced loop grows by one from row to row: padded to the rows of a tile, so that all rows of a
+/// tile reduce equally long.
+fn stairs(m: &mut LoopModule, c: &Contraction, row: &str, reduced: &str, tile: Tile) -> Option<()> {
+    let count = m.env.pool.constant_bound(c.inner.extent).map(|n| n / tile.columns);
+    if !c.has_batches() && count.is_some_and(|n| n < PANELS) {
+        return None;
+    }
+    step(m, StepKind::PadLoop { target: c.nest.named(reduced), multiple: tile.rows })?;
+    panels(m, c, row, tile, Some(tile.rows))
+}
+
+/// A contraction whose reduced loop is longer from row to row, as in a triangle: up to what the rows of a tile have in
+/// common it is tiled, and the rest of each row goes on from there.
+pub(super) fn triangle(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
+    let registers = Registers::of(m, stage, vectors);
+    let c = Contraction::of(m, stage)?;
+    let ([row], [reduced]) = (c.rows.as_slice(), c.reduced.as_slice()) else { return None };
+    if !m.env.pool.uses_var(reduced.extent, row.var) || c.is_thin(m, registers.lanes) {
+        return None;
+    }
+    if attempt(m, |m| stairs(m, &c, &row.name, &reduced.name, registers.broad())) {
+        return Some(());
+    }
+    let tile = c.tile(m, registers, c.side_by_side(m));
+    let rows = || Formula::Int(tile.rows);
+    let first = Formula::Call("floordiv".to_owned(), vec![Formula::Name(row.name.clone()), rows()]);
+    let common = Formula::Bin('*', Box::new(rows()), Box::new(first));
+    step(m, StepKind::OpSplit { points: vec![(c.nest.named(&reduced.name), common)] })?;
+    let part = |m: &LoopModule, name: &str| m.env.tensor_named(&format!("{}.{name}", c.nest.stage));
+    let (main, tail) = (part(m, "main")?, part(m, "tail")?);
+    row_tiles(m, main, vectors)?;
+    column_tiles(m, tail, vectors)
+}
+
+/// A contraction with more columns from row to row, as a triangle of results: columns are padded to the rows of a tile, so
+/// that all rows of a tile end in one column. All columns of a batch are copied in panels, zeros beside the last ones.
+pub(super) fn slanted(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
+    let tile = Registers::of(m, stage, vectors).slanted();
+    let c = Contraction::of(m, stage)?;
+    let (nest, (row, others)) = (&c.nest, c.rows.split_last()?);
+    let uses = |l: &Loop, of: &Loop| m.env.pool.uses_var(l.extent, of.var);
+    if !uses(&c.inner, row) || c.reduced.iter().any(|k| uses(k, row)) || tile.columns % tile.rows != 0 {
+        return None;
+    }
+    let mut tasks = [names(&c.batches), names(others), names(&c.columns)].concat();
+    let own = [vec![row.name.clone(), c.inner.name.clone()], names(&c.reduced)].concat();
+    reorder(m, nest, [tasks.clone(), own].concat())?;
+    if tasks.len() > 1 {
+        fuse(m, nest, &tasks, "tile")?;
+        tasks = vec!["tile".to_owned()];
+    }
+    let at = match tasks.first() {
+        Some(l) => nest.named(l),
+        None => around(m, stage)?,
+    };
+    // Copied before columns are padded: what is filled beyond the last column is read as it is then.
+    pack(m, &c, tile, CopyAt::Loop(at))?;
+    let result = &m.env.tensors[stage];
+    let (tensor, dim) = (result.name.clone(), result.dims.last()?.name.clone());
+    step(m, StepKind::PadDim { tensor, dim, multiple: tile.rows })?;
+    step(m, StepKind::PadLoop { target: nest.at(&c.inner), multiple: tile.rows })?;
+    split(m, nest, &row.name, tile.rows, "ro", "ri")?;
+    split(m, nest, &c.inner.name, tile.columns, "co", "ci")?;
+    let [ro, co, ri, ci] = ["ro", "co", "ri", "ci"].map(str::to_owned);
+    // The tasks hold the copy, too.
+    reorder(m, nest, [vec![ro, co], names(&c.reduced), vec![ri, ci]].concat())?;
+    let sums = accumulate(m, nest, "co", &["ri"], ("ci", tile.lanes, tile.whole), None)?;
+    unroll_steps(m, &sums, &c.reduced.last()?.name, UNROLL)
+}
