@@ -68,7 +68,7 @@ impl From<cora_runtime::Error> for Failure {
 }
 
 impl From<InterpError> for Failure {
-    /// What the reference interpreter cannot do: for want of memory, or by a mistake of ours.
+    /// What the reference interpreter cannot do: for want of memory, because no GPU could, or by a mistake of ours.
     fn from(e: InterpError) -> Self {
         match e {
             InterpError::TooLarge { .. } => Diagnostic::new("E0312", format!("the reference interpreter: {e}"))
@@ -76,6 +76,9 @@ impl From<InterpError> for Failure {
                 .into(),
             InterpError::NoMemory { .. } => Diagnostic::new("E0313", format!("the reference interpreter: {e}"))
                 .hint("check fewer rows with --check=N, use a smaller batch, or give it more memory")
+                .into(),
+            InterpError::Grid { .. } => Diagnostic::new("E0611", e.to_string())
+                .hint("bind the loop to block.x, or split it and bind the outer part")
                 .into(),
             e => Self::Bug(format!("the reference interpreter: {e}")),
         }

@@ -116,10 +116,10 @@ pub fn no_device_prelude(target: &str) -> Failure {
 /// What [`for_gpu`] would refuse before it makes code, for those who make none.
 ///
 /// # Errors
-/// `E0610` a schedule for processors, `E0611` instructions that the target lacks.
+/// `E0610` a schedule for processors, `E0611` what the target lacks.
 pub fn check_for_gpu(storage: &StorageModule, target: &GpuTarget) -> Result<(), Failure> {
     check_grid(storage)?;
-    cora_codegen_cuda::check_intrinsics(storage, target).map_err(|e| grid_failure(storage, &e))
+    cora_codegen_cuda::check(storage, target).map_err(|e| grid_failure(storage, &e))
 }
 
 pub(crate) fn check_grid(storage: &StorageModule) -> Result<(), Failure> {

@@ -140,10 +140,7 @@ fn has_boxes(module: &StorageModule) -> bool {
 }
 
 /// Refuses instructions that the target does not have: LLVM aborts on them.
-///
-/// # Errors
-/// [`CompileError::Intrinsic`] or [`CompileError::Architecture`], for the first of them.
-pub fn check_intrinsics(module: &StorageModule, target: &GpuTarget) -> Result<(), CompileError> {
+fn check_intrinsics(module: &StorageModule, target: &GpuTarget) -> Result<(), CompileError> {
     let (mut missing, capability) = (None, target.capability());
     for k in &module.kernels {
         k.body.iter().for_each(|s| {
@@ -172,25 +169,44 @@ pub fn check_intrinsics(module: &StorageModule, target: &GpuTarget) -> Result<()
     missing.map_or(Ok(()), Err)
 }
 
+/// A module's description, its kernels in MLIR, and how they are launched.
+type Emission = (ProgramDesc, Vec<describe::GridShape>, String, Vec<mlir::GridKernel>);
+
+/// What comes before MLIR: nothing that the target lacks is left.
+fn emit(module: &StorageModule, target: &GpuTarget) -> Result<Emission, CompileError> {
+    let (desc, shapes) = describe::grid_desc(module)?;
+    check_intrinsics(module, target)?;
+    let (text, kernels) = mlir::emit_grid(module, &target.options())?;
+    if let Some(k) = kernels.iter().find(|k| k.shared > target.shared_memory()) {
+        return Err(CompileError::Shared {
+            kernel: k.symbol.clone(),
+            bytes: k.shared,
+            most: target.shared_memory(),
+            target: target.name().to_owned(),
+        });
+    }
+    Ok((desc, shapes, text, kernels))
+}
+
+/// Refuses what the target lacks, as [`compile`] does, without making code: for those who interpret the module. Only
+/// what a thread needs of its own is not known before there is code.
+///
+/// # Errors
+///
+/// [`CompileError`], as [`compile`]'s but for [`CompileError::Local`].
+pub fn check(module: &StorageModule, target: &GpuTarget) -> Result<(), CompileError> {
+    emit(module, target).map(drop)
+}
+
 /// Compiles a verified, legalised module; the same module and target give the same bytes.
 ///
 /// # Errors
 ///
 /// [`CompileError`]; for modules that meet the requirements, only what the target lacks.
 pub fn compile(module: &StorageModule, target: &GpuTarget) -> Result<GridProgram, CompileError> {
-    let (desc, shapes) = describe::grid_desc(module)?;
-    check_intrinsics(module, target)?;
-    let (mlir, kernels) = mlir::emit_grid(module, &target.options())?;
+    let (desc, shapes, mlir, kernels) = emit(module, target)?;
     let mut launches = Vec::new();
     for (k, shape) in kernels.iter().zip(shapes) {
-        if k.shared > target.shared_memory() {
-            return Err(CompileError::Shared {
-                kernel: k.symbol.clone(),
-                bytes: k.shared,
-                most: target.shared_memory(),
-                target: target.name().to_owned(),
-            });
-        }
         let args = k.args.iter().map(|a| match *a {
             Emitted::Buffer(i) => GridArg::Buffer(i),
             Emitted::Table(i) => GridArg::Table(i),
@@ -201,7 +217,7 @@ pub fn compile(module: &StorageModule, target: &GpuTarget) -> Result<GridProgram
             symbol: k.symbol.clone(),
             blocks: shape.blocks,
             threads: k.threads,
-            // Bounded by the target above.
+            // Bounded by the target.
             shared: if k.dynamic { k.shared as u32 } else { 0 },
             args: args.collect(),
             maps: shape.maps,

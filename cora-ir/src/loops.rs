@@ -76,6 +76,15 @@ impl Axis {
         }
     }
 
+    /// How many blocks a launch has along it at most (CUDA, all architectures); nothing for threads.
+    pub fn most_blocks(self) -> Option<i64> {
+        match self {
+            Self::BlockX => Some(i64::from(i32::MAX)),
+            Self::BlockY | Self::BlockZ => Some(65_535),
+            Self::ThreadX | Self::ThreadY | Self::ThreadZ => None,
+        }
+    }
+
     /// Whether iterations are threads of one block (else they are blocks).
     pub fn is_thread(self) -> bool {
         matches!(self, Self::ThreadX | Self::ThreadY | Self::ThreadZ)

@@ -300,6 +300,28 @@ fn local_memory_has_a_limit() {
     assert!(refused.code == Some(1) && refused.stderr.contains("error[E0611]: kernel `cora_Y` needs 4000000 bytes"));
 }
 
+/// What no GPU launches is refused by the interpreter that stands in for one.
+#[test]
+fn emulated_grids_have_a_gpus_limits() {
+    let text = "param M in 0..=80000\nparam N in 0..=65536\ndim b = M, j = N\n\
+                input A[b] : f32\ninput W[j] : f32\nY[b] = sum(j) A * W[j]\noutput Y\n\
+                schedule z {\n  bind Y.b block.y\n  cache_read Y:W -> Ws shared at Y.b\n}\n\
+                schedule y {\n  bind Y.b block.y\n}";
+    let path = file("grid_limits.cora", text.to_owned());
+    let emulated = |schedule: &str, m: u32| {
+        let m = format!("M={m}");
+        let target = ["--target", "cuda:sm_70", "--emulate", "--schedule", schedule];
+        cora(&[&["run", &path, "--param", &m, "--param", "N=1"], &target[..]].concat())
+    };
+    assert_eq!(emulated("y", 65_535).code, Some(0));
+    let refused = |schedule: &str, m: u32, words: &str| {
+        let out = emulated(schedule, m);
+        assert!(out.code == Some(1) && out.stderr.contains("error[E0611]") && out.stderr.contains(words), "{}", out.stderr);
+    };
+    refused("y", 65_536, "65536 blocks along block.y, there are at most 65535");
+    refused("z", 2, "needs 262144 bytes of shared memory");
+}
+
 /// Copies and zeros of tiles are vectors in place, a kernel that only moves elements leaves them to the library.
 #[test]
 fn tiles_are_copied_without_calls() {

@@ -154,6 +154,16 @@ pub enum InterpError {
         /// What is wrong.
         what: String,
     },
+    /// A grid that no GPU launches.
+    #[error("storage stage: {found} blocks along {axis}, there are at most {most}")]
+    Grid {
+        /// The axis.
+        axis: &'static str,
+        /// How many iterations the loop has.
+        found: i64,
+        /// How many it may have.
+        most: i64,
+    },
     /// Two threads of a grid, or iterations of a parallel loop, access one element with no barrier between them, one of
     /// them writing.
     #[error("storage stage: race: {} element {at} of `{tensor}`, which {other} accesses at the same time", if *write { "write to" } else { "read of" })]

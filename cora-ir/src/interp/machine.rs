@@ -60,6 +60,9 @@ impl<'m> Machine<'m, '_> {
                 Step::Do(instr) => self.exec(instr)?,
                 Step::For { var, extent, at, axis: Some(axis), body, .. } if self.context.shadow.is_some() => {
                     let n = self.trip(*extent, *at)?;
+                    if let Some(most) = axis.most_blocks().filter(|&most| n > most) {
+                        return Err(InterpError::Grid { axis: axis.name(), found: n, most });
+                    }
                     self.shadow(|s| s.begin(*axis));
                     for i in 0..n {
                         self.shadow(|s| s.enter(*axis, i));

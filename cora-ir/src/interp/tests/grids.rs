@@ -101,3 +101,11 @@ fn parts_of_tuples_in_registers_have_one_place() {
            }");
     assert_eq!(stored.unwrap(), (0..16).map(f64::from).collect::<Vec<_>>());
 }
+
+#[test]
+fn grids_are_no_larger_than_launches() {
+    let first = "if %y == 0 { for %t in 0..8 thread.x { @B[%b * 8 + %t] = 1.0:f32 } }";
+    let grid = |axis: &str, n: u32| run(&format!("for %y in 0..{n} block.{axis} {{ {first} }}"));
+    assert!(grid("y", 65_535).is_ok());
+    assert!(matches!(grid("z", 65_536), Err(InterpError::Grid { axis: "block.z", found: 65_536, most: 65_535 })));
+}
