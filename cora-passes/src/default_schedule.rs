@@ -412,8 +412,21 @@ fn spread(m: &mut LoopModule, n: usize) {
             step(m, StepKind::Fuse { loops, name: "spread".to_owned(), pad: 1 })?;
             step(m, StepKind::Parallel { target: named("spread") })
         };
+        // Of a short dimension that comes next, as heads are, all iterations may be few: tiles of the rows after it.
+        let rows = |m: &mut LoopModule| {
+            let [Stmt::For(third)] = inner.body.as_slice() else { return None };
+            let constant = m.env.pool.as_int(inner.extent).is_some() && inner.kind == LoopKind::Serial;
+            let nested = third.body.iter().any(|s| matches!(s, Stmt::For(_)));
+            let factor = tile_of_task(m, third).filter(|&t| constant && tile.is_none() && nested && t > 1)?;
+            let (row, outer, inner) = (reference(m, third), "task".to_owned(), "near".to_owned());
+            let loops = vec![target.clone(), loops[1].clone(), named(&outer)];
+            step(m, StepKind::Split { target: row, factor, outer, inner, tail: Tail::Exact })?;
+            step(m, StepKind::Fuse { loops, name: "spread".to_owned(), pad: 1 })?;
+            step(m, StepKind::Parallel { target: named("spread") })
+        };
         let few_alone = m.env.pool.as_int(outer.extent).is_some_and(|e| e < FEW);
-        if few_alone && attempt(m, three) || few && attempt(m, both) {
+        let unknown = m.env.pool.as_int(outer.extent).is_none();
+        if few_alone && attempt(m, three) || few && attempt(m, both) || !few && unknown && attempt(m, rows) {
             return;
         }
     }
