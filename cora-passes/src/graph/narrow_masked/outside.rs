@@ -281,17 +281,35 @@ impl<'a> Outside<'a> {
         }
     }
 
-    /// `a - b`, `a` being known: where `b` is the greatest `a`, it is no number only if no `a - b` is.
+    /// `a - b`, `a` being known: where `b` is the greatest `a` or more, it is no number only if no `a - b` is.
     fn less(&mut self, graph: &mut Graph, known: Known, (a, b): (ExprId, ExprId)) -> Option<Known> {
         if let Some(known) = self.with_unknown(graph, BinOp::Add, known, b) {
             return Some(known);
         }
-        let Expr::Load { tensor, index, guard: None, .. } = graph.env.pool.get(b) else { return None };
-        let op = graph.op_of(*tensor)?;
-        let all = op.combiner == Some(Reduction::Op(Combiner::Max)) && op.reduce.len() == 1 && op.value == a;
-        let own = is_of_row(graph, op, index);
-        let greatest = own && all && self.reductions.contains(tensor) && self.region.never_empty;
-        (greatest && known.value == f64::NEG_INFINITY).then_some(Known { or_nan: true, ..known })
+        let negative = known.value == f64::NEG_INFINITY && self.region.never_empty;
+        (negative && self.is_greatest(graph, b, a)).then_some(Known { or_nan: true, ..known })
+    }
+
+    /// Whether `e` is the greatest `a` of the row, or the greater one of that and of what the row has once.
+    fn is_greatest(&self, graph: &Graph, e: ExprId, a: ExprId) -> bool {
+        match graph.env.pool.get(e) {
+            Expr::Bin(BinOp::Max, x, y) => {
+                let once = |e: ExprId| !graph.env.pool.uses_var(e, self.region.var);
+                let either = self.is_greatest(graph, *x, a) || self.is_greatest(graph, *y, a);
+                either && once(*x) && once(*y)
+            }
+            Expr::Load { tensor, index, guard: None, .. } => {
+                let Some(op) = graph.op_of(*tensor).filter(|op| is_of_row(graph, op, index)) else { return false };
+                match op.combiner {
+                    None => self.is_greatest(graph, op.value, a),
+                    Some(Reduction::Op(Combiner::Max)) => {
+                        op.reduce.len() == 1 && op.value == a && self.reductions.contains(tensor)
+                    }
+                    Some(_) => false,
+                }
+            }
+            _ => false,
+        }
     }
 
     /// `known op e`, where that does not depend on a finite `e`.
