@@ -53,7 +53,7 @@ pub fn written_as(function: &str) -> Option<&'static str> {
         "tan" => "sin(x) / cos(x)",
         "fabs" => "abs(x)",
         "square" => "x * x",
-        "mean" | "avg" => "sum(i) x / f32(size(i))",
+        "mean" | "avg" => "(sum(i) x) / f32(size(i))",
         "any" => "max(i) select(condition, 1, 0)",
         "all" => "min(i) select(condition, 1, 0)",
         "sign" => "select(x > 0, 1.0, select(x < 0, -1.0, 0.0))",

@@ -517,6 +517,19 @@ fn shift(pool: &mut ExprPool, e: ExprId, op: BinOp) -> ExprId {
     pool.bin(op, a, b)
 }
 
+/// `e` with `max(x, y) // c` as `max(x // c, y // c)` for constants `c > 0`, also of sums and multiples of the maximum: what
+/// does not matter for one quotient shows. It is no normal form.
+pub fn div_through_max(pool: &mut ExprPool, e: ExprId) -> ExprId {
+    pool.rewrite(e, &mut |pool, n| {
+        let Expr::Bin(BinOp::FloorDiv, a, c) = *pool.get(n) else { return None };
+        pool.as_int(c).filter(|&c| c > 0)?;
+        let operands = greatest_operands(pool, a);
+        let quotients: Vec<ExprId> = operands.into_iter().map(|x| pool.floor_div(x, c)).collect();
+        let (&first, rest) = quotients.split_first().filter(|(_, rest)| !rest.is_empty())?;
+        Some(rest.iter().fold(first, |a, &b| pool.max(a, b)))
+    })
+}
+
 /// What `e` is the least of, itself where it is no minimum.
 pub fn least_operands(pool: &mut ExprPool, e: ExprId) -> Vec<ExprId> {
     all_operands(pool, e, BinOp::Min)

@@ -10,7 +10,6 @@
 //! that it does not fit the nest, and the next one is tried.
 
 mod elements;
-mod ends;
 mod lanes;
 mod rows;
 mod tiles;

@@ -25,6 +25,7 @@ mod columns;
 pub(crate) mod contraction;
 mod copies;
 mod dots;
+pub(crate) mod ends;
 mod epilogues;
 mod factors;
 mod few_terms;

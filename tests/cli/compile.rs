@@ -307,7 +307,7 @@ fn emulated_grids_have_a_gpus_limits() {
                 input A[b] : f32\ninput W[j] : f32\nY[b] = sum(j) A * W[j]\noutput Y\n\
                 schedule z {\n  bind Y.b block.y\n  cache_read Y:W -> Ws shared at Y.b\n}\n\
                 schedule y {\n  bind Y.b block.y\n}";
-    let path = file("grid_limits.cora", text.to_owned());
+    let path = file("grid_limits.cora", text);
     let emulated = |schedule: &str, m: u32| {
         let m = format!("M={m}");
         let target = ["--target", "cuda:sm_70", "--emulate", "--schedule", schedule];
@@ -316,7 +316,11 @@ fn emulated_grids_have_a_gpus_limits() {
     assert_eq!(emulated("y", 65_535).code, Some(0));
     let refused = |schedule: &str, m: u32, words: &str| {
         let out = emulated(schedule, m);
-        assert!(out.code == Some(1) && out.stderr.contains("error[E0611]") && out.stderr.contains(words), "{}", out.stderr);
+        assert!(
+            out.code == Some(1) && out.stderr.contains("error[E0611]") && out.stderr.contains(words),
+            "{}",
+            out.stderr
+        );
     };
     refused("y", 65_536, "65536 blocks along block.y, there are at most 65535");
     refused("z", 2, "needs 262144 bytes of shared memory");

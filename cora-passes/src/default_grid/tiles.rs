@@ -8,13 +8,13 @@
 mod threads;
 mod units;
 
+use super::elements;
 use super::lanes::LANES;
-use super::{elements, ends};
 use crate::default_schedule::contraction::{Contraction, Read, names};
 use crate::default_schedule::nest::{Loop, Nest};
 use crate::default_schedule::steps::Steps;
 use crate::default_schedule::units::{holds, unit};
-use crate::default_schedule::{attempt, step};
+use crate::default_schedule::{attempt, ends, step};
 use crate::schedule::conditions::is_condition;
 use crate::schedule::tree::{loop_at, stage_loops};
 use cora_ir::loops::{Axis, BlockRole, LoopModule};

@@ -7,11 +7,11 @@ use super::contraction::{
 use super::copies::{around, pack};
 use super::nest::Loop;
 use super::tiles::Tile;
-use super::{Registers, attempt, step};
-use cora_ir::TensorId;
+use super::{Registers, attempt, ends, step};
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::LoopModule;
-use cora_ir::schedule::{CopyAt, Formula, StepKind};
+use cora_ir::schedule::{CopyAt, StepKind};
+use cora_ir::{BinOp, Expr, TensorId};
 
 /// A contraction whose reduced loop grows by one from row to row: padded to the rows of a tile, so that all rows of a
 /// tile reduce equally long.
@@ -37,9 +37,10 @@ pub(super) fn triangle(m: &mut LoopModule, stage: TensorId, vectors: Vectors) ->
         return Some(());
     }
     let tile = c.tile(m, registers, c.side_by_side(m));
-    let rows = || Formula::Int(tile.rows);
-    let first = Formula::Call("floordiv".to_owned(), vec![Formula::Name(row.name.clone()), rows()]);
-    let common = Formula::Bin('*', Box::new(rows()), Box::new(first));
+    let bent = |e: &Expr| matches!(e, Expr::Bin(BinOp::Min | BinOp::Max | BinOp::FloorDiv, ..));
+    // Of an extent that grows with the row as many terms as there are rows before the tile: whole numbers of tiles.
+    let least = if m.env.pool.any(reduced.extent, &mut |e| bent(e)) { reduced.extent } else { m.env.pool.var(row.var) };
+    let common = ends::least(m, least, &[row.var], tile.rows)?;
     step(m, StepKind::OpSplit { points: vec![(c.nest.named(&reduced.name), common)] })?;
     let part = |m: &LoopModule, name: &str| m.env.tensor_named(&format!("{}.{name}", c.nest.stage));
     let (main, tail) = (part(m, "main")?, part(m, "tail")?);

@@ -117,7 +117,7 @@ fn bounds(graph: &mut Graph) -> Vec<Bound> {
     for op in &graph.ops {
         let mut comparisons = Vec::new();
         graph.env.pool.walk(op.value, &mut |id, e| {
-            if matches!(e, Expr::Bin(BinOp::Lt | BinOp::Le | BinOp::Eq, ..)) {
+            if matches!(e, Expr::Bin(BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Or, ..)) {
                 comparisons.push(id);
             }
         });

@@ -10,6 +10,7 @@ use super::defined::is_defined;
 use super::inits::{place_init, remove_inits};
 use super::tree::{find_loop, find_stage, is_reduction_var, loop_at, loop_at_mut};
 use crate::simplify::{Facts, Prover, simplify, with_example};
+use cora_ir::affine::div_through_max;
 use cora_ir::loops::{BlockRole, Body, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Expr, ExprId, Reduction, VarId};
@@ -99,7 +100,12 @@ fn simplify_extents(m: &mut LoopModule, innermost: &[usize], new: &mut [For]) {
         let uses = |m: &LoopModule, e| inner.iter().any(|v| m.env.pool.uses_var(e, *v));
         if uses(m, new[n].extent) {
             let ranges = ranges_of(m, &around, new[n].extent);
-            let mut simpler = simplify(&mut m.env, None, &Facts::in_loops(ranges), new[n].extent);
+            let ranges = Facts::in_loops(ranges);
+            let mut simpler = simplify(&mut m.env, None, &ranges, new[n].extent);
+            if uses(m, simpler) {
+                let through = div_through_max(&mut m.env.pool, new[n].extent);
+                simpler = simplify(&mut m.env, None, &ranges, through);
+            }
             // Later steps ask for a constant bound: to unroll, to bind to threads.
             simpler = m.env.pool.with_bound_of(new[n].extent, simpler);
             // Functions may have no value where the loop that is left does not run.

@@ -8,9 +8,14 @@ use cora_ir::types::round_float;
 use cora_ir::{BinOp, Combiner, DimId, Env, Expr, ExprId, ExprPool, Graph, Op, ScalarType, TensorId, UnOp, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// What a comparison says of the variable `var`: with `(end, true)` it holds where `var < end`, with `(end, false)` elsewhere.
-/// `end` is in normal form and free of the variable.
+/// What a comparison says of the variable `var`, or one of several that holds: with `(end, true)` it holds where `var < end`,
+/// with `(end, false)` elsewhere. `end` is in normal form and free of the variable.
 pub(super) fn compared(env: &mut Env, comparison: ExprId, var: VarId) -> Option<(ExprId, bool)> {
+    if let Expr::Bin(BinOp::Or, a, b) = *env.pool.get(comparison) {
+        let ((a, below), (b, other)) = (compared(env, a, var)?, compared(env, b, var)?);
+        let farther = if below { env.pool.max(a, b) } else { env.pool.min(a, b) };
+        return (below == other).then(|| (normalize(&mut env.pool, farther), below));
+    }
     let Expr::Bin(op @ (BinOp::Lt | BinOp::Le), a, b) = *env.pool.get(comparison) else { return None };
     if env.pool.ty(a).scalar != ScalarType::Index || !env.pool.uses_var(comparison, var) {
         return None;

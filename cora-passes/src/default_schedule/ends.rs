@@ -6,8 +6,13 @@ use cora_ir::{BinOp, Env, Expr, ExprId, UfDef, VarId};
 
 /// The greatest value that `extent` may have in a tile, in tiles of `tile` iterations of each of `loops`: a formula at the
 /// loop that has this extent. Nothing if it is not made of sums, multiples, quotients, minima and maxima of what moves.
-pub(super) fn greatest(m: &LoopModule, extent: ExprId, loops: &[VarId], tile: i64) -> Option<Formula> {
+pub(crate) fn greatest(m: &LoopModule, extent: ExprId, loops: &[VarId], tile: i64) -> Option<Formula> {
     Tiles { env: &m.env, loops, tile }.bound(extent, true)
+}
+
+/// The least value that `extent` may have in a tile, as [`greatest`] the greatest.
+pub(super) fn least(m: &LoopModule, extent: ExprId, loops: &[VarId], tile: i64) -> Option<Formula> {
+    Tiles { env: &m.env, loops, tile }.bound(extent, false)
 }
 
 struct Tiles<'a> {
