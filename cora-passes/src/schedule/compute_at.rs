@@ -8,7 +8,7 @@
 //! buffer is indexed by them; where readers differ it runs over the positions that they read (`positions`). So it does
 //! where two dimensions' indices depend on one loop, whether or not the constants at hand make that a box. What is read
 //! whole, rows of one position of the dimensions around, is run through as it is; of parts of several rows in an order of
-//! their own (halves, rows from their end) each iteration's element is computed for it (`mirrored`). So it is where readers
+//! their own (halves, rows from their end) each iteration's element is computed for it, or its few (`mirrored`). So it is where readers
 //! gather, at positions that other tensors give, if these are fewer than the elements of the whole.
 //!
 //! Loops and dimensions have the names that the form gives them, and where a dimension and a loop of the reader correspond
@@ -21,7 +21,7 @@
 use super::compute_inline::guard_loads;
 use super::defined::is_defined;
 use super::inits::place_init;
-use super::mirrored::{build_pointwise, mirrored_extents, one_each, pointwise};
+use super::mirrored::{build_pointwise, few_each, mirrored_extents, pointwise};
 use super::padded_reads::guard_padded_reads;
 use super::positions::build_positions;
 use super::readers::{Access, Reader, collect_readers, element_reads, mark_conditional, read_whole, shared_mask};
@@ -82,9 +82,9 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
             let full = full_region(m, tensor, &readers, &mask, held);
             // Parts of several rows, in an order of their own: all rows would be too many.
             let rows = takes_all_rows(m, tensor, &full) && correlated(m, &readers);
-            let one = if rows { one_each(m, tensor, &readers) } else { None };
-            let one = one.or_else(|| gathers_fewer(m, tensor, &readers, &full).then_some(readers.as_slice()));
-            let mirrored = one.and_then(|r| build_pointwise(m, stage, &own, r, &mask));
+            let few = if rows { few_each(m, tensor, &readers) } else { None };
+            let few = few.or_else(|| gathers_fewer(m, tensor, &readers, &full).then_some(readers.as_slice()));
+            let mirrored = few.and_then(|r| build_pointwise(m, stage, &own, r, &mask));
             mirrored.unwrap_or_else(|| build_box(m, stage, &own, (&full, &readers)))
         }),
     };

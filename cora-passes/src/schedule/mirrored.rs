@@ -1,9 +1,12 @@
 //! The form of an attached stage that copies its reader's loops: what is read is no box, and each iteration of the reader
-//! reads one element. The buffer is indexed by those loops.
+//! reads one element, or a few. The buffer is indexed by those loops, after which of the reads it is for.
 //!
 //! ```text
 //! for f { U[at(f), f - F(at(f))] = P[at(f), f - F(at(f))] }
 //!   =>  for %f { P[%f] = ..[at(%f), %f - F(at(%f))].. }      reader: P[f]
+//! for f { U[at(f), f - F(at(f))] = P[at(f), 2 * (f - F(at(f)))] + P[at(f), 2 * (f - F(at(f))) + 1] }
+//!   =>  for %read in 0..2 { for %f { P[%read, %f] = ..[at(%f), 2 * (%f - F(at(%f))) + %read].. } }
+//!                                                            reader: P[0, f] + P[1, f]
 //! ```
 
 use super::compute_at::{Naive, all_in_turn, read_slots, wrap, write_slots};
@@ -13,8 +16,9 @@ use super::readers::{Access, Reader};
 use super::region::bound_above;
 use super::tree::stmt_at;
 use crate::simplify::{Facts, Prover};
+use cora_ir::affine::normalize;
 use cora_ir::loops::{IterKind, LoopModule, Stmt};
-use cora_ir::{Env, Expr, ExprId, TensorDim, TensorId, VarId};
+use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, TensorDim, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// The readers, if each reads one element an iteration at its own iterators, or at constants.
@@ -34,21 +38,28 @@ pub(super) fn pointwise<'a>(m: &LoopModule, tensor: TensorId, readers: &'a [Read
     readers.iter().all(plain).then_some(readers)
 }
 
-/// The readers, if each reads one element an iteration of its own spatial loops: no more than it computes.
-pub(super) fn one_each<'a>(m: &LoopModule, tensor: TensorId, readers: &'a [Reader]) -> Option<&'a [Reader]> {
+/// A reader that reads more elements an iteration has no form of its own.
+const MOST_READS: usize = 4;
+
+/// The readers, if each reads one element an iteration of its own spatial loops, or as many as the others of a few: no more
+/// than that many for each that it computes.
+pub(super) fn few_each<'a>(m: &LoopModule, tensor: TensorId, readers: &'a [Reader]) -> Option<&'a [Reader]> {
     if !m.env.tensors[tensor].layout.is_empty() {
         return None;
     }
-    let one = |r: &Reader| {
-        let [Access { raw, .. }] = r.accesses.as_slice() else { return false };
+    let reads = readers.first()?.accesses.len();
+    let few = |r: &Reader| {
         let Some(Stmt::Block(block)) = stmt_at(&m.body, &r.block) else { return false };
         let pool = &m.env.pool;
         let loads = |e: ExprId| pool.any(e, &mut |n| matches!(n, Expr::Load { .. }));
         let over = |v: &VarId| block.iters.iter().any(|i| i.var == *v && i.kind == IterKind::Reduce);
         let reduced = |e: ExprId| pool.vars_of(e).iter().any(over);
-        !raw.iter().any(|&e| loads(e) || reduced(e))
+        // A guard says of one of them whether there is such an element.
+        let guarded = reads > 1 && r.accesses.iter().any(|a| a.guard.is_some());
+        let own = |a: &Access| !a.raw.iter().any(|&e| loads(e) || reduced(e));
+        r.accesses.len() == reads && !guarded && r.accesses.iter().all(own)
     };
-    readers.iter().all(one).then_some(readers)
+    (reads <= MOST_READS && readers.iter().all(few)).then_some(readers)
 }
 
 /// The variables of the reader's inner loops that `exprs` depend on.
@@ -81,7 +92,7 @@ struct Mirrored {
 /// Nothing where a condition reads what is attached.
 fn mirrored(env: &mut Env, r: &Reader, mask: &[ExprId]) -> Option<Mirrored> {
     let masks = r.predicate.iter().copied().filter(|c| !mask.contains(c));
-    let access = &r.accesses[0].index;
+    let access: Vec<ExprId> = r.accesses.iter().flat_map(|a| a.index.iter().copied()).collect();
     // Conditions without which an index may be out of bounds: those that share a variable with one.
     let indexed: Vec<VarId> = access.iter().flat_map(|&e| env.pool.vars_of(e)).collect();
     let relevant = |p: &ExprId| env.pool.vars_of(*p).iter().any(|v| indexed.contains(v));
@@ -123,7 +134,7 @@ fn reads_alike(env: &mut Env, (r, own): (&Reader, &Mirrored), (first, of): (&Rea
         from.len() == to.len() && from.iter().zip(to).all(|(&e, &f)| env.pool.substitute(e, &map) == f)
     };
     own.loops.len() == of.loops.len()
-        && all(&r.accesses[0].index, &first.accesses[0].index)
+        && r.accesses.iter().zip(&first.accesses).all(|(a, b)| all(&a.index, &b.index))
         && all(&own.masks, &of.masks)
 }
 
@@ -142,12 +153,12 @@ pub(super) fn build_pointwise(
         return None;
     }
     let Mirrored { loops: mirrored, masks, around } = of;
-    let access = &r.accesses[0].index;
+    let mut access = r.accesses[0].index.clone();
     // Copies of the reader's loops, and the producer's indices through them.
     let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
     let (mut loops, mut dims) = (Vec::new(), Vec::new());
     let old = env.tensors[stage].dims.clone();
-    for (&(v, extent), d) in mirrored.iter().zip(dims_of_loops(env, access, mirrored)) {
+    for (&(v, extent), d) in mirrored.iter().zip(dims_of_loops(env, &access, mirrored)) {
         let name = env.vars[v].name.clone();
         let also = d.map(|d| old[d].name.clone()).filter(|n| *n != name);
         let bound = bound_above(env, extent, &r.loops)?;
@@ -168,6 +179,19 @@ pub(super) fn build_pointwise(
         let e = env.pool.var(copy);
         map.insert(v, e);
         loops.push((copy, extent));
+    }
+    let reads = r.accesses.len();
+    if reads > 1 {
+        let taken = |name: &str| block_names(env, own).chain(dims.iter().map(|d| d.name.as_str())).any(|n| n == name);
+        let name = (0..).map(|n| if n == 0 { "read".to_owned() } else { format!("read{n}") }).find(|n| !taken(n))?;
+        let var = env.new_var(name.clone());
+        let (which, extent) = (env.pool.var(var), env.pool.int(reads as i64));
+        for (d, e) in access.iter_mut().enumerate() {
+            let of_each: Vec<ExprId> = r.accesses.iter().map(|a| a.index[d]).collect();
+            *e = one_of(&mut env.pool, which, &of_each);
+        }
+        loops.insert(0, (var, extent));
+        dims.insert(0, TensorDim::new(name, extent));
     }
     let mut block = own.main.clone();
     block.predicate = masks.iter().map(|&p| env.pool.substitute(p, &map)).collect();
@@ -202,12 +226,43 @@ pub(super) fn build_pointwise(
     write_slots(env, &mut block, &slots);
     env.tensors[stage].dims = dims;
     for (r, of) in readers.iter().zip(&all) {
-        let by = of.loops.iter().map(|&(v, _)| (m.env.vars[v].name.clone(), m.env.pool.var(v)));
-        let by: Vec<_> = by.collect();
-        read_slots(m, stage, (r, &r.accesses[0]), &by);
+        for (n, access) in r.accesses.iter().enumerate() {
+            let which = (reads > 1).then(|| (m.env.tensors[stage].dims[0].name.clone(), m.env.pool.int(n as i64)));
+            let by = of.loops.iter().map(|&(v, _)| (m.env.vars[v].name.clone(), m.env.pool.var(v)));
+            let by: Vec<_> = which.into_iter().chain(by).collect();
+            read_slots(m, stage, (r, access), &by);
+        }
     }
     loops.extend(reduce_loops);
     Some(wrap(&mut m.env, stage, block, &loops))
+}
+
+/// The names that the stage's own iterators have.
+fn block_names<'a>(env: &'a Env, own: &'a Naive) -> impl Iterator<Item = &'a str> {
+    own.main.iters.iter().map(|i| env.vars[i.var].name.as_str())
+}
+
+/// Of `all`, the one that `which` counts: a sum where they are as far from each other.
+fn one_of(pool: &mut ExprPool, which: ExprId, all: &[ExprId]) -> ExprId {
+    let (first, rest) = (all[0], &all[1..]);
+    let apart = |pool: &mut ExprPool, (a, b): (ExprId, ExprId)| {
+        let difference = pool.sub(b, a);
+        let difference = normalize(pool, difference);
+        pool.as_int(difference)
+    };
+    let steps: Vec<Option<i64>> = all.windows(2).map(|w| apart(pool, (w[0], w[1]))).collect();
+    if let Some(step) = steps[0].filter(|_| steps.iter().all(|s| *s == steps[0])) {
+        let step = pool.int(step);
+        let farther = pool.mul(which, step);
+        return pool.add(first, farther);
+    }
+    let mut chosen = first;
+    for (n, &e) in rest.iter().enumerate() {
+        let this = pool.int(n as i64 + 1);
+        let is = pool.bin(BinOp::Eq, which, this);
+        chosen = pool.select(is, e, chosen);
+    }
+    chosen
 }
 
 /// For each loop the last dimension whose index depends on it, if no other loop has that.
