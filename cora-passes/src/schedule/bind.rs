@@ -151,7 +151,7 @@ fn check_blocks(m: &LoopModule, outer: &[&For], target: &LoopRef) -> Result<(), 
                 target.stage, target.name, m.env.vars[o.var].name
             ),
         )
-        .hint("bind the loops around it to blocks first, reorder it outermost, or fuse it with those that are not reduced")),
+        .hint("bind the loops around it to blocks first, or reorder it outermost")),
     }
 }
 
