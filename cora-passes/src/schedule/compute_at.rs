@@ -8,8 +8,8 @@
 //! buffer is indexed by them; where readers differ it runs over the positions that they read (`positions`). So it does
 //! where two dimensions' indices depend on one loop, whether or not the constants at hand make that a box. What is read
 //! whole, rows of one position of the dimensions around, is run through as it is; of parts of several rows in an order of
-//! their own (halves, rows from their end) each iteration's element is computed for it, or its few (`mirrored`). So it is where readers
-//! gather, at positions that other tensors give, if these are fewer than the elements of the whole.
+//! their own (halves, rows from their end) each iteration's element is computed for it, or its few (`mirrored`). So it is
+//! where readers gather, at positions that other tensors give, if these are fewer than the elements of the whole.
 //!
 //! Loops and dimensions have the names that the form gives them, and where a dimension and a loop of the reader correspond
 //! also those that the other form would: which form it is may depend on the program's constants, and schedules need
