@@ -363,7 +363,7 @@ fn innermost(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()
 }
 
 /// Spreads a top-level nest over the workers: its two outermost loops, fused where the outermost has few iterations, or
-/// tiles of the second of all iterations of the first, which may be a lone one.
+/// tiles of the second of all iterations of the first, which may be a lone one, or of the third where the second is short.
 fn spread(m: &mut LoopModule, n: usize) {
     let Stmt::For(outer) = &m.body[n] else { return };
     let reference = |m: &LoopModule, l: &For| LoopRef {

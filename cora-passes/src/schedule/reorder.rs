@@ -102,8 +102,8 @@ fn simplify_extents(m: &mut LoopModule, innermost: &[usize], new: &mut [For]) {
             let ranges = ranges_of(m, &around, new[n].extent);
             let ranges = Facts::in_loops(ranges);
             let mut simpler = simplify(&mut m.env, None, &ranges, new[n].extent);
-            if uses(m, simpler) {
-                let through = div_through_max(&mut m.env.pool, new[n].extent);
+            let through = div_through_max(&mut m.env.pool, new[n].extent);
+            if through != new[n].extent && uses(m, simpler) {
                 simpler = simplify(&mut m.env, None, &ranges, through);
             }
             // Later steps ask for a constant bound: to unroll, to bind to threads.
