@@ -5,12 +5,11 @@
 //!               └ describe::program_desc ─► ProgramDesc
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::mem;
 use std::time::{Duration, Instant};
 
-use cora_ir::intrinsic::Emission;
-use cora_ir::storage::{Kernel, Stmt, StorageModule};
+use cora_ir::storage::{Stmt, StorageModule};
 use cora_runtime::abi::{KernelFn, ProgramDesc};
 use cora_runtime::artifact::Machine;
 use cora_runtime::exec::KernelSource;
@@ -18,7 +17,7 @@ use cora_runtime::library::check_machine;
 
 use crate::describe::{self, DescribeError};
 use crate::llvm::{self, CPU_PIPELINE, CodegenError, Jit, LlvmModule, MlirModule, TargetSpec};
-use crate::mlir::{self, AMX_BF16, EmitError, EmitOptions};
+use crate::mlir::{self, TILE_REGISTERS, EmitError, EmitOptions};
 
 /// Why a program could not be compiled.
 #[derive(Debug, thiserror::Error)]
@@ -71,8 +70,9 @@ pub struct CompiledProgram {
     pub phases: Vec<Phase>,
     /// The machine that the object is for.
     pub target: TargetSpec,
-    /// Whether it uses tile registers, which few machines have and a process asks the system for.
-    pub tile_registers: bool,
+    /// LLVM's names of the features for tile registers that it uses: few machines have them, and a process asks the system
+    /// for them.
+    pub tile_registers: BTreeSet<&'static str>,
 }
 
 /// Compiles a verified, legalised module; the same module, target and options give the same bytes.
@@ -91,7 +91,7 @@ pub fn compile(
     let llvm = optimized(module, target, options, &mut clock)?;
     let object = llvm.emit_object()?;
     clock.lap("object");
-    let tile_registers = emit_options(target, options).amx_bf16 && module.kernels.iter().any(uses_tile_registers);
+    let tile_registers = tile_registers(module, &emit_options(target, options));
     Ok(CompiledProgram { object, desc, phases: clock.phases, target: target.clone(), tile_registers })
 }
 
@@ -108,9 +108,22 @@ fn emit_options(target: &TargetSpec, options: &CompileOptions) -> EmitOptions {
     options.emit.unwrap_or_else(|| EmitOptions::for_target(target))
 }
 
-fn uses_tile_registers(kernel: &Kernel) -> bool {
-    let mut is_tile = |s: &Stmt| matches!(s, Stmt::Tile(t) if t.intrinsic.get().emission == Emission::AmxBf16);
-    kernel.body.iter().any(|s| s.any(&mut is_tile))
+/// The features for tile registers that the code has instructions of.
+fn tile_registers(module: &StorageModule, emit: &EmitOptions) -> BTreeSet<&'static str> {
+    let mut features = BTreeSet::new();
+    for s in module.kernels.iter().flat_map(|k| &k.body) {
+        s.walk(&mut |s| {
+            if let Stmt::Tile(t) = s
+                && emit.has_tiles(t.intrinsic.get().emission)
+            {
+                features.extend(t.intrinsic.get().needs.feature());
+            }
+        });
+    }
+    if !features.is_empty() {
+        features.insert(TILE_REGISTERS);
+    }
+    features
 }
 
 /// The optimised LLVM IR, from which text and assembly come; and what took how long.
@@ -186,10 +199,8 @@ impl CompiledProgram {
     /// What the code needs to run.
     pub fn machine(&self) -> Machine {
         let mut machine = machine(&self.target);
-        if let Machine::Cpu { features, .. } = &mut machine
-            && self.tile_registers
-        {
-            features.extend(AMX_BF16.map(str::to_owned));
+        if let Machine::Cpu { features, .. } = &mut machine {
+            features.extend(self.tile_registers.iter().copied().map(str::to_owned));
         }
         machine
     }
@@ -211,7 +222,7 @@ impl CompiledProgram {
     /// [`CompileError::Codegen`] where it needs functions that this process lacks.
     pub fn jit(&self) -> Result<JitKernels, CompileError> {
         check_host(&self.target)?;
-        if self.tile_registers {
+        if !self.tile_registers.is_empty() {
             check_machine(&self.machine())?;
         }
         let found: Result<Vec<_>, _> = self.desc.imports.iter().map(|i| Ok((i, i.resolve()?))).collect();

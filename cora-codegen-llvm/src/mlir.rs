@@ -36,6 +36,7 @@ mod amx;
 mod arith;
 mod builder;
 mod bulk;
+mod cleared;
 mod convert;
 mod copies;
 mod expr;
@@ -56,6 +57,7 @@ mod wgmma;
 mod tests;
 
 use cora_ir::ScalarType;
+use cora_ir::intrinsic::Emission;
 use cora_ir::storage::StorageModule;
 
 use crate::llvm::TargetSpec;
@@ -81,6 +83,8 @@ pub struct EmitOptions {
     pub pairs_i16: bool,
     /// Whether there is `tdpbf16ps` on tile registers; without it as without `vdpbf16ps`, row by row.
     pub amx_bf16: bool,
+    /// Whether there is `tdpbssd` on tile registers; without it as without `vpdpbusd`, row by row.
+    pub amx_i8: bool,
     /// Bytes that one read or write under a mask has at most; longer vectors are taken in parts.
     ///
     /// LLVM 22 splits longer ones by itself, and may read a register of them without a mask (see `masked`).
@@ -99,16 +103,26 @@ impl Default for EmitOptions {
             dot_i8: false,
             pairs_i16: false,
             amx_bf16: false,
+            amx_i8: false,
             masked_bytes: u32::MAX,
             full_stores: false,
         }
     }
 }
 
-/// The features of a target with products of bf16 on tile registers.
-pub(crate) const AMX_BF16: [&str; 2] = ["amx-tile", "amx-bf16"];
+/// The feature of a target that has tile registers.
+pub(crate) const TILE_REGISTERS: &str = "amx-tile";
 
 impl EmitOptions {
+    /// Whether there is the instruction on tile registers that is written so.
+    pub fn has_tiles(&self, emission: Emission) -> bool {
+        match emission {
+            Emission::AmxBf16 => self.amx_bf16,
+            Emission::AmxI8 => self.amx_i8,
+            _ => false,
+        }
+    }
+
     /// What suits a target.
     pub fn for_target(target: &TargetSpec) -> Self {
         Self {
@@ -117,7 +131,8 @@ impl EmitOptions {
             dot_bf16: target.has_feature("avx512bf16"),
             dot_i8: target.has_feature("avx512vnni"),
             pairs_i16: target.has_feature("avx2"),
-            amx_bf16: AMX_BF16.iter().all(|f| target.has_feature(f)),
+            amx_bf16: target.has_feature(TILE_REGISTERS) && target.has_feature("amx-bf16"),
+            amx_i8: target.has_feature(TILE_REGISTERS) && target.has_feature("amx-int8"),
             masked_bytes: match (target.has_feature("avx512f"), target.has_feature("avx")) {
                 (true, _) => 64,
                 (false, true) => 32,

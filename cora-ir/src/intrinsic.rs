@@ -190,6 +190,8 @@ pub enum Emission {
     DotI8,
     /// AMX `tdpbf16ps` on tile registers, or the same by rows as [`Emission::DotBf16`].
     AmxBf16,
+    /// AMX `tdpbssd` on tile registers, or the same by rows as [`Emission::DotI8`].
+    AmxI8,
 }
 
 /// A tensor instruction.
@@ -370,7 +372,7 @@ const COLUMNS_256: [&[Digit]; 2] =
     [&[lane(1, 4, 2), register(1, 2, 1), register(4, 32, 8)], &[lane(1, 64, 1), register(8, 4, 64)]];
 
 /// Every intrinsic.
-pub const INTRINSICS: [Intrinsic; 13] = [
+pub const INTRINSICS: [Intrinsic; 14] = [
     mma_16("mma.m16n8k16.f32.f16", ScalarType::F16, "f16"),
     mma_16("mma.m16n8k16.f32.bf16", ScalarType::BF16, "bf16"),
     wgmma_16("wgmma.m64n64k16.f32.f16", F16, 64, COLUMNS_64),
@@ -442,6 +444,40 @@ pub const INTRINSICS: [Intrinsic; 13] = [
         beside: false,
         needs: Needs::Cpu("amx-bf16"),
         emission: Emission::AmxBf16,
+    },
+    // The same, with four reduced positions of a column side by side.
+    Intrinsic {
+        name: "amx.m16n16k64.i32.i8",
+        tile: [16, 16, 64],
+        c: Fragment {
+            ty: ScalarType::I32,
+            registers: 256,
+            row: &[register(16, 16, 1)],
+            column: &[register(1, 16, 1)],
+            scopes: OF_THREAD,
+            blocks: Some([1, 16]),
+        },
+        a: Fragment {
+            ty: ScalarType::I8,
+            registers: 1024,
+            row: &[register(64, 16, 1)],
+            column: &[register(1, 64, 1)],
+            scopes: BY_THREAD,
+            blocks: Some([1, 64]),
+        },
+        b: Fragment {
+            ty: ScalarType::I8,
+            registers: 1024,
+            row: &[register(1, 4, 1), register(64, 16, 4)],
+            column: &[register(4, 16, 1)],
+            scopes: BY_THREAD,
+            blocks: Some([4, 16]),
+        },
+        read: Read::Converted(ScalarType::I32),
+        lanes: 1,
+        beside: false,
+        needs: Needs::Cpu("amx-int8"),
+        emission: Emission::AmxI8,
     },
 ];
 

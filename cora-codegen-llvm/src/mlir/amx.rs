@@ -25,6 +25,8 @@ pub(super) struct TileRegisters {
     carried: Vec<Carried>,
     /// Factors in registers: the tensor, the offset, the distance of rows, the value's name. Nothing writes them meanwhile.
     factors: Vec<(TensorId, ExprId, ExprId, String)>,
+    /// Those to which the next loop adds that hold zeros.
+    zeros: Vec<Matrix>,
     /// The slots' text, for the function's entry.
     pub(super) slots: Vec<String>,
 }
@@ -34,6 +36,8 @@ const SLOT: &str = "vector<256xi32>";
 /// Rows of a register, and bytes of a row.
 const ROWS: i64 = 16;
 const ROW_BYTES: i64 = 64;
+/// Rows and columns of sums, of 4 bytes, in a register.
+pub(super) const SUMS: [i64; 2] = [ROWS, ROW_BYTES / 4];
 
 impl Emitter<'_> {
     /// Tiles of factors that are in registers are not known to be any more.
@@ -50,8 +54,9 @@ impl Emitter<'_> {
             Some(slot) => self.load_slot(slot),
             None => self.load_tile(&t.c)?,
         };
+        let product = if t.intrinsic.get().emission == Emission::AmxI8 { "tdpbssd" } else { "tdpbf16ps" };
         let sum = self.aggregate(&format!(
-            "llvm.call_intrinsic \"llvm.x86.tdpbf16ps.internal\"({rows}, {bytes}, {bytes}, {old}, {a}, {b}) : \
+            "llvm.call_intrinsic \"llvm.x86.{product}.internal\"({rows}, {bytes}, {bytes}, {old}, {a}, {b}) : \
              (i16, i16, i16, {TILE}, {TILE}, {TILE}) -> {TILE}"
         ));
         match slot {
@@ -86,7 +91,7 @@ impl Emitter<'_> {
         Ok([at, row])
     }
 
-    /// The same by rows: 16 pairs of a row of the left factor, each with those of all columns.
+    /// The same by rows: 16 words of terms of a row of the left factor, each with those of all columns.
     pub(super) fn rows_of_dots(&mut self, t: &Tile) -> Result<(), EmitFault> {
         let [c, a, b] = [self.rows_of(&t.c)?, self.rows_of(&t.a)?, self.rows_of(&t.b)?];
         let columns = t.intrinsic.get().tile[1] as u32;
@@ -97,18 +102,19 @@ impl Emitter<'_> {
             let by = self.b.bin("arith.muli", i, row);
             self.moved_by(at, by)
         });
-        let ty = Ty { elem: Elem::F32, lanes: columns };
+        let bytes = t.intrinsic.get().emission == Emission::AmxI8;
+        let ty = Ty { elem: if bytes { Elem::I32 } else { Elem::F32 }, lanes: columns };
         let mut sum = self.b.op(ty, &format!("llvm.load {to} {{alignment = 4 : i64}} : !llvm.ptr -> {ty}"));
-        for pair in 0..ROWS {
-            let n = self.b.i64(pair);
+        for word in 0..ROWS {
+            let n = self.b.i64(word);
             let by = self.b.bin("arith.muli", n, b[1]);
-            let word = self.b.i64(4 * pair);
-            let (at, right) = (self.moved_by(left, word), self.moved_by(b[0], by));
+            let first = self.b.i64(4 * word);
+            let (at, right) = (self.moved_by(left, first), self.moved_by(b[0], by));
             let [x, y] = [(at, 1), (right, columns)].map(|(at, lanes)| {
                 let ty = Ty { elem: Elem::I32, lanes };
-                self.b.op(ty, &format!("llvm.load {at} {{alignment = 2 : i64}} : !llvm.ptr -> {ty}"))
+                self.b.op(ty, &format!("llvm.load {at} {{alignment = 1 : i64}} : !llvm.ptr -> {ty}"))
             });
-            sum = self.dot_of_pairs(x, y, sum);
+            sum = if bytes { self.dot_of_fours(x, y, sum) } else { self.dot_of_pairs(x, y, sum) };
         }
         self.b.stmt(&format!("llvm.store {sum}, {to} {{alignment = 4 : i64}} : {ty}, !llvm.ptr"));
         let text = self.close();
@@ -127,6 +133,18 @@ impl Emitter<'_> {
             "llvm.call_intrinsic \"llvm.x86.tileloadd64.internal\"({rows}, {bytes}, {at}, {row}) : \
              (i16, i16, !llvm.ptr, i64) -> {TILE}"
         )))
+    }
+
+    fn zero_tile(&mut self) -> String {
+        let [rows, bytes] = self.shape();
+        self.aggregate(&format!(
+            "llvm.call_intrinsic \"llvm.x86.tilezero.internal\"({rows}, {bytes}) : (i16, i16) -> {TILE}"
+        ))
+    }
+
+    /// The loop that follows finds zeros in these tiles.
+    pub(super) fn clear_tiles(&mut self, tiles: Vec<Matrix>) {
+        self.tile_registers.zeros = tiles;
     }
 
     fn store_tile(&mut self, v: &str, m: &Matrix) -> Result<(), EmitFault> {
@@ -154,9 +172,6 @@ impl Emitter<'_> {
 
     /// Loads the tiles to which a loop adds, and nothing else, into slots: how many.
     pub(super) fn carry_tiles(&mut self, body: &[Stmt]) -> Result<usize, EmitFault> {
-        if !self.library.amx_bf16() {
-            return Ok(0);
-        }
         let found = self.added_to(body);
         let count = found.len();
         for result in found {
@@ -164,10 +179,12 @@ impl Emitter<'_> {
             self.tile_registers
                 .slots
                 .push(format!("  {slot} = llvm.alloca %one x {SLOT} {{alignment = 64 : i64}} : (i64) -> !llvm.ptr\n"));
-            let v = self.load_tile(&result)?;
+            let is_zero = self.tile_registers.zeros.contains(&result);
+            let v = if is_zero { self.zero_tile() } else { self.load_tile(&result)? };
             self.store_slot(&v, slot);
             self.tile_registers.carried.push(Carried { result, slot });
         }
+        self.tile_registers.zeros.clear();
         Ok(count)
     }
 
@@ -182,11 +199,11 @@ impl Emitter<'_> {
     }
 
     /// The tiles of results that `body` adds to in each iteration, where nothing else in it touches their buffers.
-    fn added_to(&self, body: &[Stmt]) -> Vec<Matrix> {
+    pub(super) fn added_to(&self, body: &[Stmt]) -> Vec<Matrix> {
         let (mut tiles, mut touched): (Vec<&Tile>, Vec<TensorId>) = Default::default();
         for s in body {
             s.walk(&mut |s| match s {
-                Stmt::Tile(t) if t.intrinsic.get().emission == Emission::AmxBf16 => {
+                Stmt::Tile(t) if self.library.has_tiles(t.intrinsic.get().emission) => {
                     tiles.push(t);
                     touched.extend([t.a.tensor, t.b.tensor]);
                 }
@@ -224,8 +241,8 @@ impl Emitter<'_> {
     fn in_a_grid(&self, c: &Matrix) -> bool {
         let known = |e: Result<ExprId, EmitFault>| e.ok().and_then(|e| self.pool.as_int(e));
         let (Some(at), Some(row)) = (known(Ok(c.offset)), known(distance(c))) else { return false };
-        let columns = ROW_BYTES / 4;
-        row > 0 && row % columns == 0 && at >= 0 && at % row % columns == 0 && at / row % ROWS == 0
+        let [rows, columns] = SUMS;
+        row > 0 && row % columns == 0 && at >= 0 && at % row % columns == 0 && at / row % rows == 0
     }
 }
 

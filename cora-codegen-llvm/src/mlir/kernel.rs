@@ -66,6 +66,8 @@ impl Emitter<'_> {
                     } else if let Some(sums) = self.sums(rest) {
                         self.sum_together(&sums)?;
                         done += sums.len() - 1;
+                    } else if let Some(zeros) = self.cleared(rest) {
+                        done += zeros - 1;
                     } else {
                         self.stmt(s)?;
                     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use cora_ir::UnOp;
+use cora_ir::intrinsic::Emission;
 use cora_runtime::abi::Import;
 
 use super::EmitOptions;
@@ -12,14 +13,7 @@ use super::math;
 
 /// The private functions asked for so far.
 pub(crate) struct Library {
-    fma: bool,
-    scalef: bool,
-    dot_bf16: bool,
-    dot_i8: bool,
-    pairs_i16: bool,
-    amx_bf16: bool,
-    masked_bytes: u32,
-    full_stores: bool,
+    options: EmitOptions,
     /// Whether code is for a GPU: no libm, no calls.
     grid: bool,
     functions: BTreeMap<String, String>,
@@ -27,9 +21,7 @@ pub(crate) struct Library {
 
 impl Library {
     pub(crate) fn new(options: &EmitOptions) -> Self {
-        let EmitOptions { fma, scalef, dot_bf16, dot_i8, pairs_i16, amx_bf16, masked_bytes, full_stores } = *options;
-        let functions = BTreeMap::new();
-        Self { fma, scalef, dot_bf16, dot_i8, pairs_i16, amx_bf16, masked_bytes, full_stores, grid: false, functions }
+        Self { options: *options, grid: false, functions: BTreeMap::new() }
     }
 
     /// For a GPU.
@@ -39,37 +31,37 @@ impl Library {
 
     /// Whether `a * b + c` is one rounding.
     pub(crate) fn fma(&self) -> bool {
-        self.fma
+        self.options.fma
     }
 
     /// Whether there is `vdpbf16ps`.
     pub(crate) fn dot_bf16(&self) -> bool {
-        self.dot_bf16
+        self.options.dot_bf16
     }
 
     /// Whether there is `vpdpbusd`.
     pub(crate) fn dot_i8(&self) -> bool {
-        self.dot_i8
+        self.options.dot_i8
     }
 
     /// Whether there is `vpmaddwd` on vectors of 32 bytes.
     pub(crate) fn pairs_i16(&self) -> bool {
-        self.pairs_i16
+        self.options.pairs_i16
     }
 
-    /// Whether there is `tdpbf16ps`.
-    pub(crate) fn amx_bf16(&self) -> bool {
-        self.amx_bf16
+    /// Whether there is the instruction on tile registers that is written so.
+    pub(crate) fn has_tiles(&self, emission: Emission) -> bool {
+        self.options.has_tiles(emission)
     }
 
     /// Bytes that one access under a mask has at most.
     pub(crate) fn masked_bytes(&self) -> u32 {
-        self.masked_bytes
+        self.options.masked_bytes
     }
 
     /// Whether a store of all lanes under a mask is made without it.
     pub(crate) fn full_stores(&self) -> bool {
-        self.full_stores
+        self.options.full_stores
     }
 
     /// The functions' text, in order of their names.
@@ -114,8 +106,8 @@ impl Library {
     ) -> Val {
         let symbol = format!("cora.{name}.{}x{}", ty.elem, ty.lanes);
         if !self.functions.contains_key(&symbol) {
-            let mut f = Builder::new(self.fma);
-            f.scalef = self.scalef;
+            let mut f = Builder::new(self.options.fma);
+            f.scalef = self.options.scalef;
             if self.grid {
                 f.without_libm();
             }

@@ -40,8 +40,8 @@ impl Emitter<'_> {
             Emission::Wgmma(key) => self.wgmma(t, key, follows)?,
             Emission::DotBf16 => self.dot(t)?,
             Emission::DotI8 => self.dot_of_bytes(t)?,
-            Emission::AmxBf16 if self.library.amx_bf16() => self.amx(t)?,
-            Emission::AmxBf16 => self.rows_of_dots(t)?,
+            emission @ (Emission::AmxBf16 | Emission::AmxI8) if self.library.has_tiles(emission) => self.amx(t)?,
+            Emission::AmxBf16 | Emission::AmxI8 => self.rows_of_dots(t)?,
         }
         self.forget(&[t.c.tensor]);
         Ok(())
@@ -314,17 +314,23 @@ impl Emitter<'_> {
     }
 
     /// The products of four bytes of the left factor with four for each column.
-    ///
-    /// `vpdpbusd` takes bytes without a sign on the left: those of A plus 128, and what that adds is taken off again, the same
-    /// for all rows.
     fn dot_of_bytes(&mut self, t: &Tile) -> Result<(), EmitFault> {
         let columns = t.intrinsic.get().tile[1] as u32;
         let a = self.left_bytes(&t.a)?;
         let b = self.right_bytes(&t.b, columns)?;
         let at = self.in_lanes(t.c.offset, t.c.column, columns);
         let c = self.load_all(t.c.tensor, at, columns)?;
-        let wide = self.b.ty(c);
-        let v = if self.library.dot_i8() && columns == 16 {
+        let v = self.dot_of_fours(a, b, c);
+        self.write(t.c.tensor, at, v, None)
+    }
+
+    /// `c` and the products of four bytes of the left factor with four bytes of the right one, in a word each.
+    ///
+    /// `vpdpbusd` takes bytes without a sign on the left: those of A plus 128, and what that adds is taken off again, the same
+    /// for all rows.
+    pub(super) fn dot_of_fours(&mut self, a: Val, b: Val, c: Val) -> Val {
+        let (wide, columns) = (self.b.ty(c), self.b.ty(c).lanes);
+        if self.library.dot_i8() && columns == 16 {
             let signs = self.b.int(WORD, i64::from(0x8080_8080_u32 as i32));
             let a = self.b.bin("arith.xori", a, signs);
             let (a, signs) = (self.b.broadcast(a, columns), self.b.broadcast(signs, columns));
@@ -353,8 +359,7 @@ impl Emitter<'_> {
                 sum = self.b.bin("arith.addi", sum, product);
             }
             sum
-        };
-        self.write(t.c.tensor, at, v, None)
+        }
     }
 
     /// The bytes of `v` at even places, shifted up by 8 bits first, or at odd ones as they are, in 16 bits each.
