@@ -10,7 +10,7 @@
 //!
 //! | function | `f32` | `f64` | beyond the range |
 //! |---|---|---|---|
-//! | `exp` | 1.1 | 1.1 | 0 and infinity; denormal results are rounded once |
+//! | `exp` | 1.1 | 1.1 | infinity, and 0, in `f32` for all results that are no normal numbers; denormal ones of `f64` are rounded once |
 //! | `log` | 0.9 | 0.8 | of 0 -infinity, of a negative number NaN |
 //! | `tanh` | 1.4 | 1.4 | ±1 |
 //! | `erf` | 1.5 | 1.1 | ±1 |

@@ -7,12 +7,16 @@ use super::{horner, is, nearest, replace, scaled, tanh_by, with, with_int};
 const LN2_HIGH: f64 = 0.693_359_375;
 const LN2_LOW: f64 = -2.121_944_400_546_905_8e-4;
 
+/// The argument below which `e^x` is no normal number: `-126 ln 2`. Some processors take a hundred cycles for a denormal
+/// number, and again where it is used: weights of a softmax whose scores are far apart.
+const LEAST: f64 = -87.336_544_75;
+
 /// `e^x = 2^n * e^r`, `r = x - n ln 2` in `±ln 2 / 2`, `e^r` by a polynomial (coefficients of Cephes `expf`).
-/// Denormal results are rounded once, and overflow gives infinity.
+/// Results below the least normal number are 0, and overflow gives infinity.
 pub(super) fn exp(b: &mut Builder, x: Val) -> Val {
     // Beyond these ends the result is 0 or infinity. Written as selects, which let NaN through.
-    let low = is(b, "olt", x, -104.0);
-    let x = replace(b, low, -104.0, x);
+    let low = is(b, "olt", x, LEAST);
+    let x = replace(b, low, LEAST, x);
     let high = is(b, "ogt", x, 89.0);
     let x = replace(b, high, 89.0, x);
     let (n, exponent) = nearest(b, x, std::f64::consts::LOG2_E);
@@ -34,7 +38,8 @@ pub(super) fn exp(b: &mut Builder, x: Val) -> Val {
     let square = b.bin("arith.mulf", r, r);
     let tail = b.fma(p, square, r);
     let e = with(b, "arith.addf", tail, 1.0);
-    scaled(b, e, n, exponent)
+    let y = scaled(b, e, n, exponent);
+    replace(b, low, 0.0, y)
 }
 
 /// `log x = e ln 2 + log m`, `m` in `sqrt(1/2) .. sqrt(2)`, `log m` by a polynomial (coefficients of Cephes `logf`).
