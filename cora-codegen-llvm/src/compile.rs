@@ -17,7 +17,7 @@ use cora_runtime::library::check_machine;
 
 use crate::describe::{self, DescribeError};
 use crate::llvm::{self, CPU_PIPELINE, CodegenError, Jit, LlvmModule, MlirModule, TargetSpec};
-use crate::mlir::{self, TILE_REGISTERS, EmitError, EmitOptions};
+use crate::mlir::{self, EmitError, EmitOptions, TILE_REGISTERS};
 
 /// Why a program could not be compiled.
 #[derive(Debug, thiserror::Error)]

@@ -42,6 +42,7 @@ mod copies;
 mod expr;
 mod gemm;
 mod grid;
+mod interleave;
 mod kernel;
 mod lanes;
 mod library;

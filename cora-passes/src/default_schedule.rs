@@ -48,6 +48,7 @@ pub(crate) mod steps;
 mod summands;
 mod tiles;
 mod triangles;
+mod unit_products;
 pub(crate) mod units;
 
 use crate::lower::AffineSimplifier;
@@ -195,7 +196,7 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
         });
     }
     if in_tasks {
-        row_tasks::row_tasks(m, vectors);
+        row_tasks::row_tasks(m, features);
         rows_of_elements::rows_of_elements(m);
     }
     for stage in stages(m).into_iter().rev().filter(|s| !done.contains(s)) {
@@ -208,6 +209,7 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
         let rows = [contraction::row_tiles, triangles::triangle, triangles::slanted];
         let _ = attempt(m, |m| units::unit_parts(m, stage, &|i| features.contain(i), vectors))
             || attempt(m, |m| units::unit_tiles(m, stage, |i| features.contain(i)))
+            || attempt(m, |m| unit_products::unit_products(m, stage, |i| features.contain(i)))
             || attempt(m, |m| dots::dot_tiles(m, stage, vectors))
             || attempt(m, |m| dots::dots_of_rows(m, stage, vectors))
             || (shape.rows && rows.into_iter().any(|rule| attempt(m, |m| rule(m, stage, vectors))))

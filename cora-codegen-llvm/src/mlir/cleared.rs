@@ -53,7 +53,9 @@ impl Emitter<'_> {
     fn zeros_of(&self, s: &Stmt) -> Option<TensorId> {
         match s {
             Stmt::For { kind: LoopKind::Serial, body, .. } if body.len() == 1 => self.zeros_of(&body[0]),
-            Stmt::Store { tensor, value, mask: None, rest, .. } if rest.is_empty() && self.pool.is_zero_bits(*value) => {
+            Stmt::Store { tensor, value, mask: None, rest, .. }
+                if rest.is_empty() && self.pool.is_zero_bits(*value) =>
+            {
                 Some(*tensor)
             }
             _ => None,

@@ -66,6 +66,9 @@ impl Emitter<'_> {
                     } else if let Some(sums) = self.sums(rest) {
                         self.sum_together(&sums)?;
                         done += sums.len() - 1;
+                    } else if let Some(vectors) = self.interleaved(rest) {
+                        self.write_interleaved(&vectors)?;
+                        done += vectors.len() - 1;
                     } else if let Some(zeros) = self.cleared(rest) {
                         done += zeros - 1;
                     } else {

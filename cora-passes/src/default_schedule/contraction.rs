@@ -245,7 +245,7 @@ impl Contraction {
     }
 
     /// Whether no stage computes what is read.
-    fn given(&self, m: &LoopModule) -> bool {
+    pub(super) fn given(&self, m: &LoopModule) -> bool {
         self.nest.reads(m).iter().all(|r| m.env.tensors[r.0].role != Role::Temp)
     }
 
@@ -330,7 +330,7 @@ impl Contraction {
     }
 
     /// Whether the factor of the columns is another one for each iteration of a loop outside the tiles.
-    fn many_products(&self, m: &LoopModule) -> bool {
+    pub(super) fn many_products(&self, m: &LoopModule) -> bool {
         let own = |v: VarId| self.nest.loops.iter().any(|l| l.var == v);
         let moved = |i: &Iter| m.env.pool.vars_of(i.binding).into_iter().any(|v| !own(v));
         let used = |i: &Iter| self.b.1.iter().any(|&e| m.env.pool.uses_var(e, i.var));

@@ -10,6 +10,7 @@
 use super::attempt;
 use super::contraction::Contraction;
 use super::nest::{Nest, moves_by_one};
+use super::unit_products::unit_of;
 use super::units::unit;
 use crate::schedule::precompute::precompute_factor;
 use crate::schedule::windows::windowed;
@@ -80,6 +81,9 @@ pub(super) fn widen(m: &mut LoopModule, stage: TensorId, features: Features) -> 
         _ => false,
     };
     if ![x, y].into_iter().all(wider) {
+        return None;
+    }
+    if unit_of(m, &c, |i| features.contain(i)).is_some() {
         return None;
     }
     let parts = if c.has_batches() {

@@ -14,9 +14,10 @@ use super::attach::readers;
 use super::contraction::Contraction;
 use super::epilogues::is_epilogue;
 use super::nest::Nest;
+use super::unit_products::{TASK_ROWS, unit_of};
 use super::{Registers, attempt, stages, step};
 use crate::schedule::tree::{loop_at, stage_loops};
-use cora_ir::intrinsic::Vectors;
+use cora_ir::intrinsic::Features;
 use cora_ir::loops::{For, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, StepKind, Tail};
 use cora_ir::{Role, TensorId, VarId};
@@ -41,7 +42,7 @@ pub(super) fn has_task(m: &LoopModule, stage: TensorId) -> bool {
 }
 
 /// Gives every result whose contractions are too large such tasks.
-pub(super) fn row_tasks(m: &mut LoopModule, vectors: Vectors) {
+pub(super) fn row_tasks(m: &mut LoopModule, features: Features) {
     let all = stages(m);
     if !all.iter().any(|&s| is_large(m, s)) {
         return;
@@ -53,7 +54,7 @@ pub(super) fn row_tasks(m: &mut LoopModule, vectors: Vectors) {
         }
         let mut members = Vec::new();
         if attempt(m, |m| {
-            members = tasks_of(m, root, vectors)?;
+            members = tasks_of(m, root, features)?;
             Some(())
         }) {
             done.extend(members);
@@ -69,7 +70,7 @@ fn is_large(m: &LoopModule, stage: TensorId) -> bool {
 }
 
 /// Splits the rows of `root` and attaches what it is computed from; gives those stages.
-fn tasks_of(m: &mut LoopModule, root: TensorId, vectors: Vectors) -> Option<Vec<TensorId>> {
+fn tasks_of(m: &mut LoopModule, root: TensorId, features: Features) -> Option<Vec<TensorId>> {
     let nest = Nest::of(m, root).filter(|n| !n.attached)?;
     let own = own_positions(m, &nest)?;
     let all = computed_from(m, root, &own, &[], false);
@@ -85,7 +86,13 @@ fn tasks_of(m: &mut LoopModule, root: TensorId, vectors: Vectors) -> Option<Vec<
     if nest.most(m, [&rows]).saturating_mul(most) <= NEAR {
         return None;
     }
-    let few = Registers::of(m, root, vectors).whole_tiles();
+    let in_units =
+        |s: TensorId| Contraction::of(m, s).is_some_and(|c| unit_of(m, &c, |i| features.contain(i)).is_some());
+    let few = if members.iter().any(|(s, _)| in_units(*s)) {
+        TASK_ROWS
+    } else {
+        Registers::of(m, root, features.vectors()).whole_tiles()
+    };
     let height = if most.saturating_mul(2 * few) <= NEAR { 2 * few } else { few };
     let mut order: Vec<String> = around.iter().map(|l| l.name.clone()).chain([rows.name.clone()]).collect();
     order.extend(nest.loops.iter().map(|l| l.name.clone()).filter(|n| !order.contains(n)).collect::<Vec<_>>());

@@ -21,7 +21,7 @@ const TASK: i64 = 128;
 /// Panels of columns of a task.
 const PANELS: i64 = 8;
 /// Tiles of an instruction for several rows that are in registers at a time, along the rows and along the columns.
-const TILES: [i64; 2] = [2, 2];
+pub(super) const TILES: [i64; 2] = [2, 2];
 /// The same of an instruction for one row: as many columns as divide, the better ones first.
 const LINES: [[i64; 2]; 5] = [[6, 4], [5, 5], [8, 3], [12, 2], [16, 1]];
 /// The same where a line of sums is half as long, and so are registers, of which there are 16.
@@ -43,6 +43,11 @@ pub(crate) fn unit(m: &LoopModule, stage: TensorId, has: impl Fn(IntrinsicId) ->
         [i.a.ty, i.b.ty, i.c.ty] == [ty, ty, m.env.tensors[stage].ty] && i.read == read && has(id)
     };
     IntrinsicId::ALL.into_iter().find(fits).filter(|_| same)
+}
+
+/// The same among those of one thread for tiles of several rows.
+pub(super) fn of_rows(m: &LoopModule, stage: TensorId, has: impl Fn(IntrinsicId) -> bool) -> Option<IntrinsicId> {
+    unit(m, stage, |i| i.get().lanes == 1 && i.get().tile[0] > 1 && has(i))
 }
 
 /// The type of the elements of a factor, and how they enter the product.
