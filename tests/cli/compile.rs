@@ -262,6 +262,9 @@ fn tensor_instructions_are_emitted() {
     // Sums stay in tile registers while the loop runs, and nothing is called between.
     let inner = on_tiles.split("tdpbf16ps").skip(1).take(3).collect::<String>();
     assert!(!inner.contains("tilestored") && inner.contains("tileloadd") && !on_tiles.contains("memset"), "{inner}");
+    // They begin with zeros that no memory has had.
+    assert_eq!(on_tiles.matches("tilezero").count(), 4);
+    assert_eq!(on_tiles.matches("tileloadd").count(), on_tiles.matches("tdpbf16ps").count(), "of factors alone");
     for (cpu, instruction) in [("znver4", "vdpbf16ps"), ("haswell", "vfmadd")] {
         let elsewhere = tiles(cpu);
         assert!(elsewhere.contains(instruction) && !elsewhere.contains("tileload"), "{cpu}");

@@ -29,5 +29,6 @@ mod random_ptx;
 mod sass;
 mod simulated_gpu;
 mod tables;
+mod tile_registers;
 mod wide_loads;
 mod windows;

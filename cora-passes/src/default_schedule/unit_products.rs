@@ -23,8 +23,6 @@ use cora_ir::{IntrinsicId, Role, Scope, TensorId};
 pub(super) const TASK_ROWS: i64 = 64;
 /// Columns of a task of its own, whose copy stays near for all rows.
 const PANEL: i64 = 256;
-/// Columns and rows, at least: fewer would leave much of a tile empty.
-const FEWEST: i64 = 24;
 
 /// The instruction for such a product, if its shape suits one.
 pub(super) fn unit_of(m: &LoopModule, c: &Contraction, has: impl Fn(IntrinsicId) -> bool) -> Option<IntrinsicId> {
@@ -34,7 +32,8 @@ pub(super) fn unit_of(m: &LoopModule, c: &Contraction, has: impl Fn(IntrinsicId)
     let pool = &m.env.pool;
     let variable = [&c.inner, k].into_iter().any(|l| pool.uses_var(l.extent, row.var));
     let slanted = pool.uses_var(k.extent, c.inner.var) || pool.uses_var(row.extent, c.inner.var);
-    let few = [row, &c.inner, k].into_iter().any(|l| c.nest.most(m, [l]) < FEWEST);
+    // Fewer would leave much of a tile empty.
+    let few = [row, &c.inner, k].into_iter().zip(tile_of(unit)).any(|(l, tile)| c.nest.most(m, [l]) < tile);
     let fits = c.columns.is_empty()
         && c.a.is_some()
         && m.env.tensors[c.b.0].role != Role::ConstInput
@@ -46,14 +45,20 @@ pub(super) fn unit_of(m: &LoopModule, c: &Contraction, has: impl Fn(IntrinsicId)
     fits.then_some(unit)
 }
 
+/// Rows, columns and steps of the tiles that are in registers at a time.
+fn tile_of(unit: IntrinsicId) -> [i64; 3] {
+    let [rows, columns, steps] = unit.get().tile;
+    [TILES[0] * rows, TILES[1] * columns, steps]
+}
+
 /// Tiles of rows and columns of such a product.
 pub(super) fn unit_products(m: &mut LoopModule, stage: TensorId, has: impl Fn(IntrinsicId) -> bool) -> Option<()> {
     let c = Contraction::of(m, stage)?;
     let unit = unit_of(m, &c, has)?;
-    let [rows, columns, steps] = unit.get().tile;
-    let [high, wide] = [TILES[0] * rows, TILES[1] * columns];
+    let ([rows, columns, _], [high, wide, steps]) = (unit.get().tile, tile_of(unit));
     let ([row], [k]) = (c.rows.as_slice(), c.reduced.as_slice()) else { return None };
     let (given, nest) = (c.given(m), &c.nest);
+    let whole = m.env.pool.as_int(k.extent).is_some_and(|n| n % steps == 0);
     let mut s = Steps { m, stage: nest.stage.clone() };
     let mut batch = names(&c.batches);
     let all = [batch.clone(), names(&[row.clone(), c.inner.clone(), k.clone()])].concat();
@@ -77,7 +82,8 @@ pub(super) fn unit_products(m: &mut LoopModule, stage: TensorId, has: impl Fn(In
     } else if let Some(l) = batch.last() {
         CopyAt::Loop(nest.named(l))
     } else {
-        around(s.m, stage).map(|l| if is_task(&l) { CopyAt::Before } else { CopyAt::Loop(l) })?
+        // Of terms whose number varies a task's copy has its zeros; it takes little beside the task's rows.
+        around(s.m, stage).map(|l| if is_task(&l) && whole { CopyAt::Before } else { CopyAt::Loop(l) })?
     };
     let copy = columns_in_blocks(s.m, &c, unit, at)?;
     s.split(&row.name, high, "ro", "ri", Tail::Exact)?;
@@ -86,7 +92,6 @@ pub(super) fn unit_products(m: &mut LoopModule, stage: TensorId, has: impl Fn(In
     let sums = s.m.env.fresh_tensor_name(&format!("{}.acc", nest.stage));
     let (stage, at) = (nest.stage.clone(), s.named("co"));
     step(s.m, StepKind::CacheWrite { stage, name: sums.clone(), scope: Scope::Reg, at })?;
-    let whole = s.m.env.pool.as_int(k.extent).is_some_and(|n| n % steps == 0);
     rows_of_tile(s.m, &c, (&sums, nest.named("ro")), (steps, whole))?;
     let mut a = Steps { m: s.m, stage: sums };
     a.reorder(["ri", "ci", &k.name].map(str::to_owned).to_vec())?;
@@ -111,15 +116,9 @@ pub(super) fn unit_products(m: &mut LoopModule, stage: TensorId, has: impl Fn(In
 }
 
 /// Copies the factor of the columns: panels of columns, in which blocks of terms follow each other, those that the instruction
-/// takes together side by side for each column. Gives the copy, and its loops over columns and terms.
-fn columns_in_blocks(
-    m: &mut LoopModule,
-    c: &Contraction,
-    unit: IntrinsicId,
-    at: CopyAt,
-) -> Option<(String, String, String)> {
-    let [_, columns, steps] = unit.get().tile;
-    let wide = TILES[1] * columns;
+/// takes together side by side for each column. Gives the copy and its loop over columns.
+fn columns_in_blocks(m: &mut LoopModule, c: &Contraction, unit: IntrinsicId, at: CopyAt) -> Option<(String, String)> {
+    let [_, wide, steps] = tile_of(unit);
     let together = unit.get().b.row.iter().find(|d| d.divisor == 1)?.modulus;
     let layout = c.in_panels(m, wide, |summed, column| match summed {
         &[step] => Some(vec![LayoutDim::whole(step), column]),
@@ -135,9 +134,6 @@ fn columns_in_blocks(
     let (column, term) = (loops.pop()?, loops.pop()?);
     let dims: Vec<String> = m.env.tensors[copy].dims.iter().map(|d| d.name.clone()).collect();
     let [outer @ .., term_dim, column_dim] = dims.as_slice() else { return None };
-    if scope == Scope::Global {
-        step(m, StepKind::PadDim { tensor: name.clone(), dim: term_dim.clone(), multiple: steps })?;
-    }
     let mut s = Steps { m, stage: name.clone() };
     s.split(&term, steps, "to", "ti", Tail::Exact)?;
     s.relax("ti", true)?;
@@ -147,13 +143,13 @@ fn columns_in_blocks(
     step(m, StepKind::SplitDim { tensor: name.clone(), dim, factor, outer: blocks.clone(), inner })?;
     let order = [outer, &[blocks, column_dim.clone(), each]].concat();
     step(m, StepKind::ReorderDims { tensor: name.clone(), order })?;
-    Some((name, column, term))
+    Some((name, column))
 }
 
 /// Neighbours that it reads are read together.
 fn copied_in_order(
     m: &mut LoopModule,
-    (copy, column, _): &(String, String, String),
+    (copy, column): &(String, String),
     unit: IntrinsicId,
     across: bool,
 ) -> Option<()> {

@@ -346,6 +346,50 @@ fn squares_change_order_by_shuffles() {
     }
 }
 
+/// `O[i + n + count * lane] = A[i + n * lanes + lane]` for each of `count` vectors, `order` of which is written when.
+fn in_turn(ty: ScalarType, lanes: u32, order: &[i64], own: bool) -> Kit {
+    let mut k = Kit::default();
+    let (a, o) = (k.buffer("A", ty), k.buffer("O", ty));
+    let (v, i) = k.var("i");
+    let mut body = Vec::new();
+    for &n in order {
+        let (column, row) = (k.int(n), k.int(n * i64::from(lanes)));
+        let pool = &mut k.m.env.pool;
+        let (to, from) = (pool.add(i, column), pool.add(i, row));
+        let (to, from) = (pool.ramp(to, order.len() as i64, lanes), pool.ramp(from, 1, lanes));
+        let value = k.load(if own { o } else { a }, from);
+        body.push(store(o, to, value));
+    }
+    let extent = k.int(2);
+    k.kernel("k", vec![parallel(v, extent, body)]);
+    k
+}
+
+#[test]
+fn vectors_between_each_other_are_written_as_one() {
+    for ty in ScalarType::ELEMENTS {
+        for (lanes, count) in [(4, 2), (8, 4), (16, 2), (5, 2)] {
+            let order: Vec<i64> = (0..count).collect();
+            let k = in_turn(ty, lanes, &order, false);
+            let text = k.mlir();
+            let all = count as usize * lanes as usize;
+            assert_eq!(text.contains("shufflevector"), all * ty.bytes() <= 128, "{ty} x{lanes}: {text}");
+            let number = |i: usize| if ty == ScalarType::Bool { f64::from(i % 3 == 1) } else { (i % 100) as f64 };
+            let input: Vec<f64> = (0..all + 2).map(number).collect();
+            let out = vec![0.0; all + 2];
+            let got = k.run(true, &[Buf::of(ty, &input), Buf::of(ty, &out)], &[], &[], (1, 2))[1].numbers(ty);
+            let mut want = out;
+            for i in 0..all {
+                want[1 + i / lanes as usize + i % lanes as usize * count as usize] = input[1 + i];
+            }
+            assert_eq!(got, want, "{ty} x{lanes}, {count}");
+        }
+    }
+    // Written in another order, and of what is written before.
+    assert!(!in_turn(F32, 8, &[1, 0], false).mlir().contains("shufflevector"));
+    assert!(!in_turn(F32, 8, &[0, 1], true).mlir().contains("shufflevector"));
+}
+
 #[test]
 fn what_overlaps_or_does_not_follow_is_no_square() {
     let mut k = Kit::default();

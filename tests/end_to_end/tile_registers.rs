@@ -1,0 +1,93 @@
+//! Products of two factors that come with each call, in tiles of rows by the compiler's own schedule for a processor with tile
+//! registers: results as the reference interpreter has them on batches of rows, columns and terms around the tiles. Where this
+//! processor has no such registers the tiles are computed by other instructions.
+
+use crate::harness::{Case, Compiled, message, program, report};
+use crate::support::batches::{edges, edges_around};
+use crate::support::in_parallel;
+use cora::driver::{Form, lower_form};
+use cora::ir::intrinsic::Features;
+use cora::ir::storage::Stmt;
+
+/// Programs, and how many tiles are written out in them.
+const PRODUCTS: &[(&str, usize, &str)] = &[
+    (
+        "rows, columns and terms vary",
+        4,
+        "extent m(b) in 0..=300, n(b) in 0..=300, k(b) in 0..=300\ndim b = N, i = m(b), j = n(b), l = k(b)
+        input X[b, i, l] : bf16, Y[b, l, j] : bf16\nC[b, i, j] = sum(l) f32(X) * f32(Y)",
+    ),
+    (
+        "more columns than a task's",
+        4,
+        "extent m(b) in 0..=40, n(b) in 0..=600\ndim b = N, i = m(b), j = n(b), l = 40
+        input X[b, i, l] : bf16, Y[b, j, l] : bf16\nC[b, i, j] = sum(l) f32(X) * f32(Y)",
+    ),
+    (
+        "bytes",
+        4,
+        "extent m(b) in 0..=100, n(b) in 0..=100, k(b) in 0..=200\ndim b = N, i = m(b), j = n(b), l = k(b)
+        input X[b, i, l] : i8, Y[b, l, j] : i8\nC[b, i, j] = sum(l) i32(X) * i32(Y)",
+    ),
+    (
+        "bytes of two rows",
+        4,
+        "extent m(b) in 0..=100, n(b) in 0..=100\ndim b = N, i = m(b), j = n(b), l = 100
+        input X[b, i, l] : i8, Y[b, j, l] : i8\nC[b, i, j] = sum(l) i32(X) * i32(Y)",
+    ),
+    (
+        "attention",
+        8,
+        "extent lens(b) in 0..=200\ndim b = N, q = lens(b), k = lens(b), h = 2, d = 32, e = 40
+        input Q[b, h, q, d] : bf16, K[b, h, k, d] : bf16, V[b, h, k, e] : bf16
+        S[b, h, q, k] = 0.25 * sum(d) f32(Q) * f32(K)\nm[b, h, q] = max(k) S
+        E[b, h, q, k] = bf16(exp(S - m))\nz[b, h, q] = sum(k) f32(E)
+        C[b, h, q, e] = (sum(k) f32(E) * f32(V)) / z",
+    ),
+    (
+        "attention to another sequence, heads in the tokens",
+        8,
+        "extent lens(b) in 0..=200, other(b) in 1..=200\ndim b = N, q = lens(b), k = other(b), h = 2, d = 40
+        input Q[b, q, h, d] : bf16, K[b, k, h, d] : bf16, V[b, k, h, d] : bf16
+        S[b, h, q, k] = 0.25 * sum(d) f32(Q) * f32(K)\nm[b, h, q] = max(k) S
+        E[b, h, q, k] = bf16(exp(S - m))\nz[b, h, q] = sum(k) f32(E)
+        C[b, q, h, d] = (sum(k) f32(E) * f32(V)) / z",
+    ),
+    (
+        "attention in tasks of rows",
+        8,
+        "extent lens(b) in 0..=2000\ndim b = N, q = lens(b), k = lens(b), h = 2, d = 32
+        input Q[b, h, q, d] : bf16, K[b, h, k, d] : bf16, V[b, h, k, d] : bf16
+        S[b, h, q, k] = 0.25 * sum(d) f32(Q) * f32(K)\nm[b, h, q] = max(k) S
+        E[b, h, q, k] = bf16(exp(S - m))\nz[b, h, q] = sum(k) f32(E)
+        C[b, h, q, d] = (sum(k) f32(E) * f32(V)) / z",
+    ),
+];
+
+#[test]
+fn products_in_tile_registers() {
+    report(&in_parallel(PRODUCTS, |&(name, tiles, text)| {
+        let text = format!("param N in 0..=40\n{text}\noutput C\n");
+        let source = match program(name, &text, &[]) {
+            Ok(s) => s,
+            Err(e) => return vec![e],
+        };
+        let form = Form { features: Features::of(|_| true), ..Form::default() };
+        let storage = match lower_form(&source, None, form, &mut |_| {}) {
+            Ok(l) => l.storage,
+            Err(e) => return vec![format!("{name}: {}", message(e))],
+        };
+        let mut found = 0;
+        for s in storage.kernels.iter().flat_map(|k| &k.body) {
+            s.walk(&mut |s| found += usize::from(matches!(s, Stmt::Tile(t) if t.intrinsic.get().tile[0] == 16)));
+        }
+        if found != tiles {
+            return vec![format!("{name}: {found} tiles")];
+        }
+        let mut plans = edges_around(&source.graph.env, &[16, 32, 64, 128]);
+        plans.extend(edges(&source.graph.env).into_iter().take(2));
+        let cases = Case::all(&source, &plans, |_, _| None);
+        let checked = |cases: Vec<Case>| Compiled::of(&storage).map(|c| c.check(&source, name, &cases));
+        cases.and_then(checked).unwrap_or_else(|e| vec![e])
+    }));
+}
