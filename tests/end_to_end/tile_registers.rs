@@ -62,6 +62,24 @@ const PRODUCTS: &[(&str, usize, &str)] = &[
         E[b, h, q, k] = bf16(exp(S - m))\nz[b, h, q] = sum(k) f32(E)
         C[b, h, q, d] = (sum(k) f32(E) * f32(V)) / z",
     ),
+    (
+        "attention to the last 100",
+        8,
+        "extent lens(b) in 0..=400\ndim b = N, q = lens(b), k = lens(b), h = 2, d = 32
+        input Q[b, h, q, d] : bf16, K[b, h, k, d] : bf16, V[b, h, k, d] : bf16
+        S[b, h, q, k] = if k <= q and k > q - 100 then 0.25 * (sum(d) f32(Q) * f32(K)) else -inf\nm[b, h, q] = max(k) S
+        E[b, h, q, k] = bf16(exp(S - m))\nz[b, h, q] = sum(k) f32(E)
+        C[b, h, q, d] = (sum(k) f32(E) * f32(V)) / z",
+    ),
+    (
+        "attention to those before",
+        0,
+        "extent lens(b) in 0..=400\ndim b = N, q = lens(b), k = lens(b), h = 2, d = 32
+        input Q[b, h, q, d] : bf16, K[b, h, k, d] : bf16, V[b, h, k, d] : bf16
+        S[b, h, q, k] = if k <= q then 0.25 * (sum(d) f32(Q) * f32(K)) else -inf\nm[b, h, q] = max(k) S
+        E[b, h, q, k] = bf16(exp(S - m))\nz[b, h, q] = sum(k) f32(E)
+        C[b, h, q, d] = (sum(k) f32(E) * f32(V)) / z",
+    ),
 ];
 
 #[test]

@@ -9,7 +9,8 @@
 //! The factor is the largest part of the product that moves with no more of the stage's loops than what reads X does, which
 //! may be all of it; of a term that is no product, the whole of it; of a tuple, that of one component. It is the opposite
 //! of `compute_inline`, for what a program wrote in place. A factor that moves with a sum of loops, as in a convolution, has
-//! one dimension for the sum: what is read beside the ends of a tensor is stored with it then.
+//! one dimension for the sum: what is read beside the ends of a tensor is stored with it then. One whose loop is as long as
+//! another loop says that it does not move with, as in a triangle, is computed for all that its tensor has there.
 //!
 //! ```text
 //! for t { for u in 0..3 { S[t] += (X[t + u - 1] else 0) * W[u] } }
@@ -95,13 +96,14 @@ pub(crate) fn precompute_factor(
     }
     let over_windows =
         windowed(&mut m.env, &block, factor).map(|w| (w.value, own_iters(&m.env.pool, &w.iters, w.value), w.sums));
+    let of_reads = over_reads(&mut m.env, &block.iters, factor).map(|used| (factor, used, Vec::new()));
     let plain = (factor, own_iters(&m.env.pool, &block.iters, factor), Vec::new());
     let mut prover = Prover::new();
     let computable = |(value, used, _): &(ExprId, Vec<Iter>, _)| {
         let facts = Facts::in_loops(used.iter().map(|i| (i.var, i.extent)));
         has_value(&mut m.env, &mut prover, &facts, *value)
     };
-    let Some((value, used, sums)) = over_windows.into_iter().chain([plain]).find(computable) else {
+    let Some((value, used, sums)) = over_windows.into_iter().chain(of_reads).chain([plain]).find(computable) else {
         return Err(by_itself("where other loops of the stage do not run it may have no value"));
     };
     let new = declare(&mut m.env, &used, ty, name);
@@ -197,6 +199,40 @@ pub(super) fn own_iters(pool: &ExprPool, iters: &[Iter], factor: ExprId) -> Vec<
     }
     used.reverse();
     in_order_of_reads(pool, factor, used)
+}
+
+/// The iterators that a factor moves with alone, where the extent of one needs others that the factor does not move with, as
+/// `k < q + 1` in a triangle: of as many positions as what is read there has.
+fn over_reads(env: &mut Env, iters: &[Iter], factor: ExprId) -> Option<Vec<Iter>> {
+    let mut used: Vec<Iter> = iters.iter().filter(|i| env.pool.uses_var(factor, i.var)).cloned().collect();
+    let vars: Vec<VarId> = used.iter().map(|i| i.var).collect();
+    let needs_others = |pool: &ExprPool, e: ExprId| {
+        iters.iter().any(|o| !vars.contains(&o.var) && pool.uses_var(e, o.var))
+    };
+    let mut loads = Vec::new();
+    env.pool.walk(factor, &mut |_, n| {
+        if let Expr::Load { tensor, index, .. } = n {
+            loads.push((*tensor, index.to_vec()));
+        }
+    });
+    let mut changed = false;
+    for i in &mut used {
+        if !needs_others(&env.pool, i.extent) {
+            continue;
+        }
+        let place = |(t, index): &(TensorId, Vec<ExprId>)| {
+            let d = index.iter().position(|&e| env.pool.as_var(e) == Some(i.var))?;
+            Some((*t, d, index.clone()))
+        };
+        let (tensor, d, index) = loads.iter().find_map(place)?;
+        let extent = env.extent_at(tensor, d, &index);
+        if needs_others(&env.pool, extent) || env.pool.uses_var(extent, i.var) {
+            return None;
+        }
+        i.extent = extent;
+        changed = true;
+    }
+    changed.then(|| in_order_of_reads(&env.pool, factor, used))
 }
 
 /// The iterators as they follow each other in the index of what the factor reads, each behind those that its extent needs:
