@@ -106,7 +106,7 @@ fn every_example_runs_without_a_compiler() {
         args.extend(consts);
         // Those for machines with certain features do not all fit small sizes.
         let text = std::fs::read_to_string(program).expect("readable");
-        if text.contains("\nschedule cpu {") {
+        if text.contains("\nschedule cpu {") || text.contains("\nschedule cpu_amx ") {
             args.extend(["--schedule", "cpu"].map(str::to_owned));
         }
         let made = cora(&args.iter().map(String::as_str).collect::<Vec<_>>());

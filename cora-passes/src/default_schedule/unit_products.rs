@@ -8,7 +8,7 @@
 //! The factor of the columns is copied in the instruction's blocks for each batch, zeros beside its last columns and after its
 //! last terms; the rows of a tile are copied, too, with zeros after their last terms, so that the last tiles are whole.
 
-use super::contraction::{Contraction, names};
+use super::contraction::{Contraction, Read, names};
 use super::copies::around;
 use super::nest::Nest;
 use super::row_tasks::is_task;
@@ -34,8 +34,12 @@ pub(super) fn unit_of(m: &LoopModule, c: &Contraction, has: impl Fn(IntrinsicId)
     let slanted = pool.uses_var(k.extent, c.inner.var) || pool.uses_var(row.extent, c.inner.var);
     // Fewer would leave much of a tile empty.
     let few = [row, &c.inner, k].into_iter().zip(tile_of(unit)).any(|(l, tile)| c.nest.most(m, [l]) < tile);
+    // Of terms whose number varies zeros follow, where they are counted from the same place in both.
+    let whole = pool.as_int(k.extent).is_some();
+    let term = c.nest.iterator(m, k.var)?;
+    let counted = |r: &Read| r.1.iter().any(|&e| pool.as_var(e) == Some(term));
     let fits = c.columns.is_empty()
-        && c.a.is_some()
+        && c.a.as_ref().is_some_and(|a| whole || counted(a) && counted(&c.b))
         && m.env.tensors[c.b.0].role != Role::ConstInput
         && c.many_products(m)
         && !variable

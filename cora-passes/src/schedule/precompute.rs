@@ -206,9 +206,8 @@ pub(super) fn own_iters(pool: &ExprPool, iters: &[Iter], factor: ExprId) -> Vec<
 fn over_reads(env: &mut Env, iters: &[Iter], factor: ExprId) -> Option<Vec<Iter>> {
     let mut used: Vec<Iter> = iters.iter().filter(|i| env.pool.uses_var(factor, i.var)).cloned().collect();
     let vars: Vec<VarId> = used.iter().map(|i| i.var).collect();
-    let needs_others = |pool: &ExprPool, e: ExprId| {
-        iters.iter().any(|o| !vars.contains(&o.var) && pool.uses_var(e, o.var))
-    };
+    let needs_others =
+        |pool: &ExprPool, e: ExprId| iters.iter().any(|o| !vars.contains(&o.var) && pool.uses_var(e, o.var));
     let mut loads = Vec::new();
     env.pool.walk(factor, &mut |_, n| {
         if let Expr::Load { tensor, index, .. } = n {
