@@ -63,8 +63,8 @@ const PRODUCTS: &[(&str, usize, &str)] = &[
         C[b, h, q, d] = (sum(k) f32(E) * f32(V)) / z",
     ),
     (
-        "attention to the last 100",
-        8,
+        "attention to the last 100, the terms of whose values begin anywhere",
+        4,
         "extent lens(b) in 0..=400\ndim b = N, q = lens(b), k = lens(b), h = 2, d = 32
         input Q[b, h, q, d] : bf16, K[b, h, k, d] : bf16, V[b, h, k, d] : bf16
         S[b, h, q, k] = if k <= q and k > q - 100 then 0.25 * (sum(d) f32(Q) * f32(K)) else -inf\nm[b, h, q] = max(k) S

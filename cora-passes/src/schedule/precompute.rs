@@ -208,12 +208,16 @@ fn over_reads(env: &mut Env, iters: &[Iter], factor: ExprId) -> Option<Vec<Iter>
     let vars: Vec<VarId> = used.iter().map(|i| i.var).collect();
     let needs_others =
         |pool: &ExprPool, e: ExprId| iters.iter().any(|o| !vars.contains(&o.var) && pool.uses_var(e, o.var));
-    let mut loads = Vec::new();
-    env.pool.walk(factor, &mut |_, n| {
-        if let Expr::Load { tensor, index, .. } = n {
-            loads.push((*tensor, index.to_vec()));
-        }
+    let (mut loads, mut always) = (Vec::new(), true);
+    env.pool.walk(factor, &mut |_, n| match n {
+        Expr::Load { tensor, index, guard: None, .. } => loads.push((*tensor, index.to_vec())),
+        // What is read under a condition may have fewer positions than the loop.
+        Expr::Load { .. } | Expr::Select(..) => always = false,
+        _ => {}
     });
+    if !always {
+        return None;
+    }
     let mut changed = false;
     for i in &mut used {
         if !needs_others(&env.pool, i.extent) {
