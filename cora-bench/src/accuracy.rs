@@ -27,7 +27,7 @@ unsafe extern "C" {
 
 /// `e^x`, and 0 where that is less than all normal numbers of `f32`, as `exp` is defined.
 fn normal_exp(x: f64) -> f64 {
-    if x < f64::from(-87.336_544_75_f32) { 0.0 } else { x.exp() }
+    if x < f64::from(-87.336_55_f32) { 0.0 } else { x.exp() }
 }
 
 /// A function, its name in the language, and its value in `f64`.
