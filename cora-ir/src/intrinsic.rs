@@ -362,6 +362,49 @@ const fn dot<const N: i64, const K: i64>(
     }
 }
 
+/// A tile register has 16 rows of 64 bytes, of the left factor `K` elements; those of the right one are `TOGETHER` reduced
+/// positions, side by side, of 16 columns.
+const fn amx<const K: i64, const TOGETHER: i64>(
+    name: &'static str,
+    [result, ty]: [ScalarType; 2],
+    feature: &'static str,
+    emission: Emission,
+) -> Intrinsic {
+    Intrinsic {
+        name,
+        tile: [16, 16, K],
+        c: Fragment {
+            ty: result,
+            registers: 256,
+            row: const { &[register(16, 16, 1)] },
+            column: const { &[register(1, 16, 1)] },
+            scopes: OF_THREAD,
+            blocks: Some([1, 16]),
+        },
+        a: Fragment {
+            ty,
+            registers: 16 * K,
+            row: const { &[register(K, 16, 1)] },
+            column: const { &[register(1, K, 1)] },
+            scopes: BY_THREAD,
+            blocks: Some([1, K]),
+        },
+        b: Fragment {
+            ty,
+            registers: 16 * K,
+            row: const { &[register(1, TOGETHER, 1), register(16 * TOGETHER, 16, TOGETHER)] },
+            column: const { &[register(TOGETHER, 16, 1)] },
+            scopes: BY_THREAD,
+            blocks: Some([TOGETHER, 16]),
+        },
+        read: Read::Converted(result),
+        lanes: 1,
+        beside: false,
+        needs: Needs::Cpu(feature),
+        emission,
+    }
+}
+
 const F16: (ScalarType, &str) = (ScalarType::F16, "f16");
 const BF16: (ScalarType, &str) = (ScalarType::BF16, "bf16");
 const COLUMNS_64: [&[Digit]; 2] =
@@ -411,74 +454,8 @@ pub const INTRINSICS: [Intrinsic; 14] = [
     dot::<16, 2>("dot.n16k2.f32.bf16", [ScalarType::F32, ScalarType::BF16], "avx512bf16", Emission::DotBf16),
     dot::<16, 4>("dot.n16k4.i32.i8", [ScalarType::I32, ScalarType::I8], "avx512vnni", Emission::DotI8),
     dot::<8, 4>("dot.n8k4.i32.i8", [ScalarType::I32, ScalarType::I8], "avx2", Emission::DotI8),
-    // A tile register has 16 rows of 64 bytes; those of B are pairs of reduced positions of 16 columns.
-    Intrinsic {
-        name: "amx.m16n16k32.f32.bf16",
-        tile: [16, 16, 32],
-        c: Fragment {
-            ty: ScalarType::F32,
-            registers: 256,
-            row: &[register(16, 16, 1)],
-            column: &[register(1, 16, 1)],
-            scopes: OF_THREAD,
-            blocks: Some([1, 16]),
-        },
-        a: Fragment {
-            ty: ScalarType::BF16,
-            registers: 512,
-            row: &[register(32, 16, 1)],
-            column: &[register(1, 32, 1)],
-            scopes: BY_THREAD,
-            blocks: Some([1, 32]),
-        },
-        b: Fragment {
-            ty: ScalarType::BF16,
-            registers: 512,
-            row: &[register(1, 2, 1), register(32, 16, 2)],
-            column: &[register(2, 16, 1)],
-            scopes: BY_THREAD,
-            blocks: Some([2, 16]),
-        },
-        read: Read::Converted(ScalarType::F32),
-        lanes: 1,
-        beside: false,
-        needs: Needs::Cpu("amx-bf16"),
-        emission: Emission::AmxBf16,
-    },
-    // The same, with four reduced positions of a column side by side.
-    Intrinsic {
-        name: "amx.m16n16k64.i32.i8",
-        tile: [16, 16, 64],
-        c: Fragment {
-            ty: ScalarType::I32,
-            registers: 256,
-            row: &[register(16, 16, 1)],
-            column: &[register(1, 16, 1)],
-            scopes: OF_THREAD,
-            blocks: Some([1, 16]),
-        },
-        a: Fragment {
-            ty: ScalarType::I8,
-            registers: 1024,
-            row: &[register(64, 16, 1)],
-            column: &[register(1, 64, 1)],
-            scopes: BY_THREAD,
-            blocks: Some([1, 64]),
-        },
-        b: Fragment {
-            ty: ScalarType::I8,
-            registers: 1024,
-            row: &[register(1, 4, 1), register(64, 16, 4)],
-            column: &[register(4, 16, 1)],
-            scopes: BY_THREAD,
-            blocks: Some([4, 16]),
-        },
-        read: Read::Converted(ScalarType::I32),
-        lanes: 1,
-        beside: false,
-        needs: Needs::Cpu("amx-int8"),
-        emission: Emission::AmxI8,
-    },
+    amx::<32, 2>("amx.m16n16k32.f32.bf16", [ScalarType::F32, ScalarType::BF16], "amx-bf16", Emission::AmxBf16),
+    amx::<64, 4>("amx.m16n16k64.i32.i8", [ScalarType::I32, ScalarType::I8], "amx-int8", Emission::AmxI8),
 ];
 
 impl IntrinsicId {

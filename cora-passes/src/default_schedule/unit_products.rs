@@ -14,7 +14,7 @@ use super::nest::Nest;
 use super::row_tasks::is_task;
 use super::step;
 use super::steps::Steps;
-use super::units::{TILES, holds, of_rows};
+use super::units::{TILES, holds, near, of_rows};
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::{CopyAt, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{IntrinsicId, Role, Scope, TensorId};
@@ -178,23 +178,15 @@ fn copied_in_order(
     Some(())
 }
 
-/// Copies the rows of a tile, surplus ones as the last.
+/// Copies the rows of a tile, with zeros after their last terms unless these are `whole` tiles.
 fn rows_of_tile(
     m: &mut LoopModule,
     c: &Contraction,
     (sums, at): (&str, LoopRef),
     (steps, whole): (i64, bool),
 ) -> Option<()> {
-    let rows = c.a.as_ref()?;
-    let tensor = m.env.tensors[rows.0].name.clone();
-    let name = m.env.fresh_tensor_name(&format!("{tensor}.near"));
-    let (stage, layout, access) = (sums.to_owned(), Vec::new(), c.nest.access(m, rows));
-    let (scope, at) = (Scope::Local, CopyAt::Loop(at));
-    step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at, layout, access })?;
-    let copy = Nest::of(m, m.env.tensor_named(&name)?)?;
-    let last = copy.loops.last()?.name.clone();
-    let mut s = Steps { m, stage: name };
-    s.relax("ri", false)?;
+    let (stage, last) = near(m, c, sums, at)?;
+    let mut s = Steps { m, stage };
     if whole {
         let _ = s.vectorize(&last, Some(steps));
         return Some(());

@@ -116,7 +116,7 @@ pub(super) fn unit_tiles(m: &mut LoopModule, stage: TensorId, has: impl Fn(Intri
     // The copy has its dimensions in the order of these loops.
     let order = ["ri", "ci", &k.name].map(str::to_owned);
     a.reorder(names(outer).into_iter().chain(order).collect())?;
-    let near = if several { Some(near(a.m, &c, &sums, c.nest.named("tile"))?) } else { None };
+    let copied = if several { Some(near(a.m, &c, &sums, c.nest.named("tile"))?) } else { None };
     a.relax("ri", false)?;
     a.split("ci", columns, "cc", "mj", Tail::Exact)?;
     a.split(&k.name, steps, "ko", "mk", Tail::Exact)?;
@@ -133,7 +133,7 @@ pub(super) fn unit_tiles(m: &mut LoopModule, stage: TensorId, has: impl Fn(Intri
     s.split("ci", columns, "cv", "cl", Tail::Exact)?;
     s.vectorize("cl", Some(columns))?;
     s.unroll(&["cv"])?;
-    if let Some((stage, last)) = near {
+    if let Some((stage, last)) = copied {
         // A copy of what lies elsewhere is made element by element.
         let _ = Steps { m: s.m, stage }.vectorize(&last, Some(steps));
     }
@@ -188,8 +188,8 @@ pub(super) fn pack(m: &mut LoopModule, c: &Contraction, k: VarId, unit: Intrinsi
     step(m, StepKind::CacheRead { stage, tensor, name, scope: Scope::Global, at: CopyAt::Setup, layout, access })
 }
 
-/// Copies the rows of a task, surplus ones as the last: the copy and its innermost loop.
-fn near(m: &mut LoopModule, c: &Contraction, sums: &str, at: LoopRef) -> Option<(String, String)> {
+/// Copies the rows of a tile or a task, surplus ones as the last: the copy and its innermost loop.
+pub(super) fn near(m: &mut LoopModule, c: &Contraction, sums: &str, at: LoopRef) -> Option<(String, String)> {
     let rows = c.a.as_ref()?;
     let tensor = m.env.tensors[rows.0].name.clone();
     let name = m.env.fresh_tensor_name(&format!("{tensor}.near"));
