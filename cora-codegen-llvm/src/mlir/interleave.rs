@@ -22,9 +22,10 @@ const MOST_BYTES: u32 = 128;
 /// What is written to neighbours in turn.
 pub(super) struct Interleaved {
     tensor: TensorId,
-    /// Where the vectors are written; of the first, where its first lane is.
+    /// Where each vector is written.
     indices: Vec<ExprId>,
     values: Vec<ExprId>,
+    /// Where the first lane of the first one is.
     first: ExprId,
     lanes: u32,
 }

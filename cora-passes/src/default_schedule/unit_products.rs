@@ -14,7 +14,7 @@ use super::nest::Nest;
 use super::row_tasks::is_task;
 use super::step;
 use super::steps::Steps;
-use super::units::{TILES, holds, near, of_rows};
+use super::units::{TILES, holds, near, of_rows, side_by_side};
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::{CopyAt, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{IntrinsicId, Role, Scope, TensorId};
@@ -35,11 +35,11 @@ pub(super) fn unit_of(m: &LoopModule, c: &Contraction, has: impl Fn(IntrinsicId)
     // Fewer would leave much of a tile empty.
     let few = [row, &c.inner, k].into_iter().zip(tile_of(unit)).any(|(l, tile)| c.nest.most(m, [l]) < tile);
     // Of terms whose number varies zeros follow, where they are counted from the same place in both.
-    let whole = pool.as_int(k.extent).is_some();
+    let constant = pool.as_int(k.extent).is_some();
     let term = c.nest.iterator(m, k.var)?;
     let counted = |r: &Read| r.1.iter().any(|&e| pool.as_var(e) == Some(term));
     let fits = c.columns.is_empty()
-        && c.a.as_ref().is_some_and(|a| whole || counted(a) && counted(&c.b))
+        && c.a.as_ref().is_some_and(|a| constant || counted(a) && counted(&c.b))
         && m.env.tensors[c.b.0].role != Role::ConstInput
         && c.many_products(m)
         && !variable
@@ -123,7 +123,7 @@ pub(super) fn unit_products(m: &mut LoopModule, stage: TensorId, has: impl Fn(In
 /// takes together side by side for each column. Gives the copy and its loop over columns.
 fn columns_in_blocks(m: &mut LoopModule, c: &Contraction, unit: IntrinsicId, at: CopyAt) -> Option<(String, String)> {
     let [_, wide, steps] = tile_of(unit);
-    let together = unit.get().b.row.iter().find(|d| d.divisor == 1)?.modulus;
+    let together = side_by_side(unit)?;
     let layout = c.in_panels(m, wide, |summed, column| match summed {
         &[step] => Some(vec![LayoutDim::whole(step), column]),
         _ => None,
@@ -158,7 +158,7 @@ fn copied_in_order(
     across: bool,
 ) -> Option<()> {
     let [_, columns, _] = unit.get().tile;
-    let together = unit.get().b.row.iter().find(|d| d.divisor == 1)?.modulus;
+    let together = side_by_side(unit)?;
     let nest = Nest::of(m, m.env.tensor_named(copy)?)?;
     let own = |l: &String| ["to", "ti", column].contains(&l.as_str());
     let mut order: Vec<String> = names(&nest.loops).into_iter().filter(|l| !own(l)).collect();

@@ -170,11 +170,15 @@ pub(super) fn unit_parts(
     rest.then_some(())
 }
 
+/// Steps of a column that lie side by side in the instruction's blocks.
+pub(super) fn side_by_side(unit: IntrinsicId) -> Option<i64> {
+    unit.get().b.row.iter().find(|d| d.divisor == 1).map(|d| d.modulus)
+}
+
 /// Copies the factor once in blocks of the instruction, those of the reduction side by side.
 pub(super) fn pack(m: &mut LoopModule, c: &Contraction, k: VarId, unit: IntrinsicId) -> Option<()> {
     let [_, wide, _] = unit.get().tile;
-    // Steps of a column that lie side by side.
-    let high = unit.get().b.row.iter().find(|d| d.divisor == 1)?.modulus;
+    let high = side_by_side(unit)?;
     let iter = c.nest.iterator(m, k)?;
     let step_of = c.b.1.iter().position(|&e| m.env.pool.uses_var(e, iter))?;
     let layout = c.in_panels(m, wide, |summed, column| {

@@ -7,8 +7,8 @@ use super::{horner, is, nearest, replace, scaled, tanh_by, with, with_int};
 const LN2_HIGH: f64 = 0.693_359_375;
 const LN2_LOW: f64 = -2.121_944_400_546_905_8e-4;
 
-/// The argument below which `e^x` is no normal number: `-126 ln 2`. Some processors take a hundred cycles for a denormal
-/// number, and again where it is used: weights of a softmax whose scores are far apart.
+/// The argument below which `e^x` is no normal number: `-126 ln 2`. Some processors take many times as long for
+/// denormal numbers, and again where these are used: weights of a softmax whose scores are far apart.
 const LEAST: f64 = -87.336_544_75;
 
 /// `e^x = 2^n * e^r`, `r = x - n ln 2` in `±ln 2 / 2`, `e^r` by a polynomial (coefficients of Cephes `expf`).
