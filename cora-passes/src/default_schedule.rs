@@ -1,7 +1,7 @@
 //! Schedules nests that no step has touched, by rules about their shape.
 //!
-//! First, numbers are applied to sums in the place of their terms (`products`), products of factors that no tile has
-//! both are summed one by one (`summands`), results are computed in the order of what is read (`result_order`), factors
+//! First, numbers are applied to sums in the place of their terms (`products`), zero points of integers are taken out of
+//! sums (`distribute`), products of factors that no tile has both are summed one by one (`summands`), results are computed in the order of what is read (`result_order`), factors
 //! of sums that repeat work get a stage (`factors`), positions that share a factor in groups become rows
 //! (`shared_rows`), and a stage is given to the lanes of what a user's combiner makes of neighbours (`lanes`) and to
 //! parts of long sums of few results (`partial_sums`). Sums that are a reduction's terms are tiled together with it
@@ -24,6 +24,7 @@ mod chains;
 mod columns;
 pub(crate) mod contraction;
 mod copies;
+mod distribute;
 mod dots;
 pub(crate) mod ends;
 mod epilogues;
@@ -240,6 +241,7 @@ pub(crate) fn choose_stages(m: &mut LoopModule, processor: Option<Features>) {
     let is_near = processor.is_some();
     for stage in stages(m) {
         attempt(m, |m| products::regroup(m, stage));
+        attempt(m, |m| distribute::distribute(m, stage));
     }
     for stage in stages(m) {
         if !processor.is_some_and(|features| nested_sums::are_terms(m, stage, features)) {
@@ -258,7 +260,7 @@ pub(crate) fn choose_stages(m: &mut LoopModule, processor: Option<Features>) {
         chains::in_steps(m, stage);
     }
     for stage in stages(m) {
-        factors::precompute_factors(m, stage, is_near);
+        factors::precompute_factors(m, stage, processor);
     }
     if let Some(features) = processor {
         for stage in stages(m) {

@@ -1,6 +1,6 @@
-//! Products of two factors that come with each call, in tiles of rows by the compiler's own schedule for a processor with tile
-//! registers: results as the reference interpreter has them on batches of rows, columns and terms around the tiles. Where this
-//! processor has no such registers the tiles are computed by other instructions.
+//! Products of two factors that come with each call, and convolutions along rows, in tiles of rows by the compiler's own
+//! schedule for a processor with tile registers: results as the reference interpreter has them on batches of rows, columns and
+//! terms around the tiles. Where this processor has no such registers the tiles are computed by other instructions.
 
 use crate::harness::{Case, Compiled, message, program, report};
 use crate::support::batches::{edges, edges_around};
@@ -82,9 +82,57 @@ const PRODUCTS: &[(&str, usize, &str)] = &[
     ),
 ];
 
+/// The same of convolutions with a const factor.
+const CONVOLUTIONS: &[(&str, usize, &str)] = &[
+    (
+        "zeros beyond the ends",
+        4,
+        "extent n(b) in 0..=300\ndim b = N, t = n(b), o = 64, w = 3, c = 32
+        input X[b, t, c] : bf16\nconst input F[w, c, o] : bf16
+        C[b, t, o] = sum(w, c) f32(X[b, t + w - 1, c] else 0) * f32(F)",
+    ),
+    (
+        "positions before, bytes less their zero points",
+        4,
+        "extent n(b) in 0..=300\ndim b = N, t = n(b), o = 32, w = 4, c = 64
+        input X[b, t, c] : i8, Z[b] : i32\nconst input F[w, c, o] : i8, U[o] : i32
+        C[b, t, o] = sum(w, c) (i32(X[b, t - w, c] else 0) - Z) * (i32(F) - U)",
+    ),
+    (
+        "every second position",
+        2,
+        "extent n(b) in 0..=300\ndim b = N, s = 2 * n(b) + 1, t = n(b), o = 16, w = 3, c = 64
+        input X[b, s, c] : i8\nconst input F[w, c, o] : i8\nC[b, t, o] = sum(w, c) i32(X[b, 2 * t + w, c]) * i32(F)",
+    ),
+    (
+        "images",
+        4,
+        "extent h(b) in 0..=40, n(b) in 0..=300\ndim b = N, y = h(b), x = n(b), o = 32, i = 3, j = 3, c = 32
+        input X[b, y, x, c] : bf16\nconst input F[i, j, c, o] : bf16
+        C[b, y, x, o] = sum(i, j, c) f32(X[b, y + i - 1, x + j - 1, c] else 0) * f32(F)",
+    ),
+    (
+        "terms that fill no tile",
+        0,
+        "extent n(b) in 0..=300\ndim b = N, t = n(b), o = 40, w = 3, c = 20
+        input X[b, t, c] : i8\nconst input F[w, c, o] : i8
+        C[b, t, o] = sum(w, c) i32(X[b, t + w - 1, c] else 0) * i32(F)",
+    ),
+];
+
 #[test]
 fn products_in_tile_registers() {
-    report(&in_parallel(PRODUCTS, |&(name, tiles, text)| {
+    in_tiles(PRODUCTS);
+}
+
+#[test]
+fn convolutions_in_tile_registers() {
+    in_tiles(CONVOLUTIONS);
+}
+
+/// Checks programs, and how many tiles they have.
+fn in_tiles(programs: &[(&str, usize, &str)]) {
+    report(&in_parallel(programs, |&(name, tiles, text)| {
         let text = format!("param N in 0..=40\n{text}\noutput C\n");
         let source = match program(name, &text, &[]) {
             Ok(s) => s,

@@ -32,23 +32,29 @@ const MANY_COLUMNS: i64 = 128;
 /// Operations that are saved for each one that is stored, at least.
 const WORTH: i64 = 24;
 
-/// Gives each part of a sum's terms, or of an element, that repeats work a stage of its own.
-pub(super) fn precompute_factors(m: &mut LoopModule, stage: TensorId, of_elements: bool) {
+/// Gives each part of a sum's terms, or of an element, that repeats work a stage of its own; functions in elements only on
+/// a `processor`. What its instructions convert themselves stays as it is, and is copied where it is read under a condition.
+pub(super) fn precompute_factors(m: &mut LoopModule, stage: TensorId, processor: Option<Features>) {
     let Some(nest) = Nest::of(m, stage) else { return };
     // Of elements only functions are worth a tensor: what else they repeat is done while memory is waited for.
     let (least, fewest) = match nest.block.role {
         BlockRole::Update(Reduction::Op(Combiner::Sum)) => (CHEAP + 1, 2),
-        BlockRole::Compute if of_elements => (MANY, FEW_TIMES),
+        BlockRole::Compute if processor.is_some() => (MANY, FEW_TIMES),
         _ => return,
     };
     let summed = matches!(nest.block.role, BlockRole::Update(_));
+    let by_unit = processor.is_some_and(|features| is_of_unit(m, stage, features));
     let (mut rest, mut seen) = (vec![nest.block.value], FxHashSet::default());
     while let Some(e) = rest.pop() {
         if !seen.insert(e) {
             continue;
         }
+        if let (true, Expr::Cast(_, read)) = (by_unit, m.env.pool.get(e)) {
+            rest.push(*read);
+            continue;
+        }
         if let Expr::Load { guard, .. } = *m.env.pool.get(e) {
-            if summed && guard.is_some() && shared_by_windows(m, &nest, e) {
+            if summed && guard.is_some() && (by_unit || near_columns(m, &nest, e)) && shared_by_windows(m, &nest, e) {
                 let name = m.env.fresh_tensor_name(&format!("{}.window", nest.stage));
                 attempt(m, |m| precompute_factor(m, stage, e, &name).ok());
             }
@@ -132,13 +138,21 @@ fn is_in_the_way(m: &LoopModule, nest: &Nest, e: ExprId) -> bool {
     moving.len() > 1 || is_product && plain && moving.is_empty() && many()
 }
 
-/// Whether many terms ask whether there is the same element. Columns that are not neighbours there are copied anyway.
-fn shared_by_windows(m: &mut LoopModule, nest: &Nest, e: ExprId) -> bool {
+/// Whether an instruction of the processor computes the terms of a contraction with rows and a const factor.
+fn is_of_unit(m: &LoopModule, stage: TensorId, features: Features) -> bool {
+    let constant = |c: Contraction| !c.rows.is_empty() && m.env.tensors[c.b.0].role == Role::ConstInput;
+    Contraction::of(m, stage).is_some_and(constant) && unit(m, stage, |i| features.contain(i)).is_some()
+}
+
+/// Whether columns are neighbours in what is read; others are copied anyway.
+fn near_columns(m: &LoopModule, nest: &Nest, e: ExprId) -> bool {
     let column = nest.block.index.last().and_then(|&e| m.env.pool.as_var(e));
     let Expr::Load { index, .. } = m.env.pool.get(e) else { return false };
-    if column.is_some_and(|c| !moves_by_one(m, index, c)) {
-        return false;
-    }
+    column.is_none_or(|c| moves_by_one(m, index, c))
+}
+
+/// Whether many terms ask whether there is the same element.
+fn shared_by_windows(m: &mut LoopModule, nest: &Nest, e: ExprId) -> bool {
     let Some(w) = windowed(&mut m.env, &nest.block, e) else { return false };
     w.times.saturating_mul(repeats(&m.env.pool, &nest.block.iters, e, WORTH).unwrap_or(1)) >= WORTH
 }

@@ -2,12 +2,12 @@
 //! those for the columns of one row.
 //!
 //! The factor of the columns is constant and packed once, in blocks as the instruction finds them. For an instruction that
-//! takes several rows those of a task are copied, so that the last tile is whole too. A task is up to 128 rows and eight
-//! panels of columns.
+//! takes several rows those of a task are copied, so that the last tile is whole too; of a convolution, whose rows are
+//! of one batch then, once for all taps. A task is up to 128 rows and eight panels of columns.
 
 use super::columns::column_tiles;
 use super::contraction::{Contraction, names, row_tiles};
-use super::nest::Nest;
+use super::nest::{Loop, Nest};
 use super::steps::Steps;
 use super::{attempt, lowers_alone, step};
 use crate::schedule::tree::{find_loop, loop_at, stage_loops};
@@ -70,11 +70,15 @@ pub(crate) fn holds(m: &mut LoopModule, tile: &LoopRef) -> bool {
 
 /// A contraction of rows with a constant factor, by an instruction for tiles of rows or else one for a row.
 pub(super) fn unit_tiles(m: &mut LoopModule, stage: TensorId, has: impl Fn(IntrinsicId) -> bool) -> Option<()> {
-    let of_thread = |several: bool| {
-        let has = &has;
-        move |i: IntrinsicId| i.get().lanes == 1 && (i.get().tile[0] > 1) == several && has(i)
-    };
-    let unit = unit(m, stage, of_thread(true)).or_else(|| unit(m, stage, of_thread(false)))?;
+    let tiled = [true, false].into_iter().any(|several| {
+        let of_thread = |i: IntrinsicId| i.get().lanes == 1 && (i.get().tile[0] > 1) == several && has(i);
+        unit(m, stage, of_thread).is_some_and(|unit| attempt(m, |m| tiles_of(m, stage, unit)))
+    });
+    tiled.then_some(())
+}
+
+/// The same by one instruction.
+fn tiles_of(m: &mut LoopModule, stage: TensorId, unit: IntrinsicId) -> Option<()> {
     let [rows, columns, steps] = unit.get().tile;
     let several = rows > 1;
     let c = Contraction::of(m, stage)?;
@@ -86,7 +90,8 @@ pub(super) fn unit_tiles(m: &mut LoopModule, stage: TensorId, has: impl Fn(Intri
         return None;
     }
     pack(m, &c, k.var, unit)?;
-    let mut row = names(&c.rows);
+    let (outer_rows, inner_rows) = c.rows.split_at(if several && windows(m, &c) { c.rows.len() - 1 } else { 0 });
+    let mut row = names(inner_rows);
     let divides = |[_, w]: &[i64; 2]| count % (w * columns) == 0;
     let [high, wide] = if several {
         (1..=TILES[1]).rev().map(|w| [TILES[0], w]).find(divides)?
@@ -104,7 +109,9 @@ pub(super) fn unit_tiles(m: &mut LoopModule, stage: TensorId, has: impl Fn(Intri
     s.split("near", high, "ro", "ri", Tail::Exact)?;
     s.split(&c.inner.name, wide, "co", "ci", Tail::Exact)?;
     s.split("co", PANELS, "cb", "cp", Tail::Exact)?;
-    let tasks = [names(&c.batches), vec!["task".to_owned()], names(&c.columns), vec!["cb".to_owned()]].concat();
+    let tasks =
+        [names(&c.batches), names(outer_rows), vec!["task".to_owned()], names(&c.columns), vec!["cb".to_owned()]]
+            .concat();
     let own = ["cp", "ro"].into_iter().map(str::to_owned).chain(names(&c.reduced));
     let own = own.chain(["ri", "ci"].map(str::to_owned));
     s.reorder(tasks.iter().cloned().chain(own).collect())?;
@@ -140,6 +147,14 @@ pub(super) fn unit_tiles(m: &mut LoopModule, stage: TensorId, has: impl Fn(Intri
     holds(m, &tile).then_some(())
 }
 
+/// Whether rows of a term lie between those of another, as in a convolution.
+fn windows(m: &LoopModule, c: &Contraction) -> bool {
+    let pool = &m.env.pool;
+    let of = |l: &Loop| c.nest.iterator(m, l.var);
+    let moves = |e: ExprId, ls: &[Loop]| ls.iter().filter_map(of).any(|v| pool.uses_var(e, v));
+    c.a.as_ref().is_some_and(|a| a.1.iter().any(|&e| moves(e, &c.rows) && moves(e, &c.reduced)))
+}
+
 /// The same in two parts, where the columns fill no whole tiles: as many as do, and the others.
 pub(super) fn unit_parts(
     m: &mut LoopModule,
@@ -147,8 +162,8 @@ pub(super) fn unit_parts(
     has: &dyn Fn(IntrinsicId) -> bool,
     vectors: Vectors,
 ) -> Option<()> {
-    let unit = unit(m, stage, |i| i.get().lanes == 1 && has(i))?;
-    let [rows, columns, _] = unit.get().tile;
+    let unit = unit(m, stage, |i| i.get().lanes == 1 && i.get().tile[0] == 1 && has(i))?;
+    let [_, columns, _] = unit.get().tile;
     let c = Contraction::of(m, stage)?;
     let count = m.env.pool.as_int(c.inner.extent)?;
     let lines = lines(columns);
@@ -156,7 +171,7 @@ pub(super) fn unit_parts(
     let best = widest * columns;
     let main = if count >= best { count / best * best } else { count / columns * columns };
     let even = lines.iter().any(|[_, w]| 2 * w > widest && count % (w * columns) == 0);
-    if rows > 1 || c.nest.attached || even || main == 0 || main == count {
+    if c.nest.attached || even || main == 0 || main == count {
         return None;
     }
     step(m, StepKind::OpSplit { points: vec![(c.nest.at(&c.inner), Formula::Int(main))] })?;
@@ -200,8 +215,12 @@ pub(super) fn near(m: &mut LoopModule, c: &Contraction, sums: &str, at: LoopRef)
     let (stage, layout, access) = (sums.to_owned(), Vec::new(), c.nest.access(m, rows));
     let (scope, at) = (Scope::Local, CopyAt::Loop(at));
     step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at, layout, access })?;
-    step(m, StepKind::Relax { target: LoopRef { stage: name.clone(), name: "ri".to_owned() }, zero: false })?;
-    let last = stage_loops(m, m.env.tensor_named(&name)?).into_iter().max_by_key(Vec::len)?;
-    let last = m.env.vars[loop_at(&m.body, &last).var].name.clone();
+    let mut loops = stage_loops(m, m.env.tensor_named(&name)?);
+    loops.sort_by_key(Vec::len);
+    let mut loops = loops.iter().map(|p| m.env.vars[loop_at(&m.body, p).var].name.clone()).collect::<Vec<_>>();
+    let last = loops.pop()?;
+    // Those of windows are called as what they are read from.
+    let row = loops.iter().find(|l| *l == "ri").or(loops.last())?.clone();
+    step(m, StepKind::Relax { target: LoopRef { stage: name.clone(), name: row }, zero: false })?;
     Some((name, last))
 }

@@ -11,7 +11,7 @@ use crate::simplify::{Facts, Prover, bounds, simplify};
 use cora_ir::affine::poly;
 use cora_ir::env::Role;
 use cora_ir::loops::{Block, Iter, IterKind, LoopModule, Stmt};
-use cora_ir::{Env, Expr, ExprId, Scope, TensorId, TensorSet, VarId};
+use cora_ir::{Env, Expr, ExprId, ExprPool, Scope, TensorId, TensorSet, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Loops around a block with their extents, outermost first.
@@ -203,13 +203,14 @@ impl Relaxed<'_> {
             let mut new = index.clone();
             read.extend(index.iter().flat_map(|&i| env.pool.vars_of(i)));
             for (d, place) in places.into_iter().enumerate() {
-                if let Some((binding, extent)) = place {
+                if let Some(Place { binding, extent, term }) = place {
                     let (var, extent) = (env.new_var("at"), env.pool.instantiate(extent, &new));
                     let first_reduced = b.iters.iter().position(|i| i.kind == IterKind::Reduce);
                     let at = first_reduced.unwrap_or(b.iters.len());
                     b.iters.insert(at, Iter { var, kind: IterKind::Spatial, extent, binding });
                     own.insert(var);
-                    new[d] = env.pool.var(var);
+                    let at = env.pool.var(var);
+                    new[d] = term.map_or(at, |t| env.pool.add(at, t));
                 }
             }
             replaced.insert(id, env.pool.load_guarded((tensor, part), ty, new.iter().copied(), None));
@@ -221,15 +222,22 @@ impl Relaxed<'_> {
         own
     }
 
-    /// For each dimension of a load that the loop steers, where it reads in terms of the loops, and how many positions
-    /// there are, of the dimensions outside it; `None` if it may read what is not written.
+    /// Whether a position of a dimension is one that all writers write.
+    fn is_written(&self, env: &mut Env, facts: &Facts, dim: (TensorId, usize), at: ExprId) -> bool {
+        let Some(&s) = self.stretches.get(&dim) else { return false };
+        let beyond = env.pool.sub(at, s.base);
+        let beyond = simplify(env, None, facts, beyond);
+        is_below(env, facts, beyond, s.len)
+    }
+
+    /// For each dimension of a load that the loop steers, where it reads; `None` if it may read what is not written.
     fn places(
         &self,
         env: &mut Env,
         facts: &Facts,
         (tensor, index): (TensorId, &[ExprId]),
         (bindings, spatial): (&FxHashMap<VarId, ExprId>, &FxHashSet<VarId>),
-    ) -> Option<Vec<Option<(ExprId, ExprId)>>> {
+    ) -> Option<Vec<Option<Place>>> {
         let mut out = Vec::new();
         let mut filled = false;
         let all: Vec<ExprId> = index.iter().map(|&i| env.pool.substitute(i, bindings)).collect();
@@ -240,10 +248,7 @@ impl Relaxed<'_> {
             }
             let at = simplify(env, None, facts, at);
             if env.pool.uses_var(at, self.var) {
-                let s = *self.stretches.get(&(tensor, d))?;
-                let beyond = env.pool.sub(at, s.base);
-                let beyond = simplify(env, None, facts, beyond);
-                is_below(env, facts, beyond, s.len).then_some(())?;
+                self.is_written(env, facts, (tensor, d), at).then_some(())?;
                 filled = true;
             }
             let storage = env.tensors[tensor].dims[d].storage;
@@ -256,13 +261,60 @@ impl Relaxed<'_> {
                     .filter_map(|(n, &i)| env.pool.any(storage, &mut |x| *x == Expr::Arg(n as u32)).then_some(i)),
             );
             // A place that the reduction moves is no spatial iterator: there is none before the reduction starts.
-            outer.push(index[d]);
-            let known = |e: &ExprId| env.pool.vars_of(*e).iter().all(|v| spatial.contains(v));
-            outer.iter().all(known).then_some(())?;
-            out.push(Some((at, storage)));
+            let reduced = |pool: &ExprPool, e: ExprId| pool.vars_of(e).iter().any(|v| !spatial.contains(v));
+            let (mut binding, mut term) = (at, None);
+            if reduced(&env.pool, index[d]) {
+                let moved = reduced_part(env, index[d], spatial)?;
+                let by = env.pool.substitute(moved, bindings);
+                let still = env.pool.sub(at, by);
+                binding = simplify(env, None, facts, still);
+                let loops: Vec<VarId> = env.pool.vars_of(by);
+                let moves = loops.into_iter().any(|v| env.pool.uses_var(binding, v));
+                // Not after the last place that there is.
+                let there = is_above(env, facts, by) || self.is_written(env, facts, (tensor, d), binding);
+                (!moves && there && is_above(env, facts, binding)).then_some(())?;
+                term = Some(moved);
+            }
+            outer.iter().all(|&e| !reduced(&env.pool, e)).then_some(())?;
+            out.push(Some(Place { binding, extent: storage, term }));
         }
         (filled && (self.never_empty || within(env, facts, tensor, &all))).then_some(out)
     }
+}
+
+/// Where a load reads in one dimension.
+struct Place {
+    /// In terms of the loops, without what the reduction adds.
+    binding: ExprId,
+    /// How many positions there are, of the dimensions outside it.
+    extent: ExprId,
+    /// What the reduction adds, in terms of the block's iterators.
+    term: Option<ExprId>,
+}
+
+/// The part of a sum that iterators other than the `spatial` ones move; nothing where these move it, too.
+fn reduced_part(env: &mut Env, e: ExprId, spatial: &FxHashSet<VarId>) -> Option<ExprId> {
+    let terms = poly(&mut env.pool, e).terms;
+    let mut sum = env.pool.int(0);
+    for (product, c) in terms {
+        let vars: Vec<VarId> = product.iter().flat_map(|&a| env.pool.vars_of(a)).collect();
+        let here = vars.iter().filter(|v| spatial.contains(v)).count();
+        if here == vars.len() {
+            continue;
+        }
+        (here == 0).then_some(())?;
+        let by = env.pool.int(c);
+        let product = product.into_iter().fold(by, |a, b| env.pool.mul(a, b));
+        sum = env.pool.add(sum, product);
+    }
+    Some(sum)
+}
+
+/// Whether `e` is proved to be no less than 0.
+fn is_above(env: &mut Env, facts: &Facts, e: ExprId) -> bool {
+    let zero = env.pool.int(0);
+    let above = env.pool.le(zero, e);
+    Prover::new().prove(env, facts, above).is_proved()
 }
 
 /// The parts of a value that say which elements of tensors and tables it reads: past the end they might name one that is

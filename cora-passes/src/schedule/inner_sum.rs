@@ -57,44 +57,19 @@ impl InnerSum {
         if outer.is_empty() || inner.is_empty() {
             return None;
         }
-        let mut used: Vec<&Iter> = Vec::new();
-        for i in b.iters.iter().rev() {
-            let by_factors = inner.iter().any(|&e| pool.uses_var(e, i.var));
-            if by_factors || summed.contains(&i.var) || used.iter().any(|u| pool.uses_var(u.extent, i.var)) {
-                used.push(i);
-            }
-        }
-        let own = used.into_iter().rev().filter(|i| !summed.contains(&i.var)).cloned().collect();
+        let own = own_of(pool, &b.iters, summed, &inner);
         Some(Self { summed: summed.to_vec(), factors: inner, own })
     }
 }
 
 /// Has the new stage `name` compute the inner sum of `stage`; nothing where it may have no value by itself.
 pub(crate) fn sum_inside(m: &mut LoopModule, stage: TensorId, sum: &InnerSum, name: &str) -> Option<()> {
-    let (top, block) = naive(m, stage)?;
+    let (_, block) = naive(m, stage)?;
     let term = product(&mut m.env.pool, &sum.factors)?;
-    let ty = m.env.pool.ty(term).scalar;
-    if ty != m.env.tensors[stage].ty {
-        return None;
-    }
     let summed = |i: &&Iter| sum.summed.contains(&i.var);
-    let used: Vec<Iter> = sum.own.iter().chain(block.iters.iter().filter(summed)).cloned().collect();
-    // Wherever its own loops run, others need not.
-    let facts = Facts::in_loops(used.iter().map(|i| (i.var, i.extent)));
-    if own_iters(&m.env.pool, &used, term).len() > used.len()
-        || !has_value(&mut m.env, &mut Prover::new(), &facts, term)
-    {
-        return None;
-    }
-    let new = declare(&mut m.env, &sum.own, ty, name);
-    let at: Vec<ExprId> = sum.own.iter().map(|i| m.env.pool.var(i.var)).collect();
-    let read = m.env.element(new, &at);
-    let mut first = nest(&mut m.env, &used, term, new);
-    first.blocks_mut(&mut |b| {
-        b.role = BlockRole::Update(Reduction::Op(Combiner::Sum));
-        b.iters[sum.own.len()..].iter_mut().for_each(|i| i.kind = IterKind::Reduce);
-        b.index.truncate(sum.own.len());
-    });
+    let reduced: Vec<Iter> = block.iters.iter().filter(summed).cloned().collect();
+    let read = sum_of(m, stage, &sum.own, &reduced, term, name)?;
+    let (top, _) = naive(m, stage)?;
     let rest: Vec<ExprId> =
         factors(&m.env.pool, &block)?.into_iter().filter(|e| !sum.factors.contains(e)).chain([read]).collect();
     let value = product(&mut m.env.pool, &rest)?;
@@ -107,13 +82,62 @@ pub(crate) fn sum_inside(m: &mut LoopModule, stage: TensorId, sum: &InnerSum, na
         b.index = spatial.map(|i| m.env.pool.var(i.var)).collect();
     });
     m.body[top] = second;
-    m.body.insert(top, first);
-    place_init(m, new);
     place_init(m, stage);
     Some(())
 }
 
-fn product(pool: &mut ExprPool, factors: &[ExprId]) -> Option<ExprId> {
+/// The iterators that a sum of these factors over the `summed` ones has besides: those that they move with, and those that
+/// extents need.
+pub(crate) fn own_of(pool: &ExprPool, iters: &[Iter], summed: &[VarId], factors: &[ExprId]) -> Vec<Iter> {
+    let mut used: Vec<&Iter> = Vec::new();
+    for i in iters.iter().rev() {
+        let by_factors = factors.iter().any(|&e| pool.uses_var(e, i.var));
+        if by_factors || summed.contains(&i.var) || used.iter().any(|u| pool.uses_var(u.extent, i.var)) {
+            used.push(i);
+        }
+    }
+    used.into_iter().rev().filter(|i| !summed.contains(&i.var)).cloned().collect()
+}
+
+/// Has the new stage `name`, before `stage`, sum `term` over `summed`, an element for each iteration of `own`; gives the
+/// element that an iteration of `stage` reads. Nothing where the term may have no value by itself.
+pub(crate) fn sum_of(
+    m: &mut LoopModule,
+    stage: TensorId,
+    own: &[Iter],
+    summed: &[Iter],
+    term: ExprId,
+    name: &str,
+) -> Option<ExprId> {
+    let (top, _) = naive(m, stage)?;
+    let ty = m.env.pool.ty(term).scalar;
+    if ty != m.env.tensors[stage].ty {
+        return None;
+    }
+    let used: Vec<Iter> = own.iter().chain(summed).cloned().collect();
+    // Wherever its own loops run, others need not.
+    let facts = Facts::in_loops(used.iter().map(|i| (i.var, i.extent)));
+    if own_iters(&m.env.pool, &used, term).len() > used.len()
+        || !has_value(&mut m.env, &mut Prover::new(), &facts, term)
+    {
+        return None;
+    }
+    let new = declare(&mut m.env, own, ty, name);
+    let at: Vec<ExprId> = own.iter().map(|i| m.env.pool.var(i.var)).collect();
+    let read = m.env.element(new, &at);
+    let mut sum = nest(&mut m.env, &used, term, new);
+    sum.blocks_mut(&mut |b| {
+        b.role = BlockRole::Update(Reduction::Op(Combiner::Sum));
+        b.iters[own.len()..].iter_mut().for_each(|i| i.kind = IterKind::Reduce);
+        b.index.truncate(own.len());
+    });
+    m.body.insert(top, sum);
+    place_init(m, new);
+    Some(read)
+}
+
+/// The product of these factors; nothing of none.
+pub(crate) fn product(pool: &mut ExprPool, factors: &[ExprId]) -> Option<ExprId> {
     let (&first, rest) = factors.split_first()?;
     Some(rest.iter().fold(first, |a, &b| pool.bin(BinOp::Mul, a, b)))
 }

@@ -7,7 +7,8 @@
 //!   =>  for i in 0..16 vector { Sr[i] += (A[o*16 + i] if i < R else 0) }  (reads masked)
 //! ```
 //!
-//! A position in an intermediate that was itself written for the full tile is read as it is.
+//! A position in an intermediate that was itself written for the full tile is read as it is, also one that a reduced loop
+//! moves, as a tap of a convolution does.
 //!
 //! The surplus elements lie inside the buffer, which has room for the full tile (one in global memory, such as a copy in
 //! blocks, has it already), and nobody reads them before they are computed (see `overwrites`): readers run the exact loop.

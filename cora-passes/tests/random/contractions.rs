@@ -67,10 +67,20 @@ impl Gen<'_> {
         let mut second: Vec<OpDim> = b.filter(|_| self.rng.random_bool(0.5)).into_iter().collect();
         first.extend([rows, k]);
         second.extend(if self.rng.random_bool(0.5) { [k, columns] } else { [columns, k] });
+        let offset = summed == ScalarType::I32 && self.rng.random_bool(0.4);
         let [x, y] = [first, second].map(|dims| {
             let v = self.operand(read, &dims);
             let e = self.env().pool.cast(summed, v);
-            Val { e, bound: 21.0, exact: true }
+            let factor = Val { e, bound: 21.0, exact: true };
+            // A zero point of the row, the column, or of all.
+            let mut of: Vec<OpDim> = dims.into_iter().filter(|d| d.dim != k.dim).collect();
+            of.retain(|_| self.rng.random_bool(0.8));
+            if !offset || of.is_empty() || self.rng.random_bool(0.3) {
+                return factor;
+            }
+            let zero_point = Val { e: self.operand(summed, &of), bound: 21.0, exact: true };
+            let op = if self.rng.random_bool(0.7) { BinOp::Sub } else { BinOp::Add };
+            self.arith(op, factor, zero_point)
         });
         self.arith(BinOp::Mul, x, y)
     }

@@ -55,7 +55,8 @@ pub fn graph(rng: &mut SmallRng) -> Made {
     let shapes = Shapes::declare(&mut g.env, rng);
     let mut cx = Gen { rng, g, shapes, known: Vec::new(), dims: Vec::new() };
     if cx.rng.random_bool(0.16) {
-        match cx.rng.random_range(0..14) {
+        match cx.rng.random_range(0..16) {
+            14.. => cx.convolution(),
             12.. => cx.nested(),
             10.. => cx.masked(),
             0..2 => cx.projection(),

@@ -2,6 +2,7 @@
 
 use super::graphs::Gen;
 use super::steps::{Proposer, blocks, loop_ref};
+use super::values::Val;
 use cora_ir::intrinsic::{Emission, Read};
 use cora_ir::loops::{Axis, For, IterKind, LoopKind, LoopModule};
 use cora_ir::schedule::{Binding, LoopRef, StepKind, Tail};
@@ -37,6 +38,55 @@ impl Gen<'_> {
         });
         let term = self.arith(BinOp::Mul, x, y);
         self.define_with(ScalarType::F32, &[k.dim], Some(Combiner::Sum), term);
+    }
+
+    /// A convolution along the rows of a batch by a const factor, of as many terms as instructions of processors take.
+    pub fn convolution(&mut self) {
+        let (ty, sum, fits) = *[(ScalarType::BF16, ScalarType::F32, 32), (ScalarType::I8, ScalarType::I32, 64)]
+            .choose(self.rng)
+            .expect("not empty");
+        let rows = self.shapes.rows;
+        let taps = self.rng.random_range(1..=3);
+        let (k, n) = *[(fits, 16), (fits, 16), (fits, 8), (fits / 2, 16), (6, 20)].choose(self.rng).expect("not empty");
+        let (k, n, t) = (self.int(k), self.int(n), self.int(taps));
+        let (step, guarded) = (self.rng.random_range(1..=2), self.rng.random_bool(0.4));
+        let (by, last) = (self.int(step), self.int(taps - 1));
+        let a0 = self.env().pool.arg(0);
+        let row = self.shapes.row_extent(&mut self.g.env, a0);
+        let pool = &mut self.g.env.pool;
+        let positions = pool.mul(row, by);
+        let length = if guarded { positions } else { pool.add(positions, last) };
+        let x = self.declare_input(ty, Role::Input, &[rows, length, k], None);
+        let w = self.declare_input(ty, Role::ConstInput, &[t, k, n], None);
+        self.dims.clear();
+        let b = self.add_dim(rows);
+        let extent = self.shapes.row_extent(&mut self.g.env, b.index);
+        let q = self.add_dim(extent);
+        let (n, t, k) = (self.add_dim(n), self.add_dim(t), self.add_dim(k));
+        let zero = self.literal(ty, 0);
+        let backwards = self.rng.random_bool(0.4);
+        let pool = &mut self.g.env.pool;
+        let first = pool.mul(q.index, by);
+        let tap = if backwards { pool.sub(last, t.index) } else { t.index };
+        let at = pool.add(first, tap);
+        let (at, guard) = if guarded {
+            let (one, none, end) = (pool.int(1), pool.int(0), pool.mul(q.extent, by));
+            let at = pool.sub(at, one);
+            let there = [pool.le(none, at), pool.lt(at, end)];
+            (at, Some((pool.all(there), zero)))
+        } else {
+            (at, None)
+        };
+        let read = pool.load_guarded((x, 0), ty, [b.index, at, k.index], guard);
+        let factor = self.env().load(w, vec![t.index, k.index, n.index]);
+        let mut of_row = Val { e: self.env().pool.cast(sum, read), bound: 4.0, exact: true };
+        if sum == ScalarType::I32 && self.rng.random_bool(0.5) {
+            let zero_point = self.operand(sum, &[b]);
+            of_row = self.arith(BinOp::Sub, of_row, Val { e: zero_point, bound: 4.0, exact: true });
+        }
+        let of_column = Val { e: self.env().pool.cast(sum, factor), bound: 4.0, exact: true };
+        let term = self.arith(BinOp::Mul, of_row, of_column);
+        self.define_with(sum, &[t.dim, k.dim], Some(Combiner::Sum), term);
     }
 }
 
