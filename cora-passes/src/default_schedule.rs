@@ -60,7 +60,7 @@ use crate::schedule::relax::relax_register_tails;
 use crate::schedule::tensorize::REFUSALS;
 use crate::standard::StandardSimplifier;
 use cora_ir::intrinsic::{Features, Vectors};
-use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, For, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Step, StepKind, Tail};
 use cora_ir::storage::StorageModule;
 use cora_ir::{Expr, ExprId, Role, TensorId, UnOp};
@@ -301,7 +301,8 @@ pub(crate) fn step(m: &mut LoopModule, kind: StepKind) -> Option<()> {
     apply_step(m, &Step::from(kind)).ok()
 }
 
-/// An intermediate of a few operations on few elements, none of them slow, that no contraction reads.
+/// An intermediate of a few operations on few elements, none of them slow, that no sum of products reads again for other
+/// results.
 fn cheap(m: &LoopModule, stage: TensorId) -> bool {
     if m.env.tensors[stage].role != Role::Temp {
         return false;
@@ -322,12 +323,23 @@ fn cheap(m: &LoopModule, stage: TensorId) -> bool {
         }
     });
     let summed = |b: &Block| {
+        let again = |factors: [contraction::Read; 2]| {
+            let [x, y] = factors.map(|r| (r.0 == stage).then(|| repeats(m, b, &r.1)));
+            // What says where others are read is neither of them.
+            x.or(y).is_none() || x == Some(true) || y == Some(true)
+        };
         b.stage != stage
             && matches!(b.role, BlockRole::Update(_))
             && m.env.pool.reads(b.value, stage)
-            && contraction::factors(m, b).is_some()
+            && contraction::factors(m, b).is_some_and(again)
     };
     !slow && ops <= CHEAP && !m.blocks_reading(stage).into_iter().any(summed)
+}
+
+/// Whether several results of a block are made of what is read at `index`.
+fn repeats(m: &LoopModule, b: &Block, index: &[ExprId]) -> bool {
+    let mut own = b.iters.iter().filter(|i| i.kind == IterKind::Spatial);
+    own.any(|i| !index.iter().any(|&e| m.env.pool.uses_var(e, i.var)))
 }
 
 /// Whether each element is made of what is computed of a row of its own: in a vector of elements a task would have the rows
@@ -394,9 +406,10 @@ fn spread(m: &mut LoopModule, n: usize) {
         let stage = target.stage.clone();
         let named = |name: &str| LoopRef { stage: stage.clone(), name: name.to_owned() };
         let (loops, tile) = (vec![target.clone(), reference(m, inner)], tile_of_task(m, inner));
-        // Of a batch there may be few as well.
+        // Of a batch there may be few as well, and of parts of a sum.
         let much = depth(&inner.body) >= MUCH && is_dimension(m, &outer) && is_dimension(m, inner);
-        let few = m.env.pool.as_int(outer.extent).map_or(tile.is_some() || much, |e| e < FEW);
+        let parts = m.env.vars[outer.var].name == partial_sums::PART;
+        let few = m.env.pool.as_int(outer.extent).map_or(tile.is_some() || much || parts, |e| e < FEW);
         let both = |m: &mut LoopModule| {
             let mut loops = loops.clone();
             if let Some(factor) = tile.filter(|&t| t > 1) {

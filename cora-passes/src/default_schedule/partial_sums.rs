@@ -17,6 +17,9 @@ use cora_ir::{Expr, ExprId, Reduction, TensorId};
 /// Terms of a part that a worker sums.
 pub(crate) const TERMS: i64 = 4096;
 
+/// The loop over them.
+pub(crate) const PART: &str = "part";
+
 /// Sums a stage of few results and many terms in parts of so many terms, in vectors if there are any; gives the stage of the
 /// parts. Of more results than terms a part would take more memory than what it sums.
 pub(crate) fn partial_sums(
@@ -45,16 +48,16 @@ pub(crate) fn partial_sums(
         }
     }
     let all = one_loop(m, &nest, &reduced, "terms")?;
-    let (outer, inner) = ("part".to_owned(), "term".to_owned());
+    let (outer, inner) = (PART.to_owned(), "term".to_owned());
     step(m, StepKind::Split { target: nest.named(&all), factor: terms, outer, inner, tail: Tail::Exact })?;
     let name = m.env.fresh_tensor_name(&format!("{}.parts", nest.stage));
-    step(m, StepKind::Rfactor { target: nest.named("part"), name: name.clone() })?;
+    step(m, StepKind::Rfactor { target: nest.named(PART), name: name.clone() })?;
     let parts = m.env.tensor_named(&name)?;
     // Parts outermost, in memory too: they are what workers share, and results are neighbours as in what is summed.
     first_of_dims(m, parts)?;
     let nest = Nest::of(m, parts)?;
     let (first, others): (Vec<String>, Vec<String>) =
-        nest.loops.iter().map(|l| l.name.clone()).partition(|l| l == "part");
+        nest.loops.iter().map(|l| l.name.clone()).partition(|l| l == PART);
     super::contraction::reorder(m, &nest, [first, others].concat())?;
     if let Some(vectors) = vectors.filter(|_| side_by_side) {
         let width = Some(Registers::of(m, stage, vectors).lanes);
