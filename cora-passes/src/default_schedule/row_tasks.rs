@@ -5,12 +5,14 @@
 //!   =>  for b { for task in tiles of q { S, P, O of the rows of that tile } }
 //! ```
 //!
+//! So are rows of a contraction without batches, of many columns of a const factor, if only what is reduced over these is left.
+//!
 //! Beside its readers a batch of a contraction is computed as a whole (see `attach`), since in a tile of rows its other
 //! factor would be copied again for each tile. Where the results of a batch may be too many to stay near, rows are split into
 //! tasks first, and the stages from that contraction to its last reader, which all have these rows, are attached there. The
 //! other factor is copied by a nest of its own (see `contraction`).
 
-use super::attach::readers;
+use super::attach::{Reader, readers};
 use super::contraction::Contraction;
 use super::epilogues::is_epilogue;
 use super::nest::Nest;
@@ -18,13 +20,15 @@ use super::unit_products::{TASK_ROWS, unit_of};
 use super::{Registers, attempt, stages, step};
 use crate::schedule::tree::{loop_at, stage_loops};
 use cora_ir::intrinsic::Features;
-use cora_ir::loops::{For, LoopModule, Stmt};
+use cora_ir::loops::{For, IterKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, StepKind, Tail};
 use cora_ir::{Role, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Elements of a buffer that stay near.
 const NEAR: i64 = 1 << 18;
+/// Columns of a const factor from which on rows of them are not stored.
+const MANY_COLUMNS: i64 = 512;
 /// The loop over tiles of rows.
 pub(super) const TASK: &str = "task";
 
@@ -44,9 +48,11 @@ pub(super) fn has_task(m: &LoopModule, stage: TensorId) -> bool {
 /// Gives every result whose contractions are too large such tasks.
 pub(super) fn row_tasks(m: &mut LoopModule, features: Features) {
     let all = stages(m);
-    if !all.iter().any(|&s| is_large(m, s)) {
+    let large: Vec<Contraction> = all.iter().filter_map(|&s| large(m, s)).collect();
+    if large.is_empty() {
         return;
     }
+    let batches = large.iter().any(Contraction::has_batches);
     let mut done: Vec<TensorId> = Vec::new();
     for root in all.into_iter().rev() {
         if done.contains(&root) {
@@ -54,7 +60,7 @@ pub(super) fn row_tasks(m: &mut LoopModule, features: Features) {
         }
         let mut members = Vec::new();
         if attempt(m, |m| {
-            members = tasks_of(m, root, features)?;
+            members = tasks_of(m, root, features, batches)?;
             Some(())
         }) {
             done.extend(members);
@@ -62,27 +68,60 @@ pub(super) fn row_tasks(m: &mut LoopModule, features: Features) {
     }
 }
 
-/// Whether an intermediate is a contraction whose results in a batch may be too many to stay near.
-fn is_large(m: &LoopModule, stage: TensorId) -> bool {
-    let contraction = || Contraction::of(m, stage).filter(Contraction::has_batches);
-    let Some(c) = (m.env.tensors[stage].role == Role::Temp).then(contraction).flatten() else { return false };
-    c.nest.most(m, c.rows.iter().chain(&c.columns).chain([&c.inner])) > NEAR
+/// An intermediate contraction whose results in a batch may be too many to stay near.
+fn large(m: &LoopModule, stage: TensorId) -> Option<Contraction> {
+    let contraction = || Contraction::of(m, stage).filter(|c| in_tasks(m, c));
+    let c = (m.env.tensors[stage].role == Role::Temp).then(contraction).flatten()?;
+    (c.nest.most(m, c.rows.iter().chain(&c.columns).chain([&c.inner])) > NEAR).then_some(c)
 }
 
-/// Splits the rows of `root` and attaches what it is computed from; gives those stages.
-fn tasks_of(m: &mut LoopModule, root: TensorId, features: Features) -> Option<Vec<TensorId>> {
+/// Whether a contraction is one of batches, or one of many columns of a const factor.
+fn in_tasks(m: &LoopModule, c: &Contraction) -> bool {
+    c.has_batches() || has_many_columns(m, c)
+}
+
+/// Whether it has rows, and many columns of a const factor.
+fn has_many_columns(m: &LoopModule, c: &Contraction) -> bool {
+    let constant = m.env.tensors[c.b.0].role == Role::ConstInput && !c.has_batches();
+    let many = || m.env.pool.as_int(c.inner.extent).is_some_and(|n| n >= MANY_COLUMNS);
+    constant && !c.rows.is_empty() && c.columns.is_empty() && many()
+}
+
+/// Whether elements are computed of results of such a contraction.
+fn reads_many_columns(m: &LoopModule, stage: TensorId) -> bool {
+    let many = |t: TensorId| Contraction::of(m, t).is_some_and(|c| has_many_columns(m, &c));
+    Nest::of(m, stage).is_some_and(|n| n.reads(m).iter().any(|r| many(r.0)))
+}
+
+/// Whether a stage's columns are only reduced over, as those of logits are that only the maximum and the sum are taken of: by
+/// itself, or where elements that are there already (the `known` ones but the first) are computed of it. A contraction that
+/// reads them has tiles of its own.
+fn is_used_up(m: &mut LoopModule, stage: TensorId, known: &[(TensorId, Positions)]) -> bool {
+    let all = readers(m, stage);
+    let there = |s: TensorId| known.iter().skip(1).any(|k| k.0 == s) && is_epilogue(m, s);
+    let stays = |r: &Reader| {
+        let column = r.raw.last().and_then(|&e| m.env.pool.as_var(e));
+        r.block.iters.iter().any(|i| Some(i.var) == column && i.kind == IterKind::Spatial)
+    };
+    all.iter().all(|r| (there(r.block.stage) || !stays(r)) && Contraction::of(m, r.block.stage).is_none())
+}
+
+/// Splits the rows of `root` and attaches what it is computed from; gives those stages. Contractions of `batches` are reason
+/// enough.
+fn tasks_of(m: &mut LoopModule, root: TensorId, features: Features, batches: bool) -> Option<Vec<TensorId>> {
     let nest = Nest::of(m, root).filter(|n| !n.attached)?;
     let own = own_positions(m, &nest)?;
     let all = computed_from(m, root, &own, &[], false);
-    let (row, batches) = all.iter().find_map(|(s, at)| rows_and_batches(m, *s, at))?;
-    let outer = [&batches[..], &[row]].concat();
+    let (row, around) = all.iter().find_map(|(s, at)| rows_and_batches(m, *s, at))?;
+    let outer = [&around[..], &[row]].concat();
     let members = computed_from(m, root, &own, &outer, false);
-    if members.len() == 1 {
+    let many = |s: TensorId| Contraction::of(m, s).is_some_and(|c| has_many_columns(m, &c));
+    if members.len() == 1 || !batches && !members.iter().skip(1).any(|(s, _)| many(*s)) {
         return None;
     }
     let most = members.iter().filter_map(|(s, at)| columns(m, *s, at, &outer)).max()?;
     let of = |p: usize| nest.loops.iter().find(|l| nest.dim_of(m, l.var) == Some(p)).cloned();
-    let (rows, around) = (of(row)?, batches.iter().map(|&b| of(b)).collect::<Option<Vec<_>>>()?);
+    let (rows, around) = (of(row)?, around.iter().map(|&b| of(b)).collect::<Option<Vec<_>>>()?);
     if nest.most(m, [&rows]).saturating_mul(most) <= NEAR {
         return None;
     }
@@ -115,7 +154,7 @@ pub(super) fn own_positions(m: &LoopModule, nest: &Nest) -> Option<Positions> {
 
 /// `root` and the intermediates that only it and one another read, consumers first, at the same positions of all the
 /// dimensions in `outer`; a contraction must have batches, or, if
-/// `plain`, nothing that several rows share.
+/// `plain`, nothing that several rows share; one of many columns is there only if what is left of it has none.
 pub(super) fn computed_from(
     m: &mut LoopModule,
     root: TensorId,
@@ -128,15 +167,16 @@ pub(super) fn computed_from(
         if s == root || m.env.tensors[s].role != Role::Temp || Nest::of(m, s).is_none_or(|n| n.attached) {
             continue;
         }
-        if is_epilogue(m, s) {
-            continue;
-        }
-        let fits = |c: Contraction| c.has_batches() || plain && c.rows.is_empty();
-        if Contraction::of(m, s).is_some_and(|c| !fits(c)) {
+        let (own, epilogue) = (Contraction::of(m, s), is_epilogue(m, s));
+        let many = |c: &Contraction| has_many_columns(m, c);
+        let of_columns = !plain && own.as_ref().map_or_else(|| epilogue && reads_many_columns(m, s), many);
+        let fits = |c: &Contraction| c.has_batches() || of_columns || plain && c.rows.is_empty();
+        if epilogue && !of_columns || own.is_some_and(|c| !fits(&c)) {
             continue;
         }
         if let Some(at) = positions(m, s, &found)
             && outer.iter().all(|p| at.contains_key(p))
+            && (!of_columns || is_used_up(m, s, &found))
         {
             found.push((s, at));
         }
@@ -167,14 +207,17 @@ fn positions(m: &mut LoopModule, stage: TensorId, known: &[(TensorId, Positions)
 
 /// Of a contraction with batches, which dimensions of the result are its rows and its batches.
 fn rows_and_batches(m: &LoopModule, stage: TensorId, at: &Positions) -> Option<(usize, Vec<usize>)> {
-    let c = Contraction::of(m, stage).filter(Contraction::has_batches)?;
+    let c = Contraction::of(m, stage).filter(|c| in_tasks(m, c))?;
     let dim = |l: VarId| {
         let own = c.nest.dim_of(m, l)?;
         at.iter().find(|p| *p.1 == own).map(|p| *p.0)
     };
     // Of several, such as the heads that share what they read, the longest.
-    let row = c.rows.iter().max_by_key(|l| c.nest.most(m, [*l]))?;
+    let longest = c.rows.iter().max_by_key(|l| c.nest.most(m, [*l]));
+    let row = if c.has_batches() { longest } else { c.rows.last() }?;
     let mut batches: Vec<usize> = c.batches.iter().map(|l| dim(l.var)).collect::<Option<_>>()?;
+    let others = c.rows.iter().filter(|l| !c.has_batches() && l.var != row.var);
+    batches.extend(others.map(|l| dim(l.var)).collect::<Option<Vec<_>>>()?);
     // A result has few columns where it has those of one iteration of a loop over groups of them.
     batches.extend(c.columns.iter().filter_map(|l| dim(l.var)));
     Some((dim(row.var)?, batches))
