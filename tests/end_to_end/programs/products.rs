@@ -69,6 +69,53 @@ const PRODUCTS: &[Small] = &[
         output Y, Z, C
         ",
     ),
+    // More columns than stay near for a batch, of which only what is reduced is left, or not.
+    small(
+        "columns_reduced_over",
+        "
+        param M in 0..=64
+        extent lens(b) in 0..=1000
+        dim b = M, i = lens(b), k = 5, c = 600
+        input X[b, i, k] : f32
+        input at[b, i] : i32 in 0..600
+        const input W[k, c] : f32
+        const input V[c] : f32
+        P[b, i, c] = sum(k) X[b, i, k] * W[k, c]
+        m[b, i] = max(c) P[b, i, c]
+        z[b, i] = sum(c) exp(P[b, i, c] - m[b, i])
+        L[b, i] = log(z[b, i]) + m[b, i] - P[b, i, at[b, i]]
+        Q[b, i, c] = V[c] - 2.0 * sum(k) X[b, i, k] * W[k, c]
+        N[b, i] = argmin(c) Q[b, i, c]
+        R[b, i, c] = sum(k) X[b, i, k] * W[k, c]
+        S[b, i, c] = exp(R[b, i, c] - max(c) R[b, i, c])
+        T[b] = sum(i) L[b, i]
+        output L, N, S, T
+        ",
+    ),
+    // Zero points of bytes.
+    small(
+        "zero_points",
+        "
+        param M in 0..=64
+        extent lens(b) in 0..=40
+        dim b = M, i = lens(b), j = lens(b), g = 2, k = 24, n = 70
+        input X[b, i, k] : i8
+        input Y[b, j, k] : i8
+        input x[b, i] : i32
+        input y[b, j] : i32
+        const input W[k, n] : i8
+        const input w[n] : i32
+        const input U[g, k, n] : i8
+        const input u[g, n] : i32
+        input v[g, n] : f32
+        A[b, i, n] = sum(k) (i32(X[b, i, k]) - x[b, i]) * (i32(W[k, n]) - w[n])
+        B[b, i, j] = sum(k) (i32(X[b, i, k]) - x[b, i]) * (i32(Y[b, j, k]) + y[b, j])
+        C[b, i, n] = sum(g) v[g, n] * f32(sum(k) i32(X[b, i, k]) * (i32(U[g, k, n]) - u[g, n]))
+        D[b, i, n] = sum(k) (i32(X[b, i, k]) - w[n])
+        E[b, n] = sum(i, k) (i32(X[b, i, k]) - x[b, i]) * (i32(W[k, n]) - 3)
+        output A, B, C, D, E
+        ",
+    ),
 ];
 
 #[test]
