@@ -1,22 +1,23 @@
 //! Schedules nests that no step has touched, by rules about their shape.
 //!
-//! First, numbers are applied to sums in the place of their terms (`products`), zero points of integers are taken out of
-//! sums (`distribute`), products of factors that no tile has both are summed one by one (`summands`), results are computed in the order of what is read (`result_order`), factors
-//! of sums that repeat work get a stage (`factors`), positions that share a factor in groups become rows
-//! (`shared_rows`), and a stage is given to the lanes of what a user's combiner makes of neighbours (`lanes`) and to
-//! parts of long sums of few results (`partial_sums`). Sums that are a reduction's terms are tiled together with it
-//! (`nested_sums`). Where a batch is more than stays near, its rows are split into tasks (`row_tasks`), and so are rows
-//! of elements that are computed of their own row (`rows_of_elements`). From the last stage to the first: a stage is
-//! attached beside its readers where that repeats no work (`attach`); a contraction, or another reduction of
-//! neighbouring elements, is tiled so that it accumulates in registers (`contraction`, `columns`), where factors of
-//! neighbours lie apart with a copy of these (`side_by_side`), one of few rows in dot products (`dots`); results of few
-//! terms are lanes (`few_terms`), columns that share elements in groups vectors (`groups`); copies that change the
-//! order of dimensions go in squares, and so do tiles of what other elements read across (`squares`); of anything else the innermost loop becomes vector code where it
-//! writes (or, for a reduction, reads) neighbouring elements, and where what it reads is near each other. Elements of
-//! results are computed where these leave the registers (`epilogues`), and sums that are added up there are one sum
-//! (`joined`). At last rows that lie as they are counted become one loop (`flat`), and the outermost loops are spread
-//! over the workers. Every rule is a list of scheduling steps; a refusal means that it does not fit the nest, and the
-//! next one is tried.
+//! First, numbers are applied to sums in the place of their terms (`products`), zero points of integers are taken out
+//! of sums (`distribute`), products of factors that no tile has both are summed one by one (`summands`), results are
+//! computed in the order of what is read (`result_order`), factors of sums that repeat work get a stage (`factors`),
+//! positions that share a factor in groups become rows (`shared_rows`), and a stage is given to the lanes of what a
+//! user's combiner makes of neighbours (`lanes`) and to parts of long sums of few results (`partial_sums`). Sums that
+//! are a reduction's terms are tiled together with it (`nested_sums`). Where a batch is more than stays near, its
+//! rows are split into tasks (`row_tasks`), and so are rows of elements that are computed of their own row
+//! (`rows_of_elements`). From the last stage to the first: a stage is attached beside its readers where that repeats
+//! no work (`attach`); a contraction, or another reduction of neighbouring elements, is tiled so that it accumulates
+//! in registers (`contraction`, `columns`), where factors of neighbours lie apart with a copy of these
+//! (`side_by_side`), one of few rows in dot products (`dots`); results of few terms are lanes (`few_terms`), columns
+//! that share elements in groups vectors (`groups`); copies that change the order of dimensions go in squares, and so
+//! do tiles of what other elements read across (`squares`); of anything else the innermost loop becomes vector code
+//! where it writes (or, for a reduction, reads) neighbouring elements, and where what it reads is near each other.
+//! Elements of results are computed where these leave the registers (`epilogues`), and sums that are added up there
+//! are one sum (`joined`). At last rows that lie as they are counted become one loop (`flat`), and the outermost
+//! loops are spread over the workers. Every rule is a list of scheduling steps; a refusal means that it does not fit
+//! the nest, and the next one is tried.
 
 mod attach;
 mod batches;
