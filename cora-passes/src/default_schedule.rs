@@ -23,6 +23,7 @@ mod attach;
 mod batches;
 mod chains;
 mod columns;
+mod constants;
 pub(crate) mod contraction;
 mod copies;
 mod distribute;
@@ -211,7 +212,7 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
         let rows = [contraction::row_tiles, triangles::triangle, triangles::slanted];
         let _ = attempt(m, |m| units::unit_parts(m, stage, &|i| features.contain(i), vectors))
             || attempt(m, |m| units::unit_tiles(m, stage, |i| features.contain(i)))
-            || attempt(m, |m| unit_products::unit_products(m, stage, |i| features.contain(i)))
+            || attempt(m, |m| unit_products::unit_products(m, stage, |i| features.contain(i), vectors))
             || attempt(m, |m| dots::dot_tiles(m, stage, vectors))
             || attempt(m, |m| dots::dots_of_rows(m, stage, vectors))
             || (shape.rows && rows.into_iter().any(|rule| attempt(m, |m| rule(m, stage, vectors))))

@@ -73,12 +73,43 @@ const PRODUCTS: &[(&str, usize, &str)] = &[
     ),
     (
         "attention to those before",
-        0,
+        4,
         "extent lens(b) in 0..=400\ndim b = N, q = lens(b), k = lens(b), h = 2, d = 32
         input Q[b, h, q, d] : bf16, K[b, h, k, d] : bf16, V[b, h, k, d] : bf16
         S[b, h, q, k] = if k <= q then 0.25 * (sum(d) f32(Q) * f32(K)) else -inf\nm[b, h, q] = max(k) S
         E[b, h, q, k] = bf16(exp(S - m))\nz[b, h, q] = sum(k) f32(E)
         C[b, h, q, d] = (sum(k) f32(E) * f32(V)) / z",
+    ),
+    (
+        "attention to those before, in tasks of rows, heads that share keys",
+        4,
+        "extent lens(b) in 0..=2000\ndim b = N, q = lens(b), k = lens(b), g = 2, r = 3, d = 32
+        input Q[b, q, g, r, d] : bf16, K[b, k, g, d] : bf16, V[b, k, g, d] : bf16
+        S[b, g, r, q, k] = if k <= q then 0.25 * (sum(d) f32(Q) * f32(K)) else -inf\nm[b, g, r, q] = max(k) S
+        E[b, g, r, q, k] = bf16(exp(S - m))\nz[b, g, r, q] = sum(k) f32(E)
+        C[b, q, g, r, d] = (sum(k) f32(E) * f32(V)) / z",
+    ),
+    (
+        "heads that share keys",
+        8,
+        "extent lens(b) in 0..=300\ndim b = N, q = lens(b), k = lens(b), g = 2, r = 3, d = 32
+        input Q[b, q, g, r, d] : bf16, K[b, k, g, d] : bf16, V[b, k, g, d] : bf16
+        S[b, g, r, q, k] = 0.25 * sum(d) f32(Q) * f32(K)\nm[b, g, r, q] = max(k) S
+        E[b, g, r, q, k] = bf16(exp(S - m))\nz[b, g, r, q] = sum(k) f32(E)
+        C[b, q, g, r, d] = (sum(k) f32(E) * f32(V)) / z",
+    ),
+    (
+        "as many terms as rows before, and one",
+        0,
+        "extent m(b) in 0..=200, n(b) in 0..=100\ndim b = N, i = m(b), j = n(b), l = i + 1
+        input X[b, i, l] : i8, Y[b, i, j] : i8\nC[b, i, j] = sum(l) i32(X) * i32(Y[b, l, j])",
+    ),
+    (
+        "bytes of scores, those before and more",
+        4,
+        "extent lens(b) in 0..=200\ndim b = N, q = lens(b), k = lens(b), d = 64
+        input Q[b, q, d] : i8, K[b, k, d] : i8
+        C[b, q] = max(k) (if k <= q + 20 then sum(d) i32(Q) * i32(K) else -5)",
     ),
 ];
 
@@ -112,6 +143,21 @@ const CONVOLUTIONS: &[(&str, usize, &str)] = &[
         C[b, y, x, o] = sum(i, j, c) f32(X[b, y + i - 1, x + j - 1, c] else 0) * f32(F)",
     ),
     (
+        "a factor computed of weights",
+        4,
+        "extent n(b) in 0..=300\ndim b = N, t = n(b), o = 64, c = 64
+        input X[b, t, c] : bf16\nconst input F[o, c] : f32, S[o] : f32\nW[o, c] = bf16(F * S)
+        C[b, t, o] = sum(c) f32(X) * f32(W)",
+    ),
+    (
+        "weights that are rounded to bytes",
+        4,
+        "extent n(b) in 0..=300\ndim b = N, t = n(b), o = 64, c = 64
+        input X[b, t, c] : i8\nconst input F[o, c] : f32\ns[o] = max(c) abs(F)
+        W[o, c] = i8(round(100.0 * F / max(s, 0.01)))
+        C[b, t, o] = s * f32(sum(c) i32(X) * i32(W))",
+    ),
+    (
         "terms that fill no tile",
         0,
         "extent n(b) in 0..=300\ndim b = N, t = n(b), o = 40, w = 3, c = 20
@@ -130,24 +176,36 @@ fn convolutions_in_tile_registers() {
     in_tiles(CONVOLUTIONS);
 }
 
+/// Of tiles of one row there are others: as many as lie in registers side by side.
+#[test]
+fn products_by_instructions_for_a_row() {
+    check(PRODUCTS, 1, |found, _| found > 0);
+}
+
 /// Checks programs, and how many tiles they have.
 fn in_tiles(programs: &[(&str, usize, &str)]) {
+    check(programs, 16, |found, tiles| found == tiles);
+}
+
+/// Checks programs by instructions for tiles of so many rows, and whether as many as `fit` are used.
+fn check(programs: &[(&str, usize, &str)], rows: i64, fit: impl Fn(usize, usize) -> bool + Sync) {
     report(&in_parallel(programs, |&(name, tiles, text)| {
         let text = format!("param N in 0..=40\n{text}\noutput C\n");
         let source = match program(name, &text, &[]) {
             Ok(s) => s,
             Err(e) => return vec![e],
         };
-        let form = Form { features: Features::of(|_| true), ..Form::default() };
+        let has = |feature: &str| rows > 1 || !feature.starts_with("amx");
+        let form = Form { features: Features::of(has), ..Form::default() };
         let storage = match lower_form(&source, None, form, &mut |_| {}) {
             Ok(l) => l.storage,
             Err(e) => return vec![format!("{name}: {}", message(e))],
         };
         let mut found = 0;
         for s in storage.kernels.iter().flat_map(|k| &k.body) {
-            s.walk(&mut |s| found += usize::from(matches!(s, Stmt::Tile(t) if t.intrinsic.get().tile[0] == 16)));
+            s.walk(&mut |s| found += usize::from(matches!(s, Stmt::Tile(t) if t.intrinsic.get().tile[0] == rows)));
         }
-        if found != tiles {
+        if !fit(found, tiles) {
             return vec![format!("{name}: {found} tiles")];
         }
         let mut plans = edges_around(&source.graph.env, &[16, 32, 64, 128]);

@@ -5,6 +5,7 @@
 //! be worth its own loops: the last dimension, or all rows and columns of a contraction, which copies a factor.
 
 use super::columns::neighbours;
+use super::constants::is_constant;
 use super::contraction::Contraction;
 use super::nest::Nest;
 use super::step;
@@ -46,6 +47,10 @@ pub(super) fn attach(m: &mut LoopModule, stage: TensorId, epilogues: &FxHashSet<
     };
     let readers = readers(m, stage);
     let first = readers.first()?;
+    // Once for given weights is enough.
+    if is_constant(m, stage) && readers.iter().any(|r| !is_constant(m, r.block.tensor)) {
+        return None;
+    }
     // Those leave their own loops.
     if readers.iter().any(|r| epilogues.contains(&r.block.stage)) {
         return None;

@@ -5,7 +5,8 @@
 //! and columns reads each element of A and B once and uses it for all columns or rows of the tile.
 
 use super::columns::neighbours;
-use super::copies::{around, copy_block, copy_rows, pack, transpose};
+use super::constants::{is_constant, is_of_batch};
+use super::copies::{around, copy_block, copy_rows, outside, pack, transpose};
 use super::flat::one_after_another;
 use super::nest::{Loop, Nest, is_along, moves_by_one};
 use super::tiles::Tile;
@@ -36,6 +37,8 @@ const APART: i64 = 256;
 const NEAR: i64 = 1 << 19;
 /// Panels of columns from which on they are tasks enough.
 pub(super) const PANELS: i64 = 8;
+/// Rows that had better be tiled for each of a few others by themselves than together with those.
+const MANY_ROWS: i64 = 128;
 
 /// A read: the tensor and its index over the block's iterators.
 pub(crate) type Read = (TensorId, Vec<ExprId>);
@@ -137,7 +140,26 @@ impl Contraction {
                 }
             }
         }
-        let mut c = Self { inner: inner?, nest, column, batches, rows, columns, reduced, a, b };
+        let inner = inner?;
+        // Rows of one length each are tiled by themselves, for each of those that share their lengths; and so are many rows of
+        // a product of batches for each of a few.
+        let longer = |r: &Loop| reduced.iter().chain([&inner]).any(|l| pool.uses_var(l.extent, r.var));
+        let many = |r: &Loop| pool.as_int(r.extent).is_none() && nest.most(m, [r]) >= MANY_ROWS;
+        let few = |r: &Loop| pool.as_int(r.extent).is_some();
+        let alone = |of: &dyn Fn(&Loop) -> bool| rows.len() > 1 && rows.iter().filter(|r| of(r)).count() == 1;
+        let apart: Option<&dyn Fn(&Loop) -> bool> = if alone(&longer) {
+            Some(&longer)
+        } else if !batches.is_empty() && alone(&many) && rows.iter().all(|r| many(r) || few(r)) {
+            Some(&many)
+        } else {
+            None
+        };
+        if let Some(apart) = apart {
+            let (own, shared): (Vec<Loop>, Vec<Loop>) = rows.into_iter().partition(apart);
+            rows = own;
+            batches.extend(shared);
+        }
+        let mut c = Self { inner, nest, column, batches, rows, columns, reduced, a, b };
         if !c.rows.is_empty() && !c.side_by_side(m) {
             // A copy holds what a gather takes, not all that it may take.
             let gathering = c.gathering(m);
@@ -246,7 +268,7 @@ impl Contraction {
 
     /// Whether no stage computes what is read.
     pub(super) fn given(&self, m: &LoopModule) -> bool {
-        self.nest.reads(m).iter().all(|r| m.env.tensors[r.0].role != Role::Temp)
+        self.nest.reads(m).iter().all(|r| !is_of_batch(m, r.0))
     }
 
     /// Whether columns would leave much of a vector empty, and are rows of terms side by side: dot products are faster.
@@ -278,10 +300,10 @@ impl Contraction {
         let converts = |t: TensorId| {
             let value = Nest::of(m, t).filter(|n| n.block.role == BlockRole::Compute).map(|n| n.block.value);
             let cast = value.filter(|&v| matches!(m.env.pool.get(v), Expr::Cast(..)));
-            cast.and_then(|v| read(&m.env.pool, v)).is_some_and(|r| m.env.tensors[r.0].role != Role::Temp)
+            cast.and_then(|v| read(&m.env.pool, v)).is_some_and(|r| !is_of_batch(m, r.0))
         };
         let apart = |t: TensorId| Contraction::of(m, t).is_some_and(|c| !c.has_batches()) || converts(t);
-        self.nest.reads(m).iter().all(|r| m.env.tensors[r.0].role != Role::Temp || apart(r.0))
+        self.nest.reads(m).iter().all(|r| !is_of_batch(m, r.0) || apart(r.0))
     }
 
     /// Whether neighbouring columns are neighbours in the factor that moves with them.
@@ -386,9 +408,10 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
         row = vec!["row".to_owned()];
     }
     let given = c.given(m);
-    let constant = m.env.tensors[c.b.0].role == Role::ConstInput;
+    let constant = is_constant(m, c.b.0);
     let side_by_side = c.side_by_side(m);
-    let packed = !side_by_side && constant && attempt(m, |m| pack(m, &c, c.tile(m, registers, true), CopyAt::Setup));
+    let packed =
+        !side_by_side && constant && attempt(m, |m| pack(m, &c, c.tile(m, registers, true), outside(m, c.b.0)));
     let apart =
         side_by_side && !constant && !given && c.many_products(m) && c.terms_apart(m) && !c.few_rows(m, registers);
     let wide = side_by_side && c.is_wide(m) && !c.few_rows(m, registers);
@@ -416,7 +439,7 @@ pub(super) fn row_tiles(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -
     };
     if side_by_side && constant {
         // One whose shape depends on the batch is read where it is.
-        attempt(m, |m| pack(m, &c, tile, CopyAt::Setup));
+        attempt(m, |m| pack(m, &c, tile, outside(m, c.b.0)));
     }
     let mut copied_before = false;
     if copied {

@@ -1,5 +1,6 @@
 //! Copies of a contraction's factors, mostly that of the columns, as a tile reads them.
 
+use super::constants::{compute_in_copy, is_constant};
 use super::contraction::{Contraction, Read, names, reorder};
 use super::nest::{Loop, Nest};
 use super::squares::{FEWEST, in_parts};
@@ -14,6 +15,15 @@ use cora_ir::{ExprId, Role, Scope, TensorId, VarId};
 /// Copies the factor in panels of a tile's columns with the reduced dimensions outside them, so that a tile reads it in
 /// order; with zeros beside the last columns.
 pub(super) fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: CopyAt) -> Option<()> {
+    let constant = at == CopyAt::Before && is_constant(m, c.b.0);
+    let copy = copy_in_panels(m, c, tile, at)?;
+    if constant {
+        compute_in_copy(m, copy);
+    }
+    Some(())
+}
+
+fn copy_in_panels(m: &mut LoopModule, c: &Contraction, tile: Tile, at: CopyAt) -> Option<TensorId> {
     let near = at.as_loop().is_some();
     if near && c.scattered(m) {
         return None;
@@ -31,11 +41,12 @@ pub(super) fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: CopyAt) 
     let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[c.b.0].name.clone());
     let scope = if near { Scope::Local } else { Scope::Global };
     step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at: at.clone(), layout, access })?;
-    let copy = Nest::of(m, m.env.tensor_named(&name)?)?;
+    let new = m.env.tensor_named(&name)?;
+    let copy = Nest::of(m, new)?;
     let last = copy.loops.last()?.clone();
     let again = at != CopyAt::Setup;
     if again && attempt(m, |m| in_squares(m, &copy, tile)) {
-        return Some(());
+        return Some(new);
     }
     // Panels are whole: the last one is read like the others.
     let whole = step(m, StepKind::Relax { target: copy.at(&last), zero: true });
@@ -43,11 +54,11 @@ pub(super) fn pack(m: &mut LoopModule, c: &Contraction, tile: Tile, at: CopyAt) 
         whole?;
     }
     if again && let Some(order) = along_rows(m, &copy) {
-        return reorder(m, &copy, order);
+        return reorder(m, &copy, order).map(|()| new);
     }
     // Written once: not worth a refusal.
     let _ = step(m, StepKind::Vectorize { target: copy.at(&last), width: Some(tile.lanes) });
-    Some(())
+    Some(new)
 }
 
 /// Copies a block of the factor's terms for the tiles of rows and columns inside a loop, which read it in order: as it is,
@@ -141,7 +152,7 @@ pub(super) fn copy_along(m: &mut LoopModule, nest: &Nest, read: &Read, iter: Var
     m.env.tensor_named(&name)
 }
 
-/// Where what does not depend on the batch is copied once, and anything else for each call.
+/// Where a const input is copied once. What is computed of such only is so, too, though it is copied like anything else.
 pub(super) fn outside(m: &LoopModule, tensor: TensorId) -> CopyAt {
     if m.env.tensors[tensor].role == Role::ConstInput { CopyAt::Setup } else { CopyAt::Before }
 }

@@ -8,6 +8,7 @@
 //! share that reach beyond a tensor's ends is copied with what is beside them, so that no term asks where they are.
 
 use super::attempt;
+use super::constants::is_constant;
 use super::contraction::Contraction;
 use super::nest::{Nest, moves_by_one};
 use super::unit_products::unit_of;
@@ -95,7 +96,7 @@ pub(super) fn widen(m: &mut LoopModule, stage: TensorId, features: Features) -> 
     let parts = if c.has_batches() {
         vec![x, y]
     } else {
-        let constant = m.env.tensors[c.b.0].role == Role::ConstInput;
+        let constant = is_constant(m, c.b.0);
         let many = c.nest.most(m, c.columns.iter().chain([&c.inner])) >= MANY_COLUMNS;
         if !constant || !many || unit(m, stage, |i| features.contain(i)).is_some() {
             return None;
@@ -140,7 +141,7 @@ fn is_in_the_way(m: &LoopModule, nest: &Nest, e: ExprId) -> bool {
 
 /// Whether an instruction of the processor computes the terms of a contraction with rows and a const factor.
 fn is_of_unit(m: &LoopModule, stage: TensorId, features: Features) -> bool {
-    let constant = |c: Contraction| !c.rows.is_empty() && m.env.tensors[c.b.0].role == Role::ConstInput;
+    let constant = |c: Contraction| !c.rows.is_empty() && is_constant(m, c.b.0);
     Contraction::of(m, stage).is_some_and(constant) && unit(m, stage, |i| features.contain(i)).is_some()
 }
 

@@ -9,6 +9,7 @@
 //! reduction are a tile in registers, as those of a contraction are (see `contraction`), and never stored.
 
 use super::attach::readers;
+use super::constants::is_constant;
 use super::contraction::{Contraction, accumulate, fuse, names, reorder, split};
 use super::copies::{copy_along, outside, pack};
 use super::nest::{Loop, Nest, is_along};
@@ -164,7 +165,7 @@ impl Plan {
                 return None;
             }
             units::pack(m, c, c.reduced.last()?.var, unit)?;
-        } else if !(m.env.tensors[c.b.0].role == Role::ConstInput && attempt(m, |m| pack(m, c, tile, CopyAt::Setup))) {
+        } else if !(is_constant(m, c.b.0) && attempt(m, |m| pack(m, c, tile, outside(m, c.b.0)))) {
             let side_by_side = c.side_by_side(m);
             let packed = (!side_by_side || c.terms_apart(m)) && attempt(m, |m| pack(m, c, tile, CopyAt::Before));
             if !side_by_side && !packed {

@@ -9,10 +9,11 @@
 //! divisor stays in the terms, since a sum of none is 0 whatever it would be divided by; it divides the factor with which
 //! it moves least, which may then be a stage of its own (see `factors`).
 
+use super::constants::is_constant;
 use crate::schedule::inits::place_init;
 use crate::schedule::precompute::{declare, naive, nest};
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
-use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Literal, Reduction, Role, ScalarType, TensorId, UnOp, VarId};
+use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Literal, Reduction, ScalarType, TensorId, UnOp, VarId};
 
 /// Numbers that a sum may be multiplied by in the place of its terms.
 const MODERATE: std::ops::RangeInclusive<f64> = 1e-30..=1e30;
@@ -113,9 +114,7 @@ pub(super) fn regroup(m: &mut LoopModule, stage: TensorId) -> Option<()> {
 /// given beforehand, or none.
 fn together(m: &LoopModule, block: &Block, factors: &[ExprId], all: usize) -> Option<(usize, usize)> {
     let pool = &m.env.pool;
-    let given = |e: ExprId| {
-        !pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if m.env.tensors[*tensor].role != Role::ConstInput))
-    };
+    let given = |e: ExprId| !pool.any(e, &mut |n| matches!(n, Expr::Load { tensor, .. } if !is_constant(m, *tensor)));
     let of: Vec<Vec<VarId>> = factors.iter().map(|&f| moves(pool, block, f)).collect();
     let pairs = (0..factors.len()).flat_map(|a| (0..factors.len()).map(move |b| (a, b)));
     pairs

@@ -13,10 +13,11 @@
 //! other factor is copied by a nest of its own (see `contraction`).
 
 use super::attach::{Reader, readers};
+use super::constants::{is_constant, is_of_batch};
 use super::contraction::Contraction;
 use super::epilogues::is_epilogue;
 use super::nest::Nest;
-use super::unit_products::{TASK_ROWS, unit_of};
+use super::unit_products::{rows_of_task, unit_of};
 use super::{Registers, attempt, stages, step};
 use crate::schedule::tree::{loop_at, stage_loops};
 use cora_ir::intrinsic::Features;
@@ -82,7 +83,7 @@ fn in_tasks(m: &LoopModule, c: &Contraction) -> bool {
 
 /// Whether it has rows, and many columns of a const factor.
 fn has_many_columns(m: &LoopModule, c: &Contraction) -> bool {
-    let constant = m.env.tensors[c.b.0].role == Role::ConstInput && !c.has_batches();
+    let constant = is_constant(m, c.b.0) && !c.has_batches();
     let many = || m.env.pool.as_int(c.inner.extent).is_some_and(|n| n >= MANY_COLUMNS);
     constant && !c.rows.is_empty() && c.columns.is_empty() && many()
 }
@@ -125,12 +126,10 @@ fn tasks_of(m: &mut LoopModule, root: TensorId, features: Features, batches: boo
     if nest.most(m, [&rows]).saturating_mul(most) <= NEAR {
         return None;
     }
-    let in_units =
-        |s: TensorId| Contraction::of(m, s).is_some_and(|c| unit_of(m, &c, |i| features.contain(i)).is_some());
-    let few = if members.iter().any(|(s, _)| in_units(*s)) {
-        TASK_ROWS
-    } else {
-        Registers::of(m, root, features.vectors()).whole_tiles()
+    let unit = |s: TensorId| unit_of(m, &Contraction::of(m, s)?, |i| features.contain(i));
+    let few = match members.iter().find_map(|(s, _)| unit(*s)) {
+        Some(unit) => rows_of_task(unit),
+        None => Registers::of(m, root, features.vectors()).whole_tiles(),
     };
     let height = if most.saturating_mul(2 * few) <= NEAR { 2 * few } else { few };
     let mut order: Vec<String> = around.iter().map(|l| l.name.clone()).chain([rows.name.clone()]).collect();
@@ -164,7 +163,7 @@ pub(super) fn computed_from(
 ) -> Vec<(TensorId, Positions)> {
     let mut found = vec![(root, own.clone())];
     for s in stages(m).into_iter().rev() {
-        if s == root || m.env.tensors[s].role != Role::Temp || Nest::of(m, s).is_none_or(|n| n.attached) {
+        if s == root || !is_of_batch(m, s) || Nest::of(m, s).is_none_or(|n| n.attached) {
             continue;
         }
         let (own, epilogue) = (Contraction::of(m, s), is_epilogue(m, s));

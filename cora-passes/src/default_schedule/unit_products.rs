@@ -8,61 +8,152 @@
 //! The factor of the columns is copied in the instruction's blocks for each batch, zeros beside its last columns and after its
 //! last terms; the rows of a tile are copied, too, with zeros after their last terms, so that the last tiles are whole.
 
+use super::columns::column_tiles;
+use super::constants::is_constant;
 use super::contraction::{Contraction, Read, names};
 use super::copies::around;
-use super::nest::Nest;
+use super::nest::{Loop, Nest, is_along};
 use super::row_tasks::is_task;
-use super::step;
 use super::steps::Steps;
-use super::units::{TILES, holds, near, of_rows, side_by_side};
+use super::units::{TILES, holds, lines, near, of_row, of_rows, side_by_side};
+use super::{attempt, ends, step};
+use crate::schedule::split::divisible;
+use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::LoopModule;
-use cora_ir::schedule::{CopyAt, LayoutDim, LoopRef, StepKind, Tail};
-use cora_ir::{IntrinsicId, Role, Scope, TensorId};
+use cora_ir::schedule::{CopyAt, Formula, LayoutDim, LoopRef, StepKind, Tail};
+use cora_ir::{Expr, IntrinsicId, Scope, TensorId};
 
-/// Rows of a task in which several stages are computed: whole tiles.
-pub(super) const TASK_ROWS: i64 = 64;
+/// Rows of a task in which several stages are computed, at most.
+const TASK_ROWS: i64 = 64;
+/// Terms of a row that are copied at a time for an instruction that takes fewer.
+const COPIED: i64 = 32;
 /// Columns of a task of its own, whose copy stays near for all rows.
 const PANEL: i64 = 256;
 
+/// Rows and columns, in tiles of an instruction for one row, that are in registers at a time, where their number is unknown:
+/// the better ones first, narrow ones where no wide panel begins with the columns. Those of rows of which each has more columns
+/// than the one before divide the columns.
+const LINES: [[i64; 2]; 2] = [[6, 4], [12, 2]];
+const SLANTED_LINES: [[i64; 2]; 1] = [[8, 3]];
+
 /// The instruction for such a product, if its shape suits one.
 pub(super) fn unit_of(m: &LoopModule, c: &Contraction, has: impl Fn(IntrinsicId) -> bool) -> Option<IntrinsicId> {
-    let stage = m.env.tensor_named(&c.nest.stage)?;
-    let unit = of_rows(m, stage, has)?;
+    units_of(m, c, has).into_iter().next()
+}
+
+/// Those that it suits, the better one first.
+fn units_of(m: &LoopModule, c: &Contraction, has: impl Fn(IntrinsicId) -> bool) -> Vec<IntrinsicId> {
+    let Some(stage) = m.env.tensor_named(&c.nest.stage) else { return Vec::new() };
+    let all = [of_rows(m, stage, &has), of_row(m, stage, has)];
+    all.into_iter().flatten().filter(|&unit| suits(m, c, unit) == Some(true)).collect()
+}
+
+/// Whether the shape of a product suits an instruction.
+fn suits(m: &LoopModule, c: &Contraction, unit: IntrinsicId) -> Option<bool> {
     let ([row], [k]) = (c.rows.as_slice(), c.reduced.as_slice()) else { return None };
     let pool = &m.env.pool;
-    let variable = [&c.inner, k].into_iter().any(|l| pool.uses_var(l.extent, row.var));
+    // Rows with more columns and more terms than others have no tiles in common.
+    let uses = |l: &Loop| pool.uses_var(l.extent, row.var);
+    let variable = uses(&c.inner) && uses(k);
     let slanted = pool.uses_var(k.extent, c.inner.var) || pool.uses_var(row.extent, c.inner.var);
     // Fewer would leave much of a tile empty.
-    let few = [row, &c.inner, k].into_iter().zip(tile_of(unit)).any(|(l, tile)| c.nest.most(m, [l]) < tile);
+    let enough =
+        |sizes: [i64; 3]| [row, &c.inner, k].into_iter().zip(sizes).all(|(l, tile)| c.nest.most(m, [l]) >= tile);
+    let few = !sizes(unit, pool.as_int(c.inner.extent), uses(&c.inner)).into_iter().any(enough);
     // Of terms whose number varies zeros follow, where they are counted from the same place in both.
     let constant = pool.as_int(k.extent).is_some();
     let term = c.nest.iterator(m, k.var)?;
     let counted = |r: &Read| r.1.iter().any(|&e| pool.as_var(e) == Some(term));
     let fits = c.columns.is_empty()
         && c.a.as_ref().is_some_and(|a| constant || counted(a) && counted(&c.b))
-        && m.env.tensors[c.b.0].role != Role::ConstInput
+        && !is_constant(m, c.b.0)
         && c.many_products(m)
         && !variable
         && !slanted
         && !few
         && !c.scattered(m);
-    fits.then_some(unit)
+    Some(fits)
 }
 
-/// Rows, columns and steps of the tiles that are in registers at a time.
-fn tile_of(unit: IntrinsicId) -> [i64; 3] {
+/// Rows, columns and steps of the tiles that may be in registers at a time, the better ones first. Those of `slanted` rows, of
+/// which each has more columns than the one before, end in one column, which is of the last panel of columns then.
+fn sizes(unit: IntrinsicId, count: Option<i64>, slanted: bool) -> Vec<[i64; 3]> {
     let [rows, columns, steps] = unit.get().tile;
-    [TILES[0] * rows, TILES[1] * columns, steps]
+    let whole: Vec<[i64; 2]> = match count {
+        Some(n) => lines(columns).iter().copied().filter(|[_, wide]| n % (wide * columns) == 0).collect(),
+        None => Vec::new(),
+    };
+    let tiles: &[[i64; 2]] = match columns {
+        _ if rows > 1 => &[TILES],
+        _ if !whole.is_empty() => &whole,
+        ..16 => lines(columns),
+        _ if slanted => &SLANTED_LINES,
+        _ => &LINES,
+    };
+    tiles.iter().map(|[high, wide]| [high * rows, wide * columns, steps]).collect()
 }
 
-/// Tiles of rows and columns of such a product.
-pub(super) fn unit_products(m: &mut LoopModule, stage: TensorId, has: impl Fn(IntrinsicId) -> bool) -> Option<()> {
+/// Rows of a task in which several stages are computed: whole tiles of either kind.
+pub(super) fn rows_of_task(unit: IntrinsicId) -> i64 {
+    let whole = |rows: i64| {
+        let first = [false, true].into_iter().filter_map(|slanted| sizes(unit, None, slanted).into_iter().next());
+        first.into_iter().all(|[high, ..]| rows % high == 0)
+    };
+    (1..=TASK_ROWS).rev().find(|&rows| whole(rows)).unwrap_or(TASK_ROWS)
+}
+
+/// Tiles of rows and columns of such a product. Where rows have more terms than others, of those that the rows of a tile have
+/// in common.
+pub(super) fn unit_products(
+    m: &mut LoopModule,
+    stage: TensorId,
+    has: impl Fn(IntrinsicId) -> bool,
+    vectors: Vectors,
+) -> Option<()> {
     let c = Contraction::of(m, stage)?;
-    let unit = unit_of(m, &c, has)?;
-    let ([rows, columns, _], [high, wide, steps]) = (unit.get().tile, tile_of(unit));
+    let units = units_of(m, &c, has);
     let ([row], [k]) = (c.rows.as_slice(), c.reduced.as_slice()) else { return None };
+    let uses = |m: &LoopModule, l: &Loop| m.env.pool.uses_var(l.extent, row.var);
+    let slanted = uses(m, &c.inner);
+    let count = m.env.pool.as_int(c.inner.extent);
+    let mut all = units.into_iter().flat_map(|unit| sizes(unit, count, slanted).into_iter().map(move |s| (unit, s)));
+    all.any(|(unit, sizes)| {
+        attempt(m, |m| match uses(m, k) {
+            true => triangle(m, &c, (unit, sizes), vectors),
+            false => tiles(m, stage, (unit, sizes)),
+        })
+    })
+    .then_some(())
+}
+
+/// Tiles of the terms that their rows have in common; each row goes on from there.
+fn triangle(
+    m: &mut LoopModule,
+    c: &Contraction,
+    (unit, sizes): (IntrinsicId, [i64; 3]),
+    vectors: Vectors,
+) -> Option<()> {
+    let ([row], [k]) = (c.rows.as_slice(), c.reduced.as_slice()) else { return None };
+    let [high, _, steps] = sizes;
+    let least = ends::least(m, k.extent, &[row.var], high)?;
+    let whole = Formula::Call("floordiv".to_owned(), vec![least, Formula::Int(steps)]);
+    let common = Formula::Bin('*', Box::new(whole), Box::new(Formula::Int(steps)));
+    step(m, StepKind::OpSplit { points: vec![(c.nest.named(&k.name), common)] })?;
+    let part = |m: &LoopModule, name: &str| m.env.tensor_named(&format!("{}.{name}", c.nest.stage));
+    let (main, tail) = (part(m, "main")?, part(m, "tail")?);
+    tiles(m, main, (unit, sizes))?;
+    column_tiles(m, tail, vectors)
+}
+
+/// The same of rows with equally many terms, or whose tiles have.
+fn tiles(m: &mut LoopModule, stage: TensorId, (unit, sizes): (IntrinsicId, [i64; 3])) -> Option<()> {
+    let c = Contraction::of(m, stage)?;
+    let ([row], [k]) = (c.rows.as_slice(), c.reduced.as_slice()) else { return None };
+    let slanted = m.env.pool.uses_var(c.inner.extent, row.var);
+    let ([rows, columns, _], [high, wide, steps]) = (unit.get().tile, sizes);
     let (given, nest) = (c.given(m), &c.nest);
-    let whole = m.env.pool.as_int(k.extent).is_some_and(|n| n % steps == 0);
+    let term = nest.iterator(m, k.var)?;
+    let whole = divisible(&mut m.env.pool, k.extent, steps);
     let mut s = Steps { m, stage: nest.stage.clone() };
     let mut batch = names(&c.batches);
     let all = [batch.clone(), names(&[row.clone(), c.inner.clone(), k.clone()])].concat();
@@ -74,7 +165,7 @@ pub(super) fn unit_products(m: &mut LoopModule, stage: TensorId, has: impl Fn(In
     let mut inner = c.inner.name.clone();
     let at = if !nest.attached && given {
         // Panels of columns are tasks.
-        if nest.most(s.m, [&c.inner]) > PANEL {
+        if !slanted && nest.most(s.m, [&c.inner]) > PANEL {
             s.split(&inner, PANEL, "cg", "cn", Tail::Exact)?;
             batch.push("cg".to_owned());
             inner = "cn".to_owned();
@@ -89,28 +180,44 @@ pub(super) fn unit_products(m: &mut LoopModule, stage: TensorId, has: impl Fn(In
         // Of terms whose number varies a task's copy has its zeros; it takes little beside the task's rows.
         around(s.m, stage).map(|l| if is_task(&l) && whole { CopyAt::Before } else { CopyAt::Loop(l) })?
     };
-    let copy = columns_in_blocks(s.m, &c, unit, at)?;
+    let copy = columns_in_blocks(s.m, &c, (unit, wide), at)?;
+    if slanted {
+        // All rows of a tile end in one column.
+        let result = &s.m.env.tensors[stage];
+        let (tensor, dim) = (result.name.clone(), result.dims.last()?.name.clone());
+        step(s.m, StepKind::PadDim { tensor, dim, multiple: high })?;
+        step(s.m, StepKind::PadLoop { target: nest.at(&c.inner), multiple: high })?;
+    }
     s.split(&row.name, high, "ro", "ri", Tail::Exact)?;
     s.split(&inner, wide, "co", "ci", Tail::Exact)?;
     s.reorder(["ro", "co", "ri", "ci", &k.name].map(str::to_owned).to_vec())?;
     let sums = s.m.env.fresh_tensor_name(&format!("{}.acc", nest.stage));
     let (stage, at) = (nest.stage.clone(), s.named("co"));
     step(s.m, StepKind::CacheWrite { stage, name: sums.clone(), scope: Scope::Reg, at })?;
-    rows_of_tile(s.m, &c, (&sums, nest.named("ro")), (steps, whole))?;
+    let as_it_lies = |a: &Read| is_along(s.m, a, term) && !reads_under_condition(s.m, &c, a.0);
+    if !(rows == 1 && whole && c.a.as_ref().is_some_and(as_it_lies)) {
+        // An instruction for one row takes few terms: more are copied at a time.
+        let steps = if rows == 1 { COPIED } else { steps };
+        rows_of_tile(s.m, &c, (&sums, nest.named("ro")), (steps, whole))?;
+    }
     let mut a = Steps { m: s.m, stage: sums };
     a.reorder(["ri", "ci", &k.name].map(str::to_owned).to_vec())?;
     a.relax("ri", false)?;
     a.relax("ci", false)?;
-    a.split("ri", rows, "rr", "mi", Tail::Exact)?;
     a.split("ci", columns, "cc", "mj", Tail::Exact)?;
     a.split(&k.name, steps, "ko", "mk", Tail::Exact)?;
     if !whole {
         a.relax("mk", false)?;
     }
-    a.reorder(["ko", "rr", "cc", "mi", "mj", "mk"].map(str::to_owned).to_vec())?;
-    let tile = a.named("mi");
+    let mut order = vec!["ko", "ri", "cc", "mj", "mk"];
+    if rows > 1 {
+        a.split("ri", rows, "rr", "mi", Tail::Exact)?;
+        order = vec!["ko", "rr", "cc", "mi", "mj", "mk"];
+    }
+    a.reorder(order.iter().map(|&l| l.to_owned()).collect())?;
+    let tile = a.named(order[3]);
     step(a.m, StepKind::Tensorize { target: tile.clone(), intrinsic: unit })?;
-    a.unroll(&["rr", "cc"])?;
+    a.unroll(&order[1..3])?;
     let mut s = Steps { m: a.m, stage: nest.stage.clone() };
     s.split("ci", columns, "cv", "cl", Tail::Exact)?;
     s.vectorize("cl", Some(columns))?;
@@ -119,10 +226,21 @@ pub(super) fn unit_products(m: &mut LoopModule, stage: TensorId, has: impl Fn(In
     holds(m, &tile).then_some(())
 }
 
+/// Whether terms have an element of this factor only where a condition holds.
+fn reads_under_condition(m: &LoopModule, c: &Contraction, factor: TensorId) -> bool {
+    let guarded = |n: &Expr| matches!(n, Expr::Load { tensor, guard: Some(_), .. } if *tensor == factor);
+    m.env.pool.any(c.nest.block.value, &mut |n| guarded(n))
+}
+
 /// Copies the factor of the columns: panels of columns, in which blocks of terms follow each other, those that the instruction
 /// takes together side by side for each column. Gives the copy and its loop over columns.
-fn columns_in_blocks(m: &mut LoopModule, c: &Contraction, unit: IntrinsicId, at: CopyAt) -> Option<(String, String)> {
-    let [_, wide, steps] = tile_of(unit);
+fn columns_in_blocks(
+    m: &mut LoopModule,
+    c: &Contraction,
+    (unit, wide): (IntrinsicId, i64),
+    at: CopyAt,
+) -> Option<(String, String)> {
+    let [_, _, steps] = unit.get().tile;
     let together = side_by_side(unit)?;
     let layout = c.in_panels(m, wide, |summed, column| match summed {
         &[step] => Some(vec![LayoutDim::whole(step), column]),

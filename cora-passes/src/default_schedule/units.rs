@@ -6,7 +6,9 @@
 //! of one batch then, once for all taps. A task is up to 128 rows and eight panels of columns.
 
 use super::columns::column_tiles;
+use super::constants::{compute_in_copy, is_constant};
 use super::contraction::{Contraction, names, row_tiles};
+use super::copies::outside;
 use super::nest::{Loop, Nest};
 use super::steps::Steps;
 use super::{attempt, lowers_alone, step};
@@ -14,7 +16,7 @@ use crate::schedule::tree::{find_loop, loop_at, stage_loops};
 use cora_ir::intrinsic::{Read, Vectors};
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::{CopyAt, Formula, LayoutDim, LoopRef, StepKind, Tail};
-use cora_ir::{BinOp, Expr, ExprId, IntrinsicId, Role, ScalarType, Scope, TensorId, VarId};
+use cora_ir::{BinOp, Expr, ExprId, IntrinsicId, ScalarType, Scope, TensorId, VarId};
 
 /// Rows of a task, at most.
 const TASK: i64 = 128;
@@ -28,7 +30,7 @@ const LINES: [[i64; 2]; 5] = [[6, 4], [5, 5], [8, 3], [12, 2], [16, 1]];
 const SHORT_LINES: [[i64; 2]; 2] = [[4, 2], [8, 1]];
 
 /// Tiles of an instruction for one row of so many columns.
-fn lines(columns: i64) -> &'static [[i64; 2]] {
+pub(super) fn lines(columns: i64) -> &'static [[i64; 2]] {
     if columns < 16 { &SHORT_LINES } else { &LINES }
 }
 
@@ -48,6 +50,11 @@ pub(crate) fn unit(m: &LoopModule, stage: TensorId, has: impl Fn(IntrinsicId) ->
 /// The same among those of one thread for tiles of several rows.
 pub(super) fn of_rows(m: &LoopModule, stage: TensorId, has: impl Fn(IntrinsicId) -> bool) -> Option<IntrinsicId> {
     unit(m, stage, |i| i.get().lanes == 1 && i.get().tile[0] > 1 && has(i))
+}
+
+/// The same for one row.
+pub(super) fn of_row(m: &LoopModule, stage: TensorId, has: impl Fn(IntrinsicId) -> bool) -> Option<IntrinsicId> {
+    unit(m, stage, |i| i.get().lanes == 1 && i.get().tile[0] == 1 && has(i))
 }
 
 /// The type of the elements of a factor, and how they enter the product.
@@ -86,7 +93,7 @@ fn tiles_of(m: &mut LoopModule, stage: TensorId, unit: IntrinsicId) -> Option<()
     let whole = |m: &LoopModule, e: ExprId, of: i64| m.env.pool.as_int(e).filter(|n| n % of == 0);
     let count = whole(m, c.inner.extent, columns)?;
     whole(m, k.extent, steps)?;
-    if c.nest.attached || c.rows.is_empty() || m.env.tensors[c.b.0].role != Role::ConstInput {
+    if c.nest.attached || c.rows.is_empty() || !is_constant(m, c.b.0) {
         return None;
     }
     pack(m, &c, k.var, unit)?;
@@ -162,7 +169,7 @@ pub(super) fn unit_parts(
     has: &dyn Fn(IntrinsicId) -> bool,
     vectors: Vectors,
 ) -> Option<()> {
-    let unit = unit(m, stage, |i| i.get().lanes == 1 && i.get().tile[0] == 1 && has(i))?;
+    let unit = of_row(m, stage, has)?;
     let [_, columns, _] = unit.get().tile;
     let c = Contraction::of(m, stage)?;
     let count = m.env.pool.as_int(c.inner.extent)?;
@@ -203,8 +210,11 @@ pub(super) fn pack(m: &mut LoopModule, c: &Contraction, k: VarId, unit: Intrinsi
     })?;
     let tensor = m.env.tensors[c.b.0].name.clone();
     let name = m.env.fresh_tensor_name(&format!("{tensor}.packed"));
-    let (stage, access) = (c.nest.stage.clone(), c.nest.access(m, &c.b));
-    step(m, StepKind::CacheRead { stage, tensor, name, scope: Scope::Global, at: CopyAt::Setup, layout, access })
+    let (stage, access, at) = (c.nest.stage.clone(), c.nest.access(m, &c.b), outside(m, c.b.0));
+    step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope: Scope::Global, at, layout, access })?;
+    let copy = m.env.tensor_named(&name)?;
+    compute_in_copy(m, copy);
+    Some(())
 }
 
 /// Copies the rows of a tile or a task, surplus ones as the last: the copy and its innermost loop.
