@@ -36,6 +36,7 @@ mod amx;
 mod arith;
 mod builder;
 mod bulk;
+mod bytes;
 mod cleared;
 mod convert;
 mod copies;

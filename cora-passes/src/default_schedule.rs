@@ -147,13 +147,38 @@ pub fn default_schedule(m: &mut LoopModule, features: Features) {
             let _ = innermost(m, stage, features.vectors());
         }
     }
+    let serial = m.clone();
     for n in 0..m.body.len() {
-        let alone = elements.iter().find(|e| matches!(&m.body[n], Stmt::For(l) if l.stage == *e.0)).map(|e| e.1);
-        let flat = |m: &mut LoopModule| flat::flat_elements(m, n, alone?, features.vectors());
-        if !attempt(m, flat) && !attempt(m, |m| flat::flat_rows(m, n)) {
-            spread(m, n);
+        to_workers(m, n, &elements, features.vectors());
+    }
+    if can_be_lowered(m) {
+        return;
+    }
+    // Of fused loops less may be known than of each.
+    *m = serial;
+    for n in 0..m.body.len() {
+        let lowers = attempt(m, |m| {
+            to_workers(m, n, &elements, features.vectors());
+            lowers_alone(m, n, |_| true).then_some(())
+        });
+        if !lowers && let Stmt::For(outer) = &m.body[n] {
+            let target = loop_ref(m, outer);
+            let _ = step(m, StepKind::Parallel { target });
         }
     }
+}
+
+/// Spreads a nest over the workers, its elements as one loop where that fits.
+fn to_workers(m: &mut LoopModule, n: usize, elements: &FxHashMap<TensorId, Stmt>, vectors: Vectors) {
+    let alone = elements.iter().find(|e| matches!(&m.body[n], Stmt::For(l) if l.stage == *e.0)).map(|e| e.1);
+    let flat = |m: &mut LoopModule| flat::flat_elements(m, n, alone?, vectors);
+    if !attempt(m, flat) && !attempt(m, |m| flat::flat_rows(m, n)) {
+        spread(m, n);
+    }
+}
+
+fn loop_ref(m: &LoopModule, l: &For) -> LoopRef {
+    LoopRef { stage: m.env.tensors[l.stage].name.clone(), name: m.env.vars[l.var].name.clone() }
 }
 
 /// Whether all buffers have a bound, and all else that storage asks for.
@@ -384,13 +409,9 @@ fn innermost(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()
 /// tiles of the second of all iterations of the first, which may be a lone one, or of the third where the second is short.
 fn spread(m: &mut LoopModule, n: usize) {
     let Stmt::For(outer) = &m.body[n] else { return };
-    let reference = |m: &LoopModule, l: &For| LoopRef {
-        stage: m.env.tensors[l.stage].name.clone(),
-        name: m.env.vars[l.var].name.clone(),
-    };
-    let target = reference(m, outer);
+    let target = loop_ref(m, outer);
     let down = row_tasks::down_to_task(m, outer);
-    if let Some(loops) = down.map(|loops| loops.into_iter().map(|l| reference(m, l)).collect::<Vec<_>>()) {
+    if let Some(loops) = down.map(|loops| loops.into_iter().map(|l| loop_ref(m, l)).collect::<Vec<_>>()) {
         let all = |m: &mut LoopModule| {
             let target = LoopRef { name: "spread".to_owned(), ..target.clone() };
             step(m, StepKind::Fuse { loops, name: target.name.clone(), pad: 1 })?;
@@ -407,7 +428,7 @@ fn spread(m: &mut LoopModule, n: usize) {
     {
         let stage = target.stage.clone();
         let named = |name: &str| LoopRef { stage: stage.clone(), name: name.to_owned() };
-        let (loops, tile) = (vec![target.clone(), reference(m, inner)], tile_of_task(m, inner));
+        let (loops, tile) = (vec![target.clone(), loop_ref(m, inner)], tile_of_task(m, inner));
         // Of a batch there may be few as well, and of parts of a sum.
         let much = depth(&inner.body) >= MUCH && is_dimension(m, &outer) && is_dimension(m, inner);
         let parts = m.env.vars[outer.var].name == partial_sums::PART;
@@ -428,7 +449,7 @@ fn spread(m: &mut LoopModule, n: usize) {
             if tile == Some(1) || depth(&third.body) < MUCH {
                 return None;
             }
-            let loops = vec![target.clone(), reference(m, inner), reference(m, third)];
+            let loops = vec![target.clone(), loop_ref(m, inner), loop_ref(m, third)];
             step(m, StepKind::Fuse { loops, name: "spread".to_owned(), pad: 1 })?;
             step(m, StepKind::Parallel { target: named("spread") })
         };
@@ -438,7 +459,7 @@ fn spread(m: &mut LoopModule, n: usize) {
             let constant = m.env.pool.as_int(inner.extent).is_some() && inner.kind == LoopKind::Serial;
             let nested = third.body.iter().any(|s| matches!(s, Stmt::For(_)));
             let factor = tile_of_task(m, third).filter(|&t| constant && tile.is_none() && nested && t > 1)?;
-            let (row, outer, inner) = (reference(m, third), "task".to_owned(), "near".to_owned());
+            let (row, outer, inner) = (loop_ref(m, third), "task".to_owned(), "near".to_owned());
             let loops = vec![target.clone(), loops[1].clone(), named(&outer)];
             step(m, StepKind::Split { target: row, factor, outer, inner, tail: Tail::Exact })?;
             step(m, StepKind::Fuse { loops, name: "spread".to_owned(), pad: 1 })?;

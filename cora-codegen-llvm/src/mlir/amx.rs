@@ -170,15 +170,20 @@ impl Emitter<'_> {
         self.b.stmt(&format!("llvm.store {v}, {slot} {{alignment = 64 : i64}} : {SLOT}, !llvm.ptr"));
     }
 
+    /// A slot on the stack, which LLVM turns into a register.
+    pub(super) fn slot(&mut self, ty: &str) -> Val {
+        let slot = self.b.value(Ty::scalar(Elem::Ptr), 0);
+        let text = format!("  {slot} = llvm.alloca %one x {ty} {{alignment = 64 : i64}} : (i64) -> !llvm.ptr\n");
+        self.tile_registers.slots.push(text);
+        slot
+    }
+
     /// Loads the tiles to which a loop adds, and nothing else, into slots: how many.
     pub(super) fn carry_tiles(&mut self, body: &[Stmt]) -> Result<usize, EmitFault> {
         let found = self.added_to(body);
         let count = found.len();
         for result in found {
-            let slot = self.b.value(Ty::scalar(Elem::Ptr), 0);
-            self.tile_registers
-                .slots
-                .push(format!("  {slot} = llvm.alloca %one x {SLOT} {{alignment = 64 : i64}} : (i64) -> !llvm.ptr\n"));
+            let slot = self.slot(SLOT);
             let is_zero = self.tile_registers.zeros.contains(&result);
             let v = if is_zero { self.zero_tile() } else { self.load_tile(&result)? };
             self.store_slot(&v, slot);

@@ -11,6 +11,7 @@ use super::amx::TileRegisters;
 use super::arith::{self, Facts};
 use super::builder::{Builder, Elem, Ty, Val};
 use super::bulk::{Ring, TensorMap};
+use super::bytes::Surplus;
 use super::convert::{cast, register_type};
 use super::library::Library;
 use super::slots::{Slot, Slots};
@@ -54,6 +55,10 @@ pub(super) struct Emitter<'m> {
     pub(super) rows: Vec<String>,
     /// Tiles in registers of their own.
     pub(super) tile_registers: TileRegisters,
+    /// 128 in all bytes, where what sums of bytes have too much is taken off after the loop.
+    pub(super) more: Option<Val>,
+    /// That of loops inside those around.
+    pub(super) surplus: Vec<Surplus>,
     /// Tensors that the kernel writes, ascending.
     pub(super) stored: Vec<TensorId>,
     /// On a grid: the threads of a block.
@@ -104,6 +109,8 @@ impl<'m> Emitter<'m> {
             registers: Vec::new(),
             rows: Vec::new(),
             tile_registers: TileRegisters::default(),
+            more: None,
+            surplus: Vec::new(),
             stored,
             threads: None,
             in_shared: Vec::new(),

@@ -168,12 +168,17 @@ impl Emitter<'_> {
     fn repeat(&mut self, var: VarId, (start, end): (Val, Val), body: &[Stmt]) -> Result<(), EmitFault> {
         let step = self.b.i64(1);
         let carried = self.carry_tiles(body)?;
+        let sums = self.byte_sums(body).and_then(|sums| Some((self.known_surplus(&sums, var)?, sums)));
+        let surplus = self.surplus_before(var, (start, end), body)?;
         // What the body writes is not what it was before, from the second iteration on and after the loop.
         self.forget(&stored(body));
         let i = self.b.value(Ty::scalar(Elem::I64), self.b.depth() + 1);
         self.bind(var, i, true);
         self.open();
+        let around = self.more;
+        self.more = sums.as_ref().map(|(surplus, _)| surplus.more).or(around);
         self.stmts(body)?;
+        self.more = around;
         let text = self.close();
         let name = comment(&self.module.env.vars[var].name);
         // On a GPU code is fetched by every warp anew: what a schedule has unrolled is not unrolled once more.
@@ -182,6 +187,10 @@ impl Emitter<'_> {
             if whole { "} {loop_annotation = #llvm.loop_annotation<unroll = <disable = true>>}" } else { "}" };
         let head = format!("scf.for {i} = {start} to {end} step {step} : i64 {{  // {name}");
         self.b.splice(&head, &[(&text, end_of_loop)]);
+        self.surplus.truncate(self.surplus.len() - surplus);
+        if let Some((surplus, sums)) = sums {
+            self.take_off(&sums, &surplus)?;
+        }
         self.store_carried(carried)
     }
 }

@@ -18,6 +18,7 @@ use cora_ir::{ExprId, ScalarType, Scope};
 
 use super::EmitFault;
 use super::builder::{Elem, Ty, Val};
+use super::bytes::MORE;
 use super::convert::memory_elem;
 use super::expr::Emitter;
 
@@ -326,16 +327,19 @@ impl Emitter<'_> {
 
     /// `c` and the products of four bytes of the left factor with four bytes of the right one, in a word each.
     ///
-    /// `vpdpbusd` takes bytes without a sign on the left: those of A plus 128, and what that adds is taken off again, the same
-    /// for all rows.
+    /// `vpdpbusd` takes bytes without a sign on the left: those of A plus 128, and what that adds is taken off again, here or
+    /// after the loop (`bytes.rs`).
     pub(super) fn dot_of_fours(&mut self, a: Val, b: Val, c: Val) -> Val {
         let (wide, columns) = (self.b.ty(c), self.b.ty(c).lanes);
         if self.library.dot_i8() && columns == 16 {
-            let signs = self.b.int(WORD, i64::from(0x8080_8080_u32 as i32));
+            let a = self.b.broadcast(a, columns);
+            let signs = self.more.unwrap_or_else(|| self.b.int(wide, MORE));
             let a = self.b.bin("arith.xori", a, signs);
-            let (a, signs) = (self.b.broadcast(a, columns), self.b.broadcast(signs, columns));
-            let none = self.b.int(wide, 0);
             let sum = self.dot_of_words(c, a, b);
+            if self.more.is_some() {
+                return sum;
+            }
+            let none = self.b.int(wide, 0);
             let surplus = self.dot_of_words(none, signs, b);
             self.b.bin("arith.subi", sum, surplus)
         } else if self.library.pairs_i16() && columns == 8 {
@@ -382,7 +386,7 @@ impl Emitter<'_> {
         )
     }
 
-    fn dot_of_words(&mut self, c: Val, a: Val, b: Val) -> Val {
+    pub(super) fn dot_of_words(&mut self, c: Val, a: Val, b: Val) -> Val {
         let wide = self.b.ty(c);
         let bytes = format!("vector<{}xi8>", 4 * wide.lanes);
         let [x, y] = [a, b].map(|v| self.aggregate(&format!("llvm.bitcast {v} : {wide} to {bytes}")));
@@ -411,7 +415,7 @@ impl Emitter<'_> {
     }
 
     /// Four elements of the right factor in a word for each column.
-    fn right_bytes(&mut self, m: &Matrix, columns: u32) -> Result<Val, EmitFault> {
+    pub(super) fn right_bytes(&mut self, m: &Matrix, columns: u32) -> Result<Val, EmitFault> {
         let words = WORD.with_lanes(columns);
         if self.pool.as_int(m.row) == Some(1) && self.pool.as_int(m.column) == Some(4) {
             let at = self.address(m.tensor, m.offset)?;

@@ -3,7 +3,7 @@
 
 use super::graphs::{Gen, OpDim};
 use super::values::Val;
-use cora_ir::{BinOp, Combiner, ExprId, Role, ScalarType};
+use cora_ir::{BinOp, Combiner, ExprId, Role, ScalarType, TensorId};
 use rand::prelude::*;
 use rustc_hash::FxHashMap;
 
@@ -123,8 +123,11 @@ impl Gen<'_> {
             self.place(d, &mut at, &mut guards);
         }
         let extents: Vec<ExprId> = at.iter().map(|p| p.extent).collect();
-        let role = if self.rng.random_bool(0.1) { Role::ConstInput } else { Role::Input };
-        let id = self.declare_input(ty, role, &extents, None);
+        let role = if self.rng.random_bool(0.15) { Role::ConstInput } else { Role::Input };
+        let mut id = self.declare_input(ty, role, &extents, None);
+        if role == Role::ConstInput && self.rng.random_bool(0.5) {
+            id = self.weights_of(ty, id);
+        }
         let guard = (!guards.is_empty()).then(|| {
             let other = self.literal(ty, 0);
             (self.env().pool.all(guards), other)
@@ -132,6 +135,24 @@ impl Gen<'_> {
         let index: Vec<ExprId> = at.iter().map(|p| p.index).collect();
         let read = self.env().pool.load_guarded((id, 0), ty, index, guard);
         if self.rng.random_bool(0.8) { read } else { self.computed(ty, read) }
+    }
+
+    /// An intermediate that is computed of a const input.
+    pub fn weights_of(&mut self, ty: ScalarType, input: TensorId) -> TensorId {
+        let outside = std::mem::take(&mut self.dims);
+        let mut at: Vec<OpDim> = Vec::new();
+        for d in self.g.env.tensors[input].dims.clone() {
+            let index: Vec<ExprId> = at.iter().map(|d| d.index).collect();
+            let extent = self.env().pool.instantiate(d.extent, &index);
+            at.push(self.add_dim(extent));
+        }
+        let v = self.read(input, &at);
+        let two = self.literal(ty, 2);
+        let e = if self.rng.random_bool(0.5) { self.env().pool.sub(two, v.e) } else { self.computed(ty, v.e) };
+        let before = std::mem::replace(&mut self.in_order, true);
+        let id = self.define_with(ty, &[], None, Val { e, bound: 21.0, exact: true });
+        (self.dims, self.in_order) = (outside, before);
+        id
     }
 
     /// Something of an operand that takes more to compute than to read.

@@ -9,6 +9,7 @@ impl Gen<'_> {
     /// Scores, weights and what they weigh; in half of the cases one more operator over that, or a product of all heads.
     pub fn decoding(&mut self) {
         use ScalarType::F32;
+        self.in_order = true;
         let (rows, groups) = (self.shapes.rows, self.rng.random_range(2..=4));
         let by = *[2, 3, 4].choose(self.rng).expect("not empty");
         let depth = *[1, 3, 8, 16, 17].choose(self.rng).expect("not empty");

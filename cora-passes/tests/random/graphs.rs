@@ -47,18 +47,21 @@ pub struct Gen<'r> {
     pub known: Vec<Known>,
     /// Dimensions of the operator being made.
     pub dims: Vec<OpDim>,
+    /// Whether results have their dimensions in the order in which they were made.
+    pub in_order: bool,
 }
 
 /// A random graph of one to four operators.
 pub fn graph(rng: &mut SmallRng) -> Made {
     let mut g = Graph { name: "random".to_owned(), ..Graph::default() };
     let shapes = Shapes::declare(&mut g.env, rng);
-    let mut cx = Gen { rng, g, shapes, known: Vec::new(), dims: Vec::new() };
+    let mut cx = Gen { rng, g, shapes, known: Vec::new(), dims: Vec::new(), in_order: false };
     if cx.rng.random_bool(0.16) {
-        match cx.rng.random_range(0..16) {
-            14.. => cx.convolution(),
-            12.. => cx.nested(),
-            10.. => cx.masked(),
+        match cx.rng.random_range(0..18) {
+            16.. => cx.heads(),
+            14..16 => cx.convolution(),
+            12..14 => cx.nested(),
+            10..12 => cx.masked(),
             0..2 => cx.projection(),
             2..4 => cx.decoding(),
             4..6 => cx.added(),
@@ -239,7 +242,7 @@ impl Gen<'_> {
 
     /// A random order in which each dimension comes after those its extent depends on.
     fn ordered(&mut self, mut left: Vec<OpDim>) -> Vec<OpDim> {
-        let shuffled = self.rng.random_bool(0.35);
+        let shuffled = !self.in_order && self.rng.random_bool(0.35);
         let mut out = Vec::new();
         while !left.is_empty() {
             let ready: Vec<usize> =
@@ -346,6 +349,7 @@ impl Gen<'_> {
     /// Self-attention over ragged rows, as five operators.
     fn attention(&mut self) {
         use ScalarType::F32;
+        self.in_order = true;
         let (rows, depth) = (self.shapes.rows, self.rng.random_range(1..=3));
         let (a0, d) = (self.env().pool.arg(0), self.int(depth));
         let row = self.shapes.row_extent(&mut self.g.env, a0);

@@ -7,6 +7,7 @@ mod contractions;
 mod decoding;
 mod factors;
 pub mod graphs;
+mod heads;
 mod indices;
 mod masked;
 mod nested;

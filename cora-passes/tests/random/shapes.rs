@@ -24,7 +24,9 @@ impl Shapes {
         let n = env.params.push(Param { name: "N".to_owned(), lo: 1, hi: 4 });
         let size = env.pool.param(n);
         let lo = i64::from(rng.random_bool(0.15));
-        let lens = extent(env, "lens", &[rows], lo, 20);
+        // Of many positions there may be tiles of instructions.
+        let most = *[20, 20, 20, 150].choose(rng).expect("not empty");
+        let lens = extent(env, "lens", &[rows], lo, most);
         let left = extent(env, "la", &[rows], 0, 9);
         let right = extent(env, "lb", &[rows], 0, 9);
         let a0 = env.pool.arg(0);

@@ -57,7 +57,10 @@ impl Gen<'_> {
         let positions = pool.mul(row, by);
         let length = if guarded { positions } else { pool.add(positions, last) };
         let x = self.declare_input(ty, Role::Input, &[rows, length, k], None);
-        let w = self.declare_input(ty, Role::ConstInput, &[t, k, n], None);
+        let mut w = self.declare_input(ty, Role::ConstInput, &[t, k, n], None);
+        if self.rng.random_bool(0.3) {
+            w = self.weights_of(ty, w);
+        }
         self.dims.clear();
         let b = self.add_dim(rows);
         let extent = self.shapes.row_extent(&mut self.g.env, b.index);
