@@ -1,6 +1,7 @@
 //! What the machine code of small kernels looks like, without running it.
 
-use cora_ir::{Literal, ScalarType};
+use cora_ir::storage::{Matrix, Stmt, Tile};
+use cora_ir::{IntrinsicId, Literal, ScalarType};
 
 use super::kit::{Kit, parallel, serial, store};
 use crate::llvm::{CPU_PIPELINE, LlvmModule, MlirModule, TargetSpec};
@@ -109,6 +110,59 @@ fn register_tiles_stay_in_registers() {
         let stack = inner.iter().filter(|l| l.contains("rsp") || l.contains("rbp")).count();
         assert_eq!(stack, 0, "{cpu} {rows}x{columns}\n{}", inner.join("\n"));
     }
+}
+
+/// `C[r, i, j] += A[r, i, k] * B[k, j]` of bytes for two tiles of 2 x 32 one after the other, by an instruction for one row.
+fn tiles_of_bytes() -> Kit {
+    let mut k = Kit::default();
+    let [a, b] = ["A", "B"].map(|n| k.buffer(n, ScalarType::I8));
+    let c = k.buffer("C", ScalarType::I32);
+    let acc = k.registers("acc", ScalarType::I32, 64);
+    let depth = k.param("K");
+    let depth = k.m.env.pool.param(depth);
+    let ((vr, r), (vp, p)) = (k.var("r"), k.var("p"));
+    let zero = k.m.env.pool.lit(Literal::int(ScalarType::I32, 0));
+    let zero = k.m.env.pool.splat(zero, 16);
+    let (mut body, mut update, mut write) = (vec![], vec![], vec![]);
+    for (i, j) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let pool = &mut k.m.env.pool;
+        let [zero_at, one, four, panel, tile] = [0, 1, 4, 128, 64].map(|n| pool.int(n));
+        let (place, first, row) = (pool.int(32 * i + 16 * j), pool.int(64 * j), pool.int(i));
+        // Row 2 r + i of A, 4 K bytes each.
+        let (pair, bytes) = (pool.add(r, r), pool.mul(depth, four));
+        let row = pool.add(pair, row);
+        let (row, step) = (pool.mul(row, bytes), pool.mul(p, four));
+        let left = pool.add(row, step);
+        let (lines, tiles) = (pool.mul(p, panel), pool.mul(r, tile));
+        let (right, to) = (pool.add(lines, first), pool.add(tiles, place));
+        let (at, to) = (pool.ramp(place, 1, 16), pool.ramp(to, 1, 16));
+        let matrix = |tensor, offset, row, column| Matrix { tensor, offset, row, column, blocks: None };
+        update.push(Stmt::Tile(Box::new(Tile {
+            intrinsic: IntrinsicId::named("dot.n16k4.i32.i8").unwrap(),
+            a: matrix(a, left, zero_at, one),
+            b: matrix(b, right, one, four),
+            c: matrix(acc, place, zero_at, one),
+        })));
+        body.push(store(acc, at, zero));
+        let sum = k.load(acc, at);
+        write.push(store(c, to, sum));
+    }
+    body.push(serial(vp, depth, update));
+    body.extend(write);
+    let two = k.int(2);
+    k.kernel("tiles", vec![serial(vr, two, body)]);
+    k
+}
+
+#[test]
+fn bytes_without_signs_are_corrected_once() {
+    let asm = optimized(&tiles_of_bytes(), "znver4").emit_asm().unwrap();
+    let inner = hot_loop(&asm, "vpxor");
+    let of = |name: &str| inner.iter().filter(|l| l.starts_with(name)).count();
+    assert_eq!((of("vpsub"), of("vpadd")), (0, 0), "{}", inner.join("\n"));
+    // 128 is added to each word in the load that puts it into all lanes.
+    assert_eq!(2 * of("vpxor"), of("vpdpbusd"), "{}", inner.join("\n"));
+    assert!(asm.contains("vpsubd"), "{asm}");
 }
 
 #[test]
