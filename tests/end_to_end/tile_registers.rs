@@ -111,6 +111,18 @@ const PRODUCTS: &[(&str, usize, &str)] = &[
         input Q[b, q, d] : i8, K[b, k, d] : i8
         C[b, q] = max(k) (if k <= q + 20 then sum(d) i32(Q) * i32(K) else -5)",
     ),
+    (
+        "two matrices",
+        4,
+        "param I in 0..=200, J in 0..=300, K in 0..=100\ndim i = I, j = J, l = K
+        input X[i, l] : bf16, Y[l, j] : bf16\nC[i, j] = sum(l) f32(X) * f32(Y)",
+    ),
+    (
+        "rows of a batch by a factor that is computed in each",
+        4,
+        "extent n(b) in 0..=100\ndim b = N, t = n(b), o = 80, c = 70\ninput X[b, t, c] : i8, W[o, c] : i8, s[c] : i8
+        F[o, c] = i8(2 * i32(W) + i32(s))\nC[b, t, o] = i32(sum(c) i32(X) * i32(F)) - 1",
+    ),
 ];
 
 /// The same of convolutions with a const factor.

@@ -15,7 +15,7 @@ use super::copies::around;
 use super::nest::{Loop, Nest, is_along};
 use super::row_tasks::is_task;
 use super::steps::Steps;
-use super::units::{TILES, holds, lines, near, of_row, of_rows, side_by_side};
+use super::units::{PANELS, TASK, TILES, holds, lines, near, of_row, of_rows, side_by_side};
 use super::{attempt, ends, step};
 use crate::schedule::split::divisible;
 use cora_ir::intrinsic::Vectors;
@@ -25,6 +25,8 @@ use cora_ir::{Expr, IntrinsicId, Scope, TensorId};
 
 /// Rows of a task in which several stages are computed, at most.
 const TASK_ROWS: i64 = 64;
+/// Rows, at least, for which one product's columns are copied.
+const MANY_ROWS: i64 = 32;
 /// Terms of a row that are copied at a time for an instruction that takes fewer.
 const COPIED: i64 = 32;
 /// Columns of a task of its own, whose copy stays near for all rows.
@@ -50,16 +52,21 @@ fn units_of(m: &LoopModule, c: &Contraction, has: impl Fn(IntrinsicId) -> bool) 
 
 /// Whether the shape of a product suits an instruction.
 fn suits(m: &LoopModule, c: &Contraction, unit: IntrinsicId) -> Option<bool> {
-    let ([row], [k]) = (c.rows.as_slice(), c.reduced.as_slice()) else { return None };
+    let [k] = c.reduced.as_slice() else { return None };
     let pool = &m.env.pool;
-    // Rows with more columns and more terms than others have no tiles in common.
-    let uses = |l: &Loop| pool.uses_var(l.extent, row.var);
-    let variable = uses(&c.inner) && uses(k);
-    let slanted = pool.uses_var(k.extent, c.inner.var) || pool.uses_var(row.extent, c.inner.var);
+    let uses = |l: &Loop| c.rows.iter().any(|row| pool.uses_var(l.extent, row.var));
+    let variable = match c.rows.as_slice() {
+        // Rows with more columns and more terms than others have no tiles in common.
+        [_] => uses(&c.inner) && uses(k),
+        rows => rows.is_empty() || !is_alone(c) || uses(&c.inner) || uses(k),
+    };
+    let slanted = pool.uses_var(k.extent, c.inner.var) || c.rows.iter().any(|r| pool.uses_var(r.extent, c.inner.var));
     // Fewer would leave much of a tile empty.
-    let enough =
-        |sizes: [i64; 3]| [row, &c.inner, k].into_iter().zip(sizes).all(|(l, tile)| c.nest.most(m, [l]) >= tile);
+    let most = [c.nest.most(m, &c.rows), c.nest.most(m, [&c.inner]), c.nest.most(m, [k])];
+    let enough = |sizes: [i64; 3]| most.into_iter().zip(sizes).all(|(n, tile)| n >= tile);
     let few = !sizes(unit, pool.as_int(c.inner.extent), uses(&c.inner)).into_iter().any(enough);
+    // What is copied for one product is little beside what many rows compute of it.
+    let copied = c.many_products(m) || is_alone(c) && most[0] >= MANY_ROWS;
     // Of terms whose number varies zeros follow, where they are counted from the same place in both.
     let constant = pool.as_int(k.extent).is_some();
     let term = c.nest.iterator(m, k.var)?;
@@ -67,12 +74,17 @@ fn suits(m: &LoopModule, c: &Contraction, unit: IntrinsicId) -> Option<bool> {
     let fits = c.columns.is_empty()
         && c.a.as_ref().is_some_and(|a| constant || counted(a) && counted(&c.b))
         && !is_constant(m, c.b.0)
-        && c.many_products(m)
+        && copied
         && !variable
         && !slanted
         && !few
         && !c.scattered(m);
     Some(fits)
+}
+
+/// Whether it is one product of two matrices, which nothing is computed beside.
+fn is_alone(c: &Contraction) -> bool {
+    !c.has_batches() && !c.nest.attached
 }
 
 /// Rows, columns and steps of the tiles that may be in registers at a time, the better ones first. Those of `slanted` rows, of
@@ -112,8 +124,8 @@ pub(super) fn unit_products(
 ) -> Option<()> {
     let c = Contraction::of(m, stage)?;
     let units = units_of(m, &c, has);
-    let ([row], [k]) = (c.rows.as_slice(), c.reduced.as_slice()) else { return None };
-    let uses = |m: &LoopModule, l: &Loop| m.env.pool.uses_var(l.extent, row.var);
+    let [k] = c.reduced.as_slice() else { return None };
+    let uses = |m: &LoopModule, l: &Loop| c.rows.iter().any(|row| m.env.pool.uses_var(l.extent, row.var));
     let slanted = uses(m, &c.inner);
     let count = m.env.pool.as_int(c.inner.extent);
     let mut all = units.into_iter().flat_map(|unit| sizes(unit, count, slanted).into_iter().map(move |s| (unit, s)));
@@ -148,57 +160,25 @@ fn triangle(
 /// The same of rows with equally many terms, or whose tiles have.
 fn tiles(m: &mut LoopModule, stage: TensorId, (unit, sizes): (IntrinsicId, [i64; 3])) -> Option<()> {
     let c = Contraction::of(m, stage)?;
-    let ([row], [k]) = (c.rows.as_slice(), c.reduced.as_slice()) else { return None };
-    let slanted = m.env.pool.uses_var(c.inner.extent, row.var);
-    let ([rows, columns, _], [high, wide, steps]) = (unit.get().tile, sizes);
-    let (given, nest) = (c.given(m), &c.nest);
+    let ([rows, columns, _], [.., steps]) = (unit.get().tile, sizes);
+    let ([k], nest) = (c.reduced.as_slice(), &c.nest) else { return None };
     let term = nest.iterator(m, k.var)?;
     let whole = divisible(&mut m.env.pool, k.extent, steps);
     let mut s = Steps { m, stage: nest.stage.clone() };
-    let mut batch = names(&c.batches);
-    let all = [batch.clone(), names(&[row.clone(), c.inner.clone(), k.clone()])].concat();
-    s.reorder(all)?;
-    if batch.len() > 1 {
-        s.fuse(&batch, "batches")?;
-        batch = vec!["batches".to_owned()];
-    }
-    let mut inner = c.inner.name.clone();
-    let at = if !nest.attached && given {
-        // Panels of columns are tasks.
-        if !slanted && nest.most(s.m, [&c.inner]) > PANEL {
-            s.split(&inner, PANEL, "cg", "cn", Tail::Exact)?;
-            batch.push("cg".to_owned());
-            inner = "cn".to_owned();
-            s.reorder([&batch[..], &[row.name.clone(), inner.clone(), k.name.clone()]].concat())?;
-            s.fuse(&batch, "tile")?;
-            batch = vec!["tile".to_owned()];
-        }
-        CopyAt::Loop(nest.named(batch.last()?))
-    } else if let Some(l) = batch.last() {
-        CopyAt::Loop(nest.named(l))
+    let copy = if is_alone(&c) {
+        in_tasks(&mut s, &c, (unit, sizes), whole)?
     } else {
-        // Of terms whose number varies a task's copy has its zeros; it takes little beside the task's rows.
-        around(s.m, stage).map(|l| if is_task(&l) && whole { CopyAt::Before } else { CopyAt::Loop(l) })?
+        of_batches(&mut s, &c, (unit, sizes), whole)?
     };
-    let copy = columns_in_blocks(s.m, &c, (unit, wide), at)?;
-    if slanted {
-        // All rows of a tile end in one column.
-        let result = &s.m.env.tensors[stage];
-        let (tensor, dim) = (result.name.clone(), result.dims.last()?.name.clone());
-        step(s.m, StepKind::PadDim { tensor, dim, multiple: high })?;
-        step(s.m, StepKind::PadLoop { target: nest.at(&c.inner), multiple: high })?;
-    }
-    s.split(&row.name, high, "ro", "ri", Tail::Exact)?;
-    s.split(&inner, wide, "co", "ci", Tail::Exact)?;
-    s.reorder(["ro", "co", "ri", "ci", &k.name].map(str::to_owned).to_vec())?;
     let sums = s.m.env.fresh_tensor_name(&format!("{}.acc", nest.stage));
-    let (stage, at) = (nest.stage.clone(), s.named("co"));
+    let [own, around] = if is_alone(&c) { ["ro", "tile"] } else { ["co", "ro"] };
+    let (stage, at) = (nest.stage.clone(), s.named(own));
     step(s.m, StepKind::CacheWrite { stage, name: sums.clone(), scope: Scope::Reg, at })?;
     let as_it_lies = |a: &Read| is_along(s.m, a, term) && !reads_under_condition(s.m, &c, a.0);
     if !(rows == 1 && whole && c.a.as_ref().is_some_and(as_it_lies)) {
         // An instruction for one row takes few terms: more are copied at a time.
         let steps = if rows == 1 { COPIED } else { steps };
-        rows_of_tile(s.m, &c, (&sums, nest.named("ro")), (steps, whole))?;
+        rows_of_tile(s.m, &c, (&sums, nest.named(around)), (steps, whole))?;
     }
     let mut a = Steps { m: s.m, stage: sums };
     a.reorder(["ri", "ci", &k.name].map(str::to_owned).to_vec())?;
@@ -226,6 +206,80 @@ fn tiles(m: &mut LoopModule, stage: TensorId, (unit, sizes): (IntrinsicId, [i64;
     holds(m, &tile).then_some(())
 }
 
+/// Tasks of rows and of panels of columns of one product of two matrices; gives the copy of the columns' factor, made before, and
+/// its loop over columns.
+fn in_tasks(
+    s: &mut Steps<'_>,
+    c: &Contraction,
+    (unit, [high, wide, _]): (IntrinsicId, [i64; 3]),
+    whole: bool,
+) -> Option<(String, String)> {
+    let mut row = names(&c.rows);
+    s.reorder([&row[..], &names(&[c.inner.clone(), c.reduced.first()?.clone()])].concat())?;
+    if row.len() > 1 {
+        s.fuse(&row, "row")?;
+        row = vec!["row".to_owned()];
+    }
+    let copy = columns_in_blocks(s.m, c, (unit, wide), (CopyAt::Before, whole))?;
+    s.split(&row[0], TASK / high * high, "task", "near", Tail::Exact)?;
+    s.split("near", high, "ro", "ri", Tail::Exact)?;
+    s.split(&c.inner.name, wide, "co", "ci", Tail::Exact)?;
+    s.split("co", PANELS, "cb", "cp", Tail::Exact)?;
+    let k = c.reduced.first()?.name.clone();
+    s.reorder(["task", "cb", "cp", "ro", "ri", "ci", &k].map(str::to_owned).to_vec())?;
+    s.fuse(&["task", "cb"].map(str::to_owned), "tile")?;
+    Some(copy)
+}
+
+/// Tiles of rows for each product of a batch, with a copy of its columns' factor; gives that and its loop over columns.
+fn of_batches(
+    s: &mut Steps<'_>,
+    c: &Contraction,
+    (unit, [high, wide, _]): (IntrinsicId, [i64; 3]),
+    whole: bool,
+) -> Option<(String, String)> {
+    let ([row], [k], nest) = (c.rows.as_slice(), c.reduced.as_slice(), &c.nest) else { return None };
+    let slanted = s.m.env.pool.uses_var(c.inner.extent, row.var);
+    let mut batch = names(&c.batches);
+    let all = [batch.clone(), names(&[row.clone(), c.inner.clone(), k.clone()])].concat();
+    s.reorder(all)?;
+    if batch.len() > 1 {
+        s.fuse(&batch, "batches")?;
+        batch = vec!["batches".to_owned()];
+    }
+    let mut inner = c.inner.name.clone();
+    let at = if !nest.attached && c.given(s.m) {
+        // Panels of columns are tasks.
+        if !slanted && nest.most(s.m, [&c.inner]) > PANEL {
+            s.split(&inner, PANEL, "cg", "cn", Tail::Exact)?;
+            batch.push("cg".to_owned());
+            inner = "cn".to_owned();
+            s.reorder([&batch[..], &[row.name.clone(), inner.clone(), k.name.clone()]].concat())?;
+            s.fuse(&batch, "tile")?;
+            batch = vec!["tile".to_owned()];
+        }
+        CopyAt::Loop(nest.named(batch.last()?))
+    } else if let Some(l) = batch.last() {
+        CopyAt::Loop(nest.named(l))
+    } else {
+        // Of terms whose number varies a task's copy has its zeros; it takes little beside the task's rows.
+        around(s.m, s.m.env.tensor_named(&s.stage)?)
+            .map(|l| if is_task(&l) && whole { CopyAt::Before } else { CopyAt::Loop(l) })?
+    };
+    let copy = columns_in_blocks(s.m, c, (unit, wide), (at, whole))?;
+    if slanted {
+        // All rows of a tile end in one column.
+        let result = &s.m.env.tensors[s.m.env.tensor_named(&s.stage)?];
+        let (tensor, dim) = (result.name.clone(), result.dims.last()?.name.clone());
+        step(s.m, StepKind::PadDim { tensor, dim, multiple: high })?;
+        step(s.m, StepKind::PadLoop { target: nest.at(&c.inner), multiple: high })?;
+    }
+    s.split(&row.name, high, "ro", "ri", Tail::Exact)?;
+    s.split(&inner, wide, "co", "ci", Tail::Exact)?;
+    s.reorder(["ro", "co", "ri", "ci", &k.name].map(str::to_owned).to_vec())?;
+    Some(copy)
+}
+
 /// Whether terms have an element of this factor only where a condition holds.
 fn reads_under_condition(m: &LoopModule, c: &Contraction, factor: TensorId) -> bool {
     let guarded = |n: &Expr| matches!(n, Expr::Load { tensor, guard: Some(_), .. } if *tensor == factor);
@@ -238,7 +292,7 @@ fn columns_in_blocks(
     m: &mut LoopModule,
     c: &Contraction,
     (unit, wide): (IntrinsicId, i64),
-    at: CopyAt,
+    (at, whole): (CopyAt, bool),
 ) -> Option<(String, String)> {
     let [_, _, steps] = unit.get().tile;
     let together = side_by_side(unit)?;
@@ -248,7 +302,8 @@ fn columns_in_blocks(
     })?;
     let name = m.env.fresh_tensor_name(&format!("{}.packed", m.env.tensors[c.b.0].name));
     let (stage, tensor) = (c.nest.stage.clone(), m.env.tensors[c.b.0].name.clone());
-    let scope = if at.as_loop().is_some() { Scope::Local } else { Scope::Global };
+    let before = at.as_loop().is_none();
+    let scope = if before { Scope::Global } else { Scope::Local };
     let access = c.nest.access(m, &c.b);
     step(m, StepKind::CacheRead { stage, tensor, name: name.clone(), scope, at, layout, access })?;
     let copy = m.env.tensor_named(&name)?;
@@ -256,6 +311,9 @@ fn columns_in_blocks(
     let (column, term) = (loops.pop()?, loops.pop()?);
     let dims: Vec<String> = m.env.tensors[copy].dims.iter().map(|d| d.name.clone()).collect();
     let [outer @ .., term_dim, column_dim] = dims.as_slice() else { return None };
+    if before && !whole {
+        step(m, StepKind::PadDim { tensor: name.clone(), dim: term_dim.clone(), multiple: steps })?;
+    }
     let mut s = Steps { m, stage: name.clone() };
     s.split(&term, steps, "to", "ti", Tail::Exact)?;
     s.relax("ti", true)?;

@@ -19,9 +19,9 @@ use cora_ir::schedule::{CopyAt, Formula, LayoutDim, LoopRef, StepKind, Tail};
 use cora_ir::{BinOp, Expr, ExprId, IntrinsicId, ScalarType, Scope, TensorId, VarId};
 
 /// Rows of a task, at most.
-const TASK: i64 = 128;
+pub(super) const TASK: i64 = 128;
 /// Panels of columns of a task.
-const PANELS: i64 = 8;
+pub(super) const PANELS: i64 = 8;
 /// Tiles of an instruction for several rows that are in registers at a time, along the rows and along the columns.
 pub(super) const TILES: [i64; 2] = [2, 2];
 /// The same of an instruction for one row: as many columns as divide, the better ones first.

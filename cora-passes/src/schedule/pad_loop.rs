@@ -61,9 +61,10 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     let around = Facts::in_loops(around_elements(m, &path));
     let end = dimension_end(m, &path).filter(|&end| reaches(&mut m.env, &around, end, extent)).unwrap_or(extent);
     let stretches = stretches(m, &path);
-    let surplus = Relaxed { var, loops, stretches: &stretches, never_empty: false };
+    let surplus = Relaxed { var, loops: loops.clone(), stretches: &stretches, never_empty: false };
     for s in &mut body {
         each_block(s, &mut Vec::new(), &mut |b, inside| {
+            let inside_loops = inside;
             let using = steered(&m.env, b, var);
             // Loops of several stages together are no dimension of either.
             let other = using.is_empty() && b.stage == stage && b.role != BlockRole::Init;
@@ -91,6 +92,9 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
                 };
                 let inside: Vec<ExprId> = padded.iter().map(inside).collect();
                 let nowhere_beyond = m.env.pool.all(inside);
+                if let Err(e) = inner_loops_fit(&mut m.env, b, &[&loops[..], &inside_loops[..]].concat(), var) {
+                    error = Some(e);
+                }
                 for n in padded {
                     if let Err(e) = pad_block(&mut m.env, b, n, (multiple, nowhere_beyond)) {
                         error = Some(e);
@@ -266,6 +270,40 @@ fn pad_block(env: &mut Env, b: &mut Block, n: usize, (multiple, all_valid): (i64
     }
     b.value = guard_uses(env, b.value, (&moved, extent), multiple, (valid, all_valid));
     b.iters[n].extent = env.pool.round_up(extent, multiple);
+    Ok(())
+}
+
+/// Checks that loops inside, whose extents may be more in surplus iterations of the loop `var`, stay inside what the block
+/// writes. `loops`: those around the block.
+fn inner_loops_fit(env: &mut Env, b: &Block, loops: &Loops, var: VarId) -> Result<(), Diagnostic> {
+    let mut moved = vec![var];
+    for &(v, extent) in loops.iter().skip_while(|l| l.0 != var).skip(1) {
+        if moved.iter().any(|&m| env.pool.uses_var(extent, m)) {
+            moved.push(v);
+        }
+    }
+    let map = b.iters.iter().map(|i| (i.var, i.binding)).collect();
+    let index: Vec<ExprId> = b.index.iter().map(|&e| env.pool.substitute(e, &map)).collect();
+    for (d, &at) in index.iter().enumerate() {
+        if !moved[1..].iter().any(|&v| env.pool.uses_var(at, v)) {
+            continue;
+        }
+        let storage = env.pool.instantiate(env.tensors[b.tensor].dims[d].storage, &index);
+        let fits = env.pool.lt(at, storage);
+        let facts = Facts::in_loops(loops.iter().copied());
+        if !Prover::new().prove(env, &facts, fits).is_proved() {
+            let (name, padded) = (&env.tensors[b.tensor].name, &env.vars[var].name);
+            let dim = &env.tensors[b.tensor].dims[d].name;
+            let refusal = Diagnostic::new(
+                "E0473",
+                format!(
+                    "padding loop `{padded}` would write outside `{name}`: what is beyond its end has more `{dim}`"
+                ),
+            );
+            let hint = format!("give `{name}.{dim}` as much room first, with `pad_dim`");
+            return Err(with_example(refusal, env, &facts, fits).hint(hint));
+        }
+    }
     Ok(())
 }
 

@@ -309,6 +309,15 @@ fn end_of_all_tiles(env: &mut Env, (binding, storage): (ExprId, ExprId), loops: 
     Some(env.pool.max(storage, end))
 }
 
+/// Whether the position that a block writes in dimension `d` is proved to be inside its storage.
+fn has_room(env: &mut Env, b: &Block, d: usize, loops: &Loops) -> bool {
+    let map = b.iters.iter().map(|i| (i.var, i.binding)).collect();
+    let index: Vec<ExprId> = b.index.iter().map(|&e| env.pool.substitute(e, &map)).collect();
+    let storage = env.pool.instantiate(env.tensors[b.tensor].dims[d].storage, &index);
+    let inside = env.pool.lt(index[d], storage);
+    Prover::new().prove(env, &Facts::in_loops(loops.iter().copied()), inside).is_proved()
+}
+
 /// The storage extents with which the full tile stays inside the buffer: those of a buffer that is
 /// indexed by the loop itself have room; one that keeps the tensor's own positions gets some, in
 /// dimensions that no other one's size depends on.
@@ -349,6 +358,11 @@ fn room(
                 }
             }
             if !uses || (binding == Some(v) && env.pool.as_int(storage).is_some_and(|n| n >= tile)) {
+                continue;
+            }
+            // A tensor of all tiles may have been padded. What loops inside say of surplus iterations holds no longer.
+            let alone = !inner.iter().any(|l| env.pool.uses_var(l.extent, var));
+            if alone && env.tensors[b.tensor].scope == Scope::Global && has_room(env, b, d, &loops) {
                 continue;
             }
             let steers =
