@@ -9,8 +9,11 @@ use cora::driver::{Form, lower_form};
 use cora::ir::intrinsic::Features;
 use cora::ir::storage::Stmt;
 
-/// Programs, and how many tiles are written out in them.
-const PRODUCTS: &[(&str, usize, &str)] = &[
+/// A name, how many tiles are written out, and the text.
+type Program = (&'static str, usize, &'static str);
+
+/// Products of two factors that come with each call.
+const PRODUCTS: &[Program] = &[
     (
         "rows, columns and terms vary",
         4,
@@ -126,7 +129,7 @@ const PRODUCTS: &[(&str, usize, &str)] = &[
 ];
 
 /// The same of convolutions with a const factor.
-const CONVOLUTIONS: &[(&str, usize, &str)] = &[
+const CONVOLUTIONS: &[Program] = &[
     (
         "zeros beyond the ends",
         4,
@@ -191,24 +194,34 @@ fn convolutions_in_tile_registers() {
 /// Of tiles of one row there are others: as many as lie in registers side by side.
 #[test]
 fn products_by_instructions_for_a_row() {
-    check(PRODUCTS, 1, |found, _| found > 0);
+    let without_tiles = |feature: &str| !feature.starts_with("amx");
+    check(PRODUCTS.iter(), 1, without_tiles, |found, _| found > 0);
+    // Bytes are multiplied for 8 columns at a time by older processors.
+    let of_bytes = PRODUCTS.iter().filter(|p| p.2.contains(": i8"));
+    check(of_bytes, 1, |feature| ["avx", "avx2"].contains(&feature), |found, _| found > 0);
 }
 
 /// Checks programs, and how many tiles they have.
-fn in_tiles(programs: &[(&str, usize, &str)]) {
-    check(programs, 16, |found, tiles| found == tiles);
+fn in_tiles(programs: &[Program]) {
+    check(programs.iter(), 16, |_| true, |found, tiles| found == tiles);
 }
 
-/// Checks programs by instructions for tiles of so many rows, and whether as many as `fit` are used.
-fn check(programs: &[(&str, usize, &str)], rows: i64, fit: impl Fn(usize, usize) -> bool + Sync) {
-    report(&in_parallel(programs, |&(name, tiles, text)| {
+/// Checks programs by instructions for tiles of so many rows on a processor with some features, and whether as many as `fit`
+/// are used.
+fn check<'a>(
+    programs: impl Iterator<Item = &'a Program>,
+    rows: i64,
+    has: impl Fn(&str) -> bool + Sync,
+    fit: impl Fn(usize, usize) -> bool + Sync,
+) {
+    let programs: Vec<&Program> = programs.collect();
+    report(&in_parallel(&programs, |&&(name, tiles, text)| {
         let text = format!("param N in 0..=40\n{text}\noutput C\n");
         let source = match program(name, &text, &[]) {
             Ok(s) => s,
             Err(e) => return vec![e],
         };
-        let has = |feature: &str| rows > 1 || !feature.starts_with("amx");
-        let form = Form { features: Features::of(has), ..Form::default() };
+        let form = Form { features: Features::of(&has), ..Form::default() };
         let storage = match lower_form(&source, None, form, &mut |_| {}) {
             Ok(l) => l.storage,
             Err(e) => return vec![format!("{name}: {}", message(e))],
