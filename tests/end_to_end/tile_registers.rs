@@ -1,5 +1,5 @@
-//! Products of two factors that come with each call, and convolutions along rows, in tiles of rows by the compiler's own
-//! schedule for a processor with tile registers: results as the reference interpreter has them on batches of rows, columns and
+//! Products of two factors that come with each call, and convolutions along rows and products by weights, in tiles by the
+//! compiler's own schedules for a processor with tile registers and for those with instructions for one row: results as the reference interpreter has them on batches of rows, columns and
 //! terms around the tiles. Where this processor has no such registers the tiles are computed by other instructions.
 
 use crate::harness::{Case, Compiled, message, program, report};

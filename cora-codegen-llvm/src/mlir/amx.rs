@@ -27,7 +27,7 @@ pub(super) struct TileRegisters {
     factors: Vec<(TensorId, ExprId, ExprId, String)>,
     /// Those to which the next loop adds that hold zeros.
     zeros: Vec<Matrix>,
-    /// The slots' text, for the function's entry.
+    /// The text of slots, those of other sums (`bytes.rs`) included, for the function's entry.
     pub(super) slots: Vec<String>,
 }
 

@@ -1,12 +1,14 @@
-//! Products of two factors that come with each call, by an instruction for tiles of rows: scores of attention, sums of what
-//! they weight, products of batches.
+//! Products of two factors that come with each call, by an instruction for tiles of rows or else one for a row: scores of
+//! attention, sums of what they weight, products of batches, one product of two matrices.
 //!
 //! ```text
 //! Z[b, i, j] = sum(k) f32(X[b, i, k]) * f32(Y[b, k, j])
 //! ```
 //!
 //! The factor of the columns is copied in the instruction's blocks for each batch, zeros beside its last columns and after its
-//! last terms; the rows of a tile are copied, too, with zeros after their last terms, so that the last tiles are whole.
+//! last terms; the rows of a tile are copied, too, with zeros after their last terms, so that the last tiles are whole, unless an
+//! instruction for a row finds whole terms where they lie. Rows with more columns than those before end in one column for each
+//! tile; of more terms those that a tile's rows have in common are in tiles.
 
 use super::columns::column_tiles;
 use super::constants::is_constant;

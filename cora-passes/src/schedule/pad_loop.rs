@@ -1,7 +1,7 @@
 //! `pad_loop S.i 2`, `pad_loop S.k to 8 * floordiv(i, 8) + 8`: loop padding (paper section 4.1).
 //!
 //! Requires: for a padded spatial loop, storage of the written tensor at least as large as the
-//! padded extent; a padded reduced loop masks its surplus. Ensures: surplus iterations write
+//! padded extent, and as what loops inside reach in surplus iterations; a padded reduced loop masks its surplus. Ensures: surplus iterations write
 //! storage padding only; their reads are guarded, so padding is never observed.
 //!
 //! A reduced loop may be padded to any extent, one that neighbouring iterations of a loop around have in common for instance,
@@ -61,10 +61,9 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
     let around = Facts::in_loops(around_elements(m, &path));
     let end = dimension_end(m, &path).filter(|&end| reaches(&mut m.env, &around, end, extent)).unwrap_or(extent);
     let stretches = stretches(m, &path);
-    let surplus = Relaxed { var, loops: loops.clone(), stretches: &stretches, never_empty: false };
+    let surplus = Relaxed { var, loops, stretches: &stretches, never_empty: false };
     for s in &mut body {
-        each_block(s, &mut Vec::new(), &mut |b, inside| {
-            let inside_loops = inside;
+        each_block(s, &mut Vec::new(), &mut |b, inner| {
             let using = steered(&m.env, b, var);
             // Loops of several stages together are no dimension of either.
             let other = using.is_empty() && b.stage == stage && b.role != BlockRole::Init;
@@ -81,8 +80,8 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
             } else {
                 // What a copy holds there reaches surplus elements only; a table that says where has nothing to say there.
                 let pool = &m.env.pool;
-                let free = !inside.iter().any(|l| pool.uses_var(l.1, var)) && !gathers(pool, b.value);
-                let own = if free { surplus.settle(&mut m.env, b, inside) } else { FxHashSet::default() };
+                let free = !inner.iter().any(|l| pool.uses_var(l.1, var)) && !gathers(pool, b.value);
+                let own = if free { surplus.settle(&mut m.env, b, inner) } else { FxHashSet::default() };
                 let mut padded = steered(&m.env, b, var);
                 padded.retain(|&n| !own.contains(&b.iters[n].var));
                 let pool = &mut m.env.pool;
@@ -92,7 +91,7 @@ pub fn pad_loop(m: &mut LoopModule, target: &LoopRef, multiple: i64) -> Result<(
                 };
                 let inside: Vec<ExprId> = padded.iter().map(inside).collect();
                 let nowhere_beyond = m.env.pool.all(inside);
-                if let Err(e) = inner_loops_fit(&mut m.env, b, &[&loops[..], &inside_loops[..]].concat(), var) {
+                if let Err(e) = inner_loops_fit(&mut m.env, b, &[&surplus.loops[..], &inner[..]].concat(), var) {
                     error = Some(e);
                 }
                 for n in padded {
