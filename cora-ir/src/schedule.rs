@@ -554,10 +554,13 @@ pub enum StepKind {
         /// and this more.
         offset: i64,
     },
-    /// `peel S.io`: iterations in which every tile is full, apart from those with a tail.
+    /// `peel S.io`: iterations in which every tile is full, apart from those with a tail; `peel S.io few 3`: those whose
+    /// tile has more than three iterations, apart from those with fewer.
     Peel {
         /// The loop.
         target: LoopRef,
+        /// The iterations of a tile of the second part, at most; without, all that are not full.
+        few: Option<i64>,
     },
 }
 
@@ -579,7 +582,7 @@ impl StepKind {
             | Self::BulkCopy { target }
             | Self::Tensorize { target, .. }
             | Self::HoistLoads { target, .. }
-            | Self::Peel { target } => vec![&mut target.stage],
+            | Self::Peel { target, .. } => vec![&mut target.stage],
             Self::Fuse { loops, .. } | Self::Hfuse { loops, .. } => loops.iter_mut().map(|l| &mut l.stage).collect(),
             Self::OpSplit { points } => points.iter_mut().map(|(l, _)| &mut l.stage).collect(),
             Self::Reorder { stage, .. }

@@ -31,6 +31,7 @@ mod dots;
 pub(crate) mod ends;
 mod epilogues;
 mod factors;
+mod few_rows;
 mod few_terms;
 mod flat;
 mod groups;
@@ -152,6 +153,7 @@ pub fn default_schedule(m: &mut LoopModule, features: Features) {
         to_workers(m, n, &elements, features.vectors());
     }
     if can_be_lowered(m) {
+        attempt(m, |m| (!few_rows::few_rows(m) || can_be_lowered(m)).then_some(()));
         return;
     }
     // Of fused loops less may be known than of each.

@@ -51,10 +51,18 @@ fn default_schedules() {
         let mut log = check::Log::default();
         let known = Features::known();
         let feature = known[seed as usize % known.len()];
-        let outcome = check::run_default(&case, Features::of(|f| f == feature), &mut log);
+        let padded = seed.is_multiple_of(4);
+        let outcome = check::run_default(&case, Features::of(|f| f == feature), padded, &mut log);
         let program = || report::reproducer(seed, &case.made.graph, &[]);
         if let Err(f) = outcome {
-            panic!("seed {seed}, {} for {feature}: {} at batch {:?}\n{}", program(), f.kind, f.batch, f.detail);
+            let form = if padded { "padded" } else { "ragged" };
+            panic!(
+                "seed {seed}, {}, {form}, for {feature}: {} at batch {:?}\n{}",
+                program(),
+                f.kind,
+                f.batch,
+                f.detail
+            );
         }
         assert_eq!(log.counts.lowered, 1, "seed {seed}, {} for {feature}: {:?}", program(), log.counts.codes);
         lowered += 1;

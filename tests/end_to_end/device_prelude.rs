@@ -135,7 +135,11 @@ fn random_program(seed: u64) -> Result<bool, String> {
     let options = Options { races: true, ..Options::default() };
     let Ok(want) = interp::run_storage(&host, &batch, &options) else { return Ok(false) };
     let got = interp::run_storage(&device, &batch, &options).map_err(|e| e.to_string())?;
-    let same =
-        want.outputs.iter().zip(&got.outputs).all(|(a, b)| (0..a.data.len()).all(|i| a.data.get(i) == b.data.get(i)));
+    let equal = |a: Option<f64>, b: Option<f64>| a == b || a.zip(b).is_some_and(|(a, b)| a.is_nan() && b.is_nan());
+    let same = want
+        .outputs
+        .iter()
+        .zip(&got.outputs)
+        .all(|(a, b)| (0..a.data.len()).all(|i| equal(a.data.get(i), b.data.get(i))));
     if same { Ok(true) } else { Err("other results than with the tables of the host".to_owned()) }
 }

@@ -38,15 +38,18 @@ pub fn setting(name: &str, default: u64) -> u64 {
 enum Steps<'a> {
     Random(&'a mut SmallRng, usize),
     Given(&'a [StepKind]),
-    /// The compiler, for this machine.
-    Default,
+    /// The compiler, for this machine; of the padded form or not.
+    Default(bool),
 }
 
 /// The case under a schedule, ready for code generation, and the steps that were not refused; no
 /// module where a refusal of the back end is the user's affair.
 fn lowered(made: &Case, steps: Steps) -> (Vec<StepKind>, Result<Option<StorageModule>, Failure>) {
-    let (graph, own) = (&made.made.graph, matches!(steps, Steps::Default));
-    let mut m = if own { unscheduled(graph) } else { lower_to_loops(graph) };
+    let (graph, own) = (&made.made.graph, matches!(steps, Steps::Default(_)));
+    let mut m = match steps {
+        Steps::Default(padded) => unscheduled(graph, padded),
+        _ => lower_to_loops(graph),
+    };
     let mut applied = Vec::new();
     let mut one = |m: &mut _, kind: StepKind| {
         // A grid has no code on this target.
@@ -65,7 +68,7 @@ fn lowered(made: &Case, steps: Steps) -> (Vec<StepKind>, Result<Option<StorageMo
                 }
             }
         }
-        Steps::Default => {
+        Steps::Default(_) => {
             let host = TargetSpec::host();
             default_schedule(&mut m, Features::of(|f| host.has_feature(f)));
         }
@@ -188,7 +191,7 @@ fn under_default_schedule(seed: u64) -> Outcome {
     if seed.is_multiple_of(3) {
         made.may_be_long();
     }
-    let outcome = guarded(|| match lowered(&made, Steps::Default).1? {
+    let outcome = guarded(|| match lowered(&made, Steps::Default(seed.is_multiple_of(4))).1? {
         Some(s) => run(&made, &s),
         None => Ok(()),
     });

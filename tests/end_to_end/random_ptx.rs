@@ -56,7 +56,7 @@ pub fn lowered_with(seed: u64, device_prelude: bool) -> Option<StorageModule> {
 
 /// The graph on a grid, under the compiler's own schedule or under random steps; nothing where the back end refuses it.
 pub fn on_grid(graph: &Graph, own_schedule: bool, device_prelude: bool, rng: &mut SmallRng) -> Option<StorageModule> {
-    let mut m = if own_schedule { unscheduled(graph) } else { lower_to_loops(graph) };
+    let mut m = if own_schedule { unscheduled(graph, false) } else { lower_to_loops(graph) };
     if own_schedule {
         default_grid_schedule(&mut m, Some("sm_80"));
     } else {

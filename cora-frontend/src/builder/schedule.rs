@@ -432,7 +432,13 @@ impl<'a> ScheduleBuilder<'a> {
     /// Iterations in which every tile is full, apart from those with a tail: `S.main` and `S.tail`.
     pub fn peel(&mut self, target: impl ToLoop) -> &mut Self {
         let target = self.at(target);
-        self.step(StepKind::Peel { target })
+        self.step(StepKind::Peel { target, few: None })
+    }
+
+    /// Iterations whose tile has more than `few` iterations, apart from those with fewer: `S.main` and `S.tail`.
+    pub fn peel_few(&mut self, target: impl ToLoop, few: i64) -> &mut Self {
+        let target = self.at(target);
+        self.step(StepKind::Peel { target, few: Some(few) })
     }
 
     /// Drops the tail predicate of a local stage's loop.

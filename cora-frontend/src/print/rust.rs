@@ -315,7 +315,8 @@ fn step_call(step: &StepKind) -> String {
         StepKind::StorageAlign { tensor, dim, multiple, offset } => {
             format!("storage_align({tensor:?}, {dim:?}, {multiple}, {offset})")
         }
-        StepKind::Peel { target } => format!("peel({})", at(target)),
+        StepKind::Peel { target, few: None } => format!("peel({})", at(target)),
+        StepKind::Peel { target, few: Some(n) } => format!("peel_few({}, {n})", at(target)),
         StepKind::Relax { target, zero: false } => format!("relax({})", at(target)),
         StepKind::Relax { target, zero: true } => format!("relax_zero({})", at(target)),
     }

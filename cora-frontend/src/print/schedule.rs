@@ -115,7 +115,8 @@ pub fn print_step(step: &StepKind) -> String {
             let offset = if *offset == 0 { String::new() } else { format!(" offset {offset}") };
             format!("storage_align {tensor}.{dim} {multiple}{offset}")
         }
-        StepKind::Peel { target } => format!("peel {}", at(target)),
+        StepKind::Peel { target, few: None } => format!("peel {}", at(target)),
+        StepKind::Peel { target, few: Some(n) } => format!("peel {} few {n}", at(target)),
         StepKind::Relax { target, zero } => format!("relax {}{}", at(target), if *zero { " zero" } else { "" }),
     }
 }

@@ -144,7 +144,8 @@ pub fn print_step(step: &StepKind) -> String {
         StepKind::StorageAlign { tensor, dim, multiple, offset } => {
             format!("storage_align @{}[{}] {multiple} offset {offset}", quote(tensor), quote(dim))
         }
-        StepKind::Peel { target } => format!("peel {}", loop_ref(target)),
+        StepKind::Peel { target, few: None } => format!("peel {}", loop_ref(target)),
+        StepKind::Peel { target, few: Some(n) } => format!("peel {} few {n}", loop_ref(target)),
         StepKind::SetScope { stage, scope } => format!("set_scope @{} {}", quote(stage), scope.name()),
     }
 }
@@ -251,7 +252,10 @@ impl Parser {
             p.word("offset")?;
             Ok(StepKind::StorageAlign { tensor, dim, multiple, offset: p.signed()? })
         }),
-        ("peel", |p| Ok(StepKind::Peel { target: p.loop_ref()? })),
+        ("peel", |p| {
+            let target = p.loop_ref()?;
+            Ok(StepKind::Peel { target, few: if p.eat_word("few") { Some(p.signed()?) } else { None } })
+        }),
         ("set_scope", |p| Ok(StepKind::SetScope { stage: p.stage_name()?, scope: p.choice("a scope", &SCOPES)? })),
     ];
 

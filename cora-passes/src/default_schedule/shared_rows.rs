@@ -189,8 +189,10 @@ fn dims_apart(m: &mut LoopModule, tensor: TensorId, dim: usize, group: i64) {
         (d.extent, d.storage) = (moved(pool, d.extent), moved(pool, d.storage));
     }
     let names = parts_of(&dims[dim].name);
-    let sizes = sizes(pool, dims[dim].extent, group, old);
-    dims.splice(dim..=dim, names.into_iter().zip(sizes).map(|(name, size)| TensorDim::new(name, size)));
+    let [extents, stored] = [dims[dim].extent, dims[dim].storage].map(|size| sizes(pool, size, group, old));
+    let parts = names.into_iter().zip(extents).zip(stored);
+    let parts = parts.map(|((name, extent), storage)| TensorDim { storage, ..TensorDim::new(name, extent) });
+    dims.splice(dim..=dim, parts);
     m.env.tensors[tensor].dims = dims;
 }
 

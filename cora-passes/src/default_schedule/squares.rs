@@ -115,7 +115,7 @@ pub(super) fn in_parts(s: &mut Steps, mut order: Vec<String>, lanes: i64, fused:
         s.fuse(&order, "row")?;
         parts = "row";
     }
-    step(s.m, StepKind::Peel { target: s.named(parts) })?;
+    step(s.m, StepKind::Peel { target: s.named(parts), few: None })?;
     let mut main = Steps { m: s.m, stage: format!("{}.main", s.stage) };
     main.unroll(&["wi"])?;
     main.vectorize("ri", Some(lanes))

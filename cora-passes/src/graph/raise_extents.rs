@@ -188,8 +188,9 @@ fn clamp_arguments(pool: &mut ExprPool, e: ExprId, truth: &FxHashMap<VarId, Expr
     })
 }
 
-/// Reads at computed positions, and under conditions on lengths, are guarded by the validity of the variables they use:
-/// positions computed from surplus ones may lie anywhere, and lengths of surplus rows are nowhere.
+/// Reads at computed positions, and under conditions on lengths or elements, are guarded by the validity of the variables
+/// they use: positions computed from surplus ones may lie anywhere, lengths of surplus rows are nowhere, and surplus elements
+/// have no value.
 fn guard_computed_reads(
     env: &mut Env,
     e: ExprId,
@@ -198,7 +199,8 @@ fn guard_computed_reads(
 ) -> Result<ExprId, Diagnostic> {
     let computed = |p: &ExprPool, n: ExprId| match p.get(n) {
         Expr::Load { index, guard, .. } => {
-            let in_guard = guard.is_some_and(|(c, _)| p.any(c, &mut |x| matches!(x, Expr::Call(..))));
+            let steers = |x: &Expr| matches!(x, Expr::Call(..) | Expr::Load { .. });
+            let in_guard = guard.is_some_and(|(c, _)| p.any(c, &mut |x| steers(x)));
             in_guard || index.iter().any(|&i| p.as_var(i).is_none() && !p.vars_of(i).is_empty())
         }
         _ => false,

@@ -244,7 +244,7 @@ fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
         StepKind::StorageAlign { tensor, dim, multiple, offset } => {
             storage_align::storage_align(m, tensor, dim, *multiple, *offset)
         }
-        StepKind::Peel { target } => peel::peel(m, target),
+        StepKind::Peel { target, few } => peel::peel(m, target, *few),
     }
 }
 

@@ -9,13 +9,21 @@
 //!   =>  for t { if 14 <= R(t) { for ii in 0..14 { S.main } } else { for ii in 0..min(14, R(t)) { S.tail } } }
 //! ```
 //!
+//! `peel S.io few 3` parts by the number of a tile's iterations, so that a register tile of a few rows computes a few:
+//!
+//! ```text
+//! for io { for ii in 0..min(14, R(io)) { S } }
+//!   =>  for io { if 3 < R(io) { for ii in 0..min(14, R(io)) { S.main } } else { for ii in 0..min(3, R(io)) { S.tail } } }
+//! ```
+//!
 //! A tile is a loop inside with extent `min(c, R)`, or a mask `x < R`, whose R depends on the peeled
 //! loop. Where R falls as the loop goes on, the loop itself is cut (the first form); otherwise (a
 //! fused or a parallel loop) each iteration chooses, in the stretches of a loop that [`super::hfuse`]
 //! made each for itself. The parts are stages: `S.main` and `S.tail`.
 //!
 //! Requires: a loop that is not vector or unrolled, with such a tile inside. Ensures: the same
-//! iterations in the same order; in `main` the tiles have constant extent and no mask.
+//! iterations in the same order; in `main` the tiles have constant extent and no mask, or, of `few`, the extents in `tail`
+//! are at most that.
 
 use super::conditions::{is_condition, runs};
 use super::defined::is_defined;
@@ -37,15 +45,15 @@ use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ExprPool, TensorId, VarId};
 /// Greatest number of parts of a stage.
 const MAX_PARTS: usize = 32;
 
-/// Peels one loop.
+/// Peels one loop: off the iterations whose tiles are full, or, of `few`, those with more iterations than that.
 ///
 /// # Errors
 /// `E0402` no such loop, `E0411` a vector or unrolled loop, `E0482` no partial tile inside that the
-/// loop decides, `E0483` tiles with elements of their own beside ones that depend on what is
+/// loop decides, or, of `few`, several, `E0483` tiles with elements of their own beside ones that depend on what is
 /// reduced over, `E0460` the name of a part is taken.
-pub fn peel(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
+pub fn peel(m: &mut LoopModule, target: &LoopRef, few: Option<i64>) -> Result<(), Diagnostic> {
     let saved = (m.body.clone(), m.env.tensors.clone());
-    let result = peel_loop(m, target);
+    let result = peel_loop(m, target, few);
     if result.is_err() {
         (m.body, m.env.tensors) = saved;
     }
@@ -68,7 +76,7 @@ enum Fact {
     Mask(ExprId),
 }
 
-fn peel_loop(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
+fn peel_loop(m: &mut LoopModule, target: &LoopRef, few: Option<i64>) -> Result<(), Diagnostic> {
     let path = find_loop(m, target)?;
     let kind = loop_at(&m.body, &path).kind;
     if matches!(kind, LoopKind::Vector | LoopKind::Unroll | LoopKind::Virtual) {
@@ -95,27 +103,44 @@ fn peel_loop(m: &mut LoopModule, target: &LoopRef) -> Result<(), Diagnostic> {
         if tiles.is_empty() {
             continue;
         }
-        found = true;
         // Inits of parts that were made before stand beside the nest.
-        let Some(site) = path_of(&m.body, inner.var) else { continue };
+        let site = path_of(&m.body, inner.var);
+        if let Some(few) = few {
+            if let Some(site) = site {
+                found |= choose_few(m, &site, &inner, (&always, &tiles), few)?;
+            }
+            continue;
+        }
+        found = true;
+        let Some(site) = site else { continue };
         let full = if site == path { cut(&mut m.env, &around, &l, &tiles) } else { None };
         match full {
             Some(full) if kind == LoopKind::Serial => cut_loop(m, &path, &around, &l, &tiles, full)?,
-            _ => choose(m, &site, &inner, &tiles)?,
+            _ => choose_full(m, &site, &inner, &tiles)?,
         }
     }
     if !found {
-        return Err(Diagnostic::new(
-            "E0482",
-            format!("nothing to peel: no tile inside `{}.{}` is partial because of it", target.stage, target.name),
-        )
-        .note("a tile is a loop inside with extent `min(constant, rest)`, or a mask `position < extent`, that depends on the loop")
-        .hint("split first, then peel the outer loop of the tile"));
+        return Err(nothing(target, few));
     }
     for s in stages {
         place_init(m, s);
     }
     Ok(())
+}
+
+fn nothing(target: &LoopRef, few: Option<i64>) -> Diagnostic {
+    let which = format!("inside `{}.{}`", target.stage, target.name);
+    match few {
+        None => Diagnostic::new("E0482", format!("nothing to peel: no tile {which} is partial because of it"))
+            .note("a tile is a loop inside with extent `min(constant, rest)`, or a mask `position < extent`, that depends on the loop")
+            .hint("split first, then peel the outer loop of the tile"),
+        Some(few) => Diagnostic::new(
+            "E0482",
+            format!("nothing to peel: no tile {which} has more than {few} iterations in some of the loop's, and fewer in others"),
+        )
+        .note("a tile is a loop inside with extent `min(constant, rest)` where the loop decides the rest")
+        .hint("split first, exactly, then peel the outer loop of the tile by fewer iterations than that has"),
+    }
 }
 
 /// Where a loop is.
@@ -342,7 +367,7 @@ fn cut_loop(
 }
 
 /// Second form: each iteration chooses.
-fn choose(m: &mut LoopModule, path: &Path, l: &For, tiles: &[Tile]) -> Result<(), Diagnostic> {
+fn choose_full(m: &mut LoopModule, path: &Path, l: &For, tiles: &[Tile]) -> Result<(), Diagnostic> {
     let mut conds = Vec::new();
     for &slack in tiles.iter().flat_map(|t| &t.slack) {
         let zero = m.env.pool.int(0);
@@ -352,8 +377,64 @@ fn choose(m: &mut LoopModule, path: &Path, l: &For, tiles: &[Tile]) -> Result<()
         }
     }
     let full = m.env.pool.all(conds);
+    let mut main = l.body.clone();
+    make_full(&mut m.env, &mut main, tiles);
+    choose(m, path, l, full, [main, l.body.clone()])
+}
+
+/// By the iterations of the one tile inside; nothing, and false, where all iterations are of one kind.
+fn choose_few(
+    m: &mut LoopModule,
+    path: &Path,
+    l: &For,
+    (loops, tiles): (&[(VarId, ExprId)], &[Tile]),
+    few: i64,
+) -> Result<bool, Diagnostic> {
+    let own = |pool: &ExprPool, rest: ExprId| pool.vars_of(rest).iter().all(|v| loops.iter().any(|l| l.0 == *v));
+    let mut found = Vec::new();
+    for t in tiles {
+        let Fact::Extent(extent, full) = t.fact else { continue };
+        let more = m.env.pool.as_int(full).is_some_and(|n| n > few);
+        let rest = tile_of(&mut m.env, extent).map(|t| t.1).filter(|&rest| more && own(&m.env.pool, rest));
+        found.extend(rest.map(|rest| (extent, rest, t.writers.clone())));
+    }
+    let (extent, rest, writers) = match found.len() {
+        0 => return Ok(false),
+        1 => found.remove(0),
+        _ => return Err(several(&m.env, l)),
+    };
+    let few = m.env.pool.int(few);
+    let more = m.env.pool.lt(few, rest);
+    let less = m.env.pool.le(rest, few);
+    let facts = facts_in(&mut m.env, loops);
+    let mut prover = Prover::new();
+    if [more, less].into_iter().any(|c| prover.prove(&mut m.env, &facts, c).is_proved()) {
+        return Ok(false);
+    }
+    let less = m.env.pool.min(few, rest);
+    let mut tail = l.body.clone();
+    make_full(&mut m.env, &mut tail, &[Tile { slack: vec![], fact: Fact::Extent(extent, less), writers }]);
+    choose(m, path, l, more, [l.body.clone(), tail])?;
+    Ok(true)
+}
+
+/// Which tile is meant is not said.
+fn several(env: &Env, l: &For) -> Diagnostic {
+    let name = &env.vars[l.var].name;
+    Diagnostic::new("E0482", format!("several loops inside `{name}` are partial tiles, and `few` is about one"))
+        .hint("peel a loop further inside, which has one of them inside it")
+}
+
+/// The first of two bodies where a condition holds, else the second.
+fn choose(
+    m: &mut LoopModule,
+    path: &Path,
+    l: &For,
+    first: ExprId,
+    [main, mut tail]: [Body; 2],
+) -> Result<(), Diagnostic> {
     let (one, zero) = (m.env.pool.int(1), m.env.pool.int(0));
-    let (yes, no) = (m.env.pool.select(full, one, zero), m.env.pool.select(full, zero, one));
+    let (yes, no) = (m.env.pool.select(first, one, zero), m.env.pool.select(first, zero, one));
     let once = |m: &mut LoopModule, extent: ExprId, body: Body| {
         let var = m.env.new_var("once");
         vec![Stmt::For(For {
@@ -366,11 +447,8 @@ fn choose(m: &mut LoopModule, path: &Path, l: &For, tiles: &[Tile]) -> Result<()
             body,
         })]
     };
-    let mut main = l.body.clone();
-    make_full(&mut m.env, &mut main, tiles);
     let main = once(m, yes, main);
-    let mut tail = l.body.clone();
-    go_on(&m.env, &mut tail, &m.env.pool.vars_of(full));
+    go_on(&m.env, &mut tail, &m.env.pool.vars_of(first));
     let tail = once(m, no, tail);
     let inside = [path.as_slice(), &[0]].concat();
     // The body as one statement, which the two parts replace.

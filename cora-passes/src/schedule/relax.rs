@@ -452,7 +452,7 @@ fn is_position(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> bool {
 }
 
 /// The constant operand of `min(c, r..)`, and the minimum of the others.
-pub(super) fn tile_of(env: &mut Env, extent: ExprId) -> Option<(ExprId, ExprId)> {
+pub(crate) fn tile_of(env: &mut Env, extent: ExprId) -> Option<(ExprId, ExprId)> {
     let (mut constant, mut rest): (Option<ExprId>, Option<ExprId>) = (None, None);
     let mut stack = vec![extent];
     while let Some(e) = stack.pop() {

@@ -37,7 +37,7 @@ pub fn split_step(
     let saved = (m.body.clone(), m.env.tensors.clone());
     split(m, target, factor, names, Tail::Exact)?;
     let outer = LoopRef { stage: target.stage.clone(), name: names.0.to_owned() };
-    let result = super::peel::peel(m, &outer);
+    let result = super::peel::peel(m, &outer, None);
     // Tiles that are always full need no peeling.
     match result {
         Err(d) if d.code != "E0482" => {

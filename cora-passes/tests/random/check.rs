@@ -16,6 +16,7 @@ use cora_passes::execution::{Pattern, batch, verify_each::nests_of_graph};
 use cora_passes::graph::{
     narrow_masked::{Windows, narrow_masked},
     narrow_positions::narrow_positions,
+    raise_extents::raise_extents,
 };
 use cora_passes::lower::to_loops::lower_to_loops;
 use cora_passes::manager::{BACK_END, Invocation, PassContext, run_pipeline};
@@ -213,17 +214,21 @@ pub fn run(case: &Case, mut source: Source, log: &mut Log) -> Result<(), Failure
     back_end(case, m, log)
 }
 
-/// The loops of a program that has no schedule, with the rows of windows in tiles of two.
-pub fn unscheduled(graph: &Graph) -> LoopModule {
+/// The loops of a program that has no schedule, with the rows of windows in tiles of two; of its `padded` form if it has one.
+pub fn unscheduled(graph: &Graph, padded: bool) -> LoopModule {
     let mut graph = graph.clone();
     narrow_positions(&mut graph);
     narrow_masked(&mut graph, &mut StandardSimplifier::new(), Windows::OfTiles(2));
+    let ragged = graph.clone();
+    if padded && raise_extents(&mut graph).is_err() {
+        graph = ragged;
+    }
     lower_to_loops(&graph)
 }
 
-/// Runs `case` under the compiler's own schedule for a processor with these features.
-pub fn run_default(case: &Case, features: Features, log: &mut Log) -> Result<(), Failure> {
-    let mut m = unscheduled(&case.made.graph);
+/// Runs `case`, padded or not, under the compiler's own schedule for a processor with these features.
+pub fn run_default(case: &Case, features: Features, padded: bool, log: &mut Log) -> Result<(), Failure> {
+    let mut m = unscheduled(&case.made.graph, padded);
     default_schedule(&mut m, features);
     let all: Vec<usize> = (0..case.batches.len()).collect();
     check_loops(case, &m, "default-schedule", &all)?;

@@ -79,7 +79,7 @@ impl<'r> Proposer<'r> {
                 1 => self.double_buffer(m, &stages),
                 _ => Some(StepKind::Bind { target: self.any_loop(m, &stages)?, to: Binding::Virtual, atomic: false }),
             },
-            58..59 => Some(StepKind::Peel { target: self.any_loop(m, &stages)? }),
+            58..59 => Some(StepKind::Peel { target: self.any_loop(m, &stages)?, few: self.few() }),
             59..60 => self.parts(m, &stages),
             60..63 => self.pad_loop(m, &stages),
             63..66 => self.pad_dim(m),
@@ -195,6 +195,11 @@ impl<'r> Proposer<'r> {
     fn any_loop(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<LoopRef> {
         let (stage, loops) = self.nest(m, stages)?;
         Some(reference(m, stage, loops.choose(self.rng)?))
+    }
+
+    /// The iterations by which a loop is peeled, if not by full tiles.
+    fn few(&mut self) -> Option<i64> {
+        *[None, None, Some(1), Some(2), Some(3)].choose(self.rng).unwrap_or(&None)
     }
 
     fn multiple(&mut self) -> i64 {
@@ -372,7 +377,7 @@ impl<'r> Proposer<'r> {
             4 => self.hfuse(m, stages),
             5 => self.parts(m, stages),
             6 => self.pack(m, stages),
-            7 => Some(StepKind::Peel { target: self.any_loop(m, stages)? }),
+            7 => Some(StepKind::Peel { target: self.any_loop(m, stages)?, few: self.few() }),
             _ => Some(StepKind::Relax { target: self.any_loop(m, stages)?, zero: self.rng.random_bool(0.3) }),
         }
     }

@@ -227,6 +227,22 @@ const EXTENTS: &[Small] = &[
         ",
     ),
     small(
+        "windows_of_tiles",
+        "
+        param M in 0..=64
+        extent lens(b) in 0..=512
+        dim b = M, q = lens(b), k = lens(b), d = 8
+        input X[b, q, d] : f32
+        S[b, q, k] = if k <= q and k > q - 100 then sum(d) X[b, q, d] * X[b, k, d] else -inf
+        m[b, q] = max(k) S
+        e[b, q, k] = exp(S - m)
+        O[b, q, d] = (sum(k) e[b, q, k] * X[b, k, d]) / sum(k) e
+        A[b, q, k] = if k <= q and k / 64 == q / 64 then sum(d) X[b, q, d] * X[b, k, d] else 0.0
+        P[b, q, d] = sum(k) A[b, q, k] * X[b, k, d]
+        output O, P
+        ",
+    ),
+    small(
         "concatenation",
         "
         param M in 0..=64

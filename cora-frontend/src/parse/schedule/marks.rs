@@ -31,6 +31,13 @@ pub(super) fn tensorize(p: &mut Parser) -> Parsed<StepKind> {
     Ok(StepKind::Tensorize { target, intrinsic: intrinsic(p)? })
 }
 
+/// `peel S.io few 3`.
+pub(super) fn peel(p: &mut Parser) -> Parsed<Vec<StepKind>> {
+    let targets = loops(p)?;
+    let few = if p.eat("few") { Some(positive(p)?) } else { None };
+    Ok(targets.into_iter().map(|target| StepKind::Peel { target, few }).collect())
+}
+
 /// `relax S.i zero`.
 pub(super) fn relax(p: &mut Parser) -> Parsed<Vec<StepKind>> {
     let targets = loops(p)?;

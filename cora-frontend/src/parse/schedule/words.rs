@@ -32,7 +32,7 @@ pub(super) fn loop_ref(p: &mut Parser) -> Parsed<LoopRef> {
 
 pub(super) fn loops(p: &mut Parser) -> Parsed<Vec<LoopRef>> {
     let mut out = vec![loop_ref(p)?];
-    let words = ["pad", "zero", "on", "off", "to"];
+    let words = ["pad", "zero", "on", "off", "to", "few"];
     while same_line_name(p) && !words.iter().any(|w| p.at(w)) {
         out.push(loop_ref(p)?);
     }

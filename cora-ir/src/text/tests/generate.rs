@@ -485,7 +485,7 @@ impl Gen {
             16 => StepKind::ReorderDims { tensor: stage, order: vec![at.name, name] },
             17 => StepKind::Rfactor { target: at, name },
             18 => StepKind::Bind { target: at, to: self.rng.pick(&Binding::ALL), atomic: self.rng.chance(30) },
-            19 => StepKind::Peel { target: at },
+            19 => StepKind::Peel { target: at, few: self.rng.pick(&[None, Some(3)]) },
             20 => {
                 let key = self.formula(3);
                 let all = [Remap::LongestFirst, Remap::RoundRobin(multiple), Remap::By(key.clone()), Remap::Order(key)];
