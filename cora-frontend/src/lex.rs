@@ -169,8 +169,9 @@ fn shown(text: &str) -> String {
 /// What to write for characters that mean something in other languages.
 fn instead_of(text: &str) -> &'static str {
     match text {
-        "&" | "&&" => "write `and`",
-        "|" | "||" => "write `or`",
+        "&&" => "write `and`",
+        "||" => "write `or`",
+        "&" => "of conditions write `and`; the lowest bits of an integer are a remainder: `x % 4` for two of them",
         "!" => "write `not`",
         "^" => "a power is `pow(x, y)`",
         "?" => "write `if condition then x else y`",

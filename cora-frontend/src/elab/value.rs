@@ -393,7 +393,10 @@ impl Elab<'_> {
                 "E0237",
                 format!("`{}` gives an index of one dimension, {} given", op.name(), dims.len()),
             )
-            .hint(format!("reduce over one dimension at a time: `{}(k) x`", op.name()));
+            .hint(format!(
+                "reduce over one dimension at a time, `{}(k) x`, or over one `k` for both, with `k / n` and `k % n` as their positions",
+                op.name()
+            ));
             return self.error(span, d);
         };
         let best = if op == ReduceOp::ArgMax { Combiner::Max } else { Combiner::Min };

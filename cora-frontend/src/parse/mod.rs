@@ -81,6 +81,9 @@ impl Parser {
         if t.text == "if" {
             return "a choice is written `if condition then x else y`".to_owned();
         }
+        if t.text == "|" {
+            return "of conditions write `or`; bits that no two integers share add up: `x + y`".to_owned();
+        }
         match last.map(|t| t.text.as_str()) {
             Some(")") if t.kind == TokenKind::Name => {
                 let inside = self.pos.checked_sub(3).filter(|&at| self.tokens[at].text == "(").map(|at| at + 1);
@@ -251,6 +254,14 @@ impl Parser {
             (_, ".", "an expression") => "a number begins with a digit: `0.5`",
             (_, "+" | "-" | "*" | "/", "`=`") => {
                 "an operator is defined once, `T[i] = ..`: to add to what was there reduce, `sum(k) x`, or define another one"
+            }
+            ("<", "<", "an expression") => "bits move up by a product: `x * 4` for two of them",
+            (">", ">", "an expression") => {
+                "bits move down by a quotient, which is rounded down: `x / 4` for two of them"
+            }
+            (_, "if", _) => "a choice is written `if condition then x else y`",
+            (_, "[", "`,` or `]`") => {
+                "a tensor has dimensions, not positions that are read: `H[v] = sum(i) (if ids[i] == v then x[i] else 0)` collects by those"
             }
             (_, "elif", _) => "write `else if`",
             (":", "=", "an element type") => "an operator is defined with `=` alone: `T[i] = ..`",
