@@ -6,8 +6,9 @@
 //! *Accuracy and Stability of Numerical Algorithms*, chapters 3 and 4): each operation adds its
 //! rounding, `eps` of its type times its magnitude, and passes on what its operands carry. A sum of
 //! n terms adds `eps * (4 + 2 sqrt(n)) * sum |term|`, whatever the order, so cancellation is covered
-//! by the magnitude of the terms and not of the result; errors that the terms carry add up like
-//! independent ones. A reduction over tuples carries the bounds of
+//! by the magnitude of the terms and not of the result, and `eps * n / 4 * |sum|`, for equal terms
+//! are all rounded one way where the sum grows past a power of two; errors that the terms carry add
+//! up like independent ones. A reduction over tuples carries the bounds of
 //! its components along, combined like them in the reference's order; other orders are covered by a
 //! factor.
 //!
@@ -231,10 +232,19 @@ impl Bounds<'_> {
         };
         let (terms, count) = (self.at(terms, op), self.count(op));
         let root = self.env.pool.un(UnOp::Sqrt, count);
-        let (two, four, eps) = (self.number(2.0), self.number(4.0), self.number(eps));
+        let (two, four) = (self.number(2.0), self.number(4.0));
         let grown = self.env.pool.mul(two, root);
         let grown = self.env.pool.add(four, grown);
-        let rounding = self.env.pool.mul(grown, terms);
+        let mut rounding = self.env.pool.mul(grown, terms);
+        if eps <= epsilon(ScalarType::F32) {
+            let total = self.at(op.tensor, op);
+            let total = self.magnitude(total);
+            let quarter = self.number(0.25);
+            let one_way = self.env.pool.mul(quarter, count);
+            let one_way = self.env.pool.mul(one_way, total);
+            rounding = self.env.pool.add(rounding, one_way);
+        }
+        let eps = self.number(eps);
         let rounding = self.env.pool.mul(eps, rounding);
         match (products, error) {
             (Some((_, carried)), _) => self.env.pool.add(carried, rounding),
@@ -490,10 +500,16 @@ impl Bounds<'_> {
                     let size = self.magnitude(a);
                     let least = self.env.pool.sub(size, x);
                     let relative = self.quotient(x, least);
-                    let size = self.magnitude(e);
-                    let steep = self.env.pool.mul(size, relative);
+                    let root_size = self.magnitude(e);
+                    let steep = self.env.pool.mul(root_size, relative);
+                    if op != UnOp::Sqrt {
+                        return steep;
+                    }
+                    // Where all of it may be an error the slope at it says nothing.
                     let root = self.env.pool.un(UnOp::Sqrt, x);
-                    if op == UnOp::Sqrt { self.env.pool.min(root, steep) } else { steep }
+                    let known = self.env.pool.lt(x, size);
+                    let least = self.env.pool.min(root, steep);
+                    self.env.pool.select(known, least, root)
                 });
                 self.rounded(carried, e, FUNCTION_ULPS)
             }
