@@ -66,6 +66,18 @@ pub const PASSES: &[Pass] = &[
         },
     },
     Pass {
+        name: "split-prefixes",
+        summary: "reductions over all positions before each one in blocks of these; split-prefixes{block=32}: of so many",
+        input: Stage::Graph,
+        run: |p, _, args| {
+            let block = prefix_block(args).map_err(|d| vec![d])?;
+            on_graph(p, |g| {
+                graph::split_prefixes::split_prefixes(g, block);
+                Ok(())
+            })
+        },
+    },
+    Pass {
         name: "raise-extents",
         summary: "pad every extent function to its greatest value in the batch, masking the surplus",
         input: Stage::Graph,
@@ -342,6 +354,17 @@ fn windows(args: &str) -> Result<Windows, Diagnostic> {
     })
 }
 
+/// How many positions a block of `split-prefixes` has.
+fn prefix_block(args: &str) -> Result<i64, Diagnostic> {
+    if args.is_empty() {
+        return Ok(graph::split_prefixes::BLOCK);
+    }
+    args.strip_prefix("block=").and_then(|n| n.parse().ok()).filter(|n| (2..=MOST_ROWS).contains(n)).ok_or_else(|| {
+        Diagnostic::new("E0601", format!("pass `split-prefixes` has no option `{args}`"))
+            .hint(format!("write `split-prefixes`, or `split-prefixes{{block=64}}`, with 2 to {MOST_ROWS} positions"))
+    })
+}
+
 /// Rows of a tile that begin together, at most.
 const MOST_ROWS: i64 = 4096;
 
@@ -473,8 +496,16 @@ pub fn parse_pipeline(text: &str) -> Result<Vec<Invocation>, Diagnostic> {
 }
 
 /// The passes that read what stands in braces.
-const WITH_OPTIONS: &[&str] =
-    &["step", "narrow-masked", "default-schedule", "default-grid", "to-storage", "lower-functions", "hoist-loads"];
+const WITH_OPTIONS: &[&str] = &[
+    "step",
+    "narrow-masked",
+    "split-prefixes",
+    "default-schedule",
+    "default-grid",
+    "to-storage",
+    "lower-functions",
+    "hoist-loads",
+];
 
 fn find_pass(name: &str) -> Result<&'static Pass, Diagnostic> {
     PASSES.iter().find(|p| p.name == name).ok_or_else(|| {

@@ -53,6 +53,7 @@ pub fn compile(
         let rows = || format!("rows={}", default_schedule::rows_of_windows(form.features));
         let args = if form.grid.is_none() { rows() } else { String::new() };
         front.push(Invocation { pass: "narrow-masked".to_owned(), args });
+        front.push(invoke("split-prefixes"));
     }
     if form.padded {
         front.push(invoke("raise-extents"));

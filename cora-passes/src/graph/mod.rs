@@ -8,3 +8,4 @@ mod index_range;
 pub mod narrow_masked;
 pub mod narrow_positions;
 pub mod raise_extents;
+pub mod split_prefixes;

@@ -285,7 +285,7 @@ fn dims_of(env: &Env, e: ExprId) -> Option<Vec<DimId>> {
 }
 
 /// The dimensions that `es` are over and those that their extents are over, outermost first.
-fn loops_around(env: &Env, es: &[ExprId]) -> Option<Vec<(VarId, ExprId)>> {
+pub(super) fn loops_around(env: &Env, es: &[ExprId]) -> Option<Vec<(VarId, ExprId)>> {
     let mut out: Vec<(VarId, ExprId)> = Vec::new();
     for &e in es {
         for d in dims_of(env, e)? {

@@ -17,6 +17,7 @@ use cora_passes::graph::{
     narrow_masked::{Windows, narrow_masked},
     narrow_positions::narrow_positions,
     raise_extents::raise_extents,
+    split_prefixes::split_prefixes,
 };
 use cora_passes::lower::to_loops::lower_to_loops;
 use cora_passes::manager::{BACK_END, Invocation, PassContext, run_pipeline};
@@ -214,11 +215,13 @@ pub fn run(case: &Case, mut source: Source, log: &mut Log) -> Result<(), Failure
     back_end(case, m, log)
 }
 
-/// The loops of a program that has no schedule, with the rows of windows in tiles of two; of its `padded` form if it has one.
+/// The loops of a program that has no schedule, with the rows of windows in tiles of two and prefixes in blocks of two; of its
+/// `padded` form if it has one.
 pub fn unscheduled(graph: &Graph, padded: bool) -> LoopModule {
     let mut graph = graph.clone();
     narrow_positions(&mut graph);
     narrow_masked(&mut graph, &mut StandardSimplifier::new(), Windows::OfTiles(2));
+    split_prefixes(&mut graph, 2);
     let ragged = graph.clone();
     if padded && raise_extents(&mut graph).is_err() {
         graph = ragged;
