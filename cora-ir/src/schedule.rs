@@ -555,7 +555,7 @@ pub enum StepKind {
         offset: i64,
     },
     /// `peel S.io`: iterations in which every tile is full, apart from those with a tail; `peel S.io few 3`: those whose
-    /// tile has more than three iterations, apart from those with fewer.
+    /// tile has more than three iterations, apart from those of at most three.
     Peel {
         /// The loop.
         target: LoopRef,

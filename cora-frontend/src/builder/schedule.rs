@@ -435,7 +435,7 @@ impl<'a> ScheduleBuilder<'a> {
         self.step(StepKind::Peel { target, few: None })
     }
 
-    /// Iterations whose tile has more than `few` iterations, apart from those with fewer: `S.main` and `S.tail`.
+    /// Iterations whose tile has more than `few` iterations, apart from the others: `S.main` and `S.tail`.
     pub fn peel_few(&mut self, target: impl ToLoop, few: i64) -> &mut Self {
         let target = self.at(target);
         self.step(StepKind::Peel { target, few: Some(few) })
