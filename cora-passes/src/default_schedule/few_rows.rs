@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A tile in registers runs in full, so one row would cost as much as six: a batch of one, an expert with two tokens, the
-//! last rows of each sequence. What is read of two bytes or one comes fast enough for one row to have a body, too.
+//! last rows of each sequence. Elements of two bytes or one come faster than half a tile is computed, so one row has a body, too.
 
 use super::{attempt, loop_ref, step};
 use crate::schedule::relax::tile_of;
@@ -17,7 +17,7 @@ use cora_ir::{Expr, ExprId, Scope, TensorId};
 
 /// Rows of a tile from which on fewer have a body of their own.
 const ROWS: i64 = 4;
-/// Bytes of elements of which one row reads no more in a time than it computes with.
+/// Bytes of elements that come faster than half a tile is computed of them.
 const NARROW: u64 = 2;
 
 /// A register tile with a tail.

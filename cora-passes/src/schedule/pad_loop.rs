@@ -1,8 +1,8 @@
 //! `pad_loop S.i 2`, `pad_loop S.k to 8 * floordiv(i, 8) + 8`: loop padding (paper section 4.1).
 //!
 //! Requires: for a padded spatial loop, storage of the written tensor at least as large as the
-//! padded extent, and as what loops inside reach in surplus iterations; a padded reduced loop masks its surplus. Ensures: surplus iterations write
-//! storage padding only; their reads are guarded, so padding is never observed.
+//! padded extent, and as what loops inside reach in surplus iterations; a padded reduced loop masks its
+//! surplus. Ensures: surplus iterations write storage padding only; their reads are guarded, so padding is never observed.
 //!
 //! A reduced loop may be padded to any extent, one that neighbouring iterations of a loop around have in common for instance,
 //! so that it can leave them: `for k in 0..i + 3 { .. }  =>  for k in 0..i // 8 * 8 + 10 { .. where k < i + 3 }`. Where the
