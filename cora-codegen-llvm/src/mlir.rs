@@ -5,8 +5,9 @@
 //!
 //! - a public function of the runtime's kernel signature `(bufs, tables, scalars, lo, hi, worker)`, which reads the
 //!   pointers and parameters that the kernel uses, and calls
-//! - a private function with one `noalias` pointer for each buffer and table, which holds the loops. It is not inlined, so
-//!   that LLVM keeps what the attributes say about aliases.
+//! - a private function with one `noalias` pointer for each table, and for each buffer or the part of it that the kernel
+//!   accesses, which holds the loops. It is not inlined, so that LLVM keeps what the attributes say about aliases. Kernels whose private functions are the same text, such as
+//!   those of a network's equal layers, have one.
 //!
 //! ```text
 //! storage.kernel @double { for %f in 0..%n parallel { %B[%f] = 2.0 * %A[%f] } }
@@ -34,6 +35,7 @@
 mod access;
 mod amx;
 mod arith;
+mod bases;
 mod builder;
 mod bulk;
 mod bytes;
@@ -57,6 +59,8 @@ mod wgmma;
 
 #[cfg(test)]
 mod tests;
+
+use std::collections::HashMap;
 
 use cora_ir::ScalarType;
 use cora_ir::intrinsic::Emission;
@@ -213,10 +217,12 @@ pub fn emit(module: &StorageModule, options: &EmitOptions) -> Result<String, Emi
     let slots = Slots::new(module);
     let mut library = library::Library::new(options);
     let (mut kernels, mut pool) = (String::new(), module.env.pool.clone());
+    let mut owners = HashMap::new();
     for (kernel, symbol) in module.kernels.iter().zip(slots.symbols()) {
-        let text = kernel::emit(module, &slots, (&mut library, &mut pool), kernel, symbol)
+        let functions = kernel::emit(module, &slots, (&mut library, &mut pool), kernel)
             .map_err(|fault| EmitError { kernel: kernel.name.clone(), fault })?;
-        kernels.push_str(&text);
+        let owner = owners.entry(functions.key()).or_insert(symbol);
+        kernels.push_str(&functions.text(kernel, symbol, owner));
     }
     Ok(format!("module {{\n{}{kernels}}}\n", library.text()))
 }

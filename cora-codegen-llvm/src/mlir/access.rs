@@ -4,6 +4,7 @@ use cora_ir::affine::{gcd, normalize};
 use cora_ir::{BinOp, Expr, ExprId, ScalarType, TensorId, Type};
 
 use super::EmitFault;
+use super::bases::constant_term;
 use super::builder::{Elem, Ty, Val};
 use super::convert::{from_memory, memory_elem, register_type, same_in_memory, to_memory};
 use super::expr::{Emitter, Formal, TensorOrParam};
@@ -28,7 +29,12 @@ enum Place {
 }
 
 impl Emitter<'_> {
-    /// The address of a tensor's first element.
+    /// Which element [`Emitter::pointer`] is the address of.
+    fn base(&self, tensor: TensorId) -> i64 {
+        self.bases.get(&tensor).copied().unwrap_or(0)
+    }
+
+    /// The address of a tensor's first element, or of the first one of its part that the kernel accesses.
     pub(super) fn pointer(&mut self, tensor: TensorId) -> Result<Val, EmitFault> {
         let name = || self.module.env.tensors[tensor].name.clone();
         let formal = match self.slots.get(tensor) {
@@ -62,24 +68,8 @@ impl Emitter<'_> {
 
     /// The address of element `index` (a scalar); constant terms come last, so that neighbours share the rest.
     pub(super) fn address(&mut self, tensor: TensorId, index: ExprId) -> Result<Val, EmitFault> {
-        let (mut rest, mut offset) = (Some(index), 0_i64);
-        while let Some(e) = rest {
-            let (next, step) = match *self.pool.get(e) {
-                Expr::Int(k) => (None, k),
-                Expr::Bin(BinOp::Add, x, k) if self.pool.as_int(k).is_some() => {
-                    (Some(x), self.pool.as_int(k).unwrap_or(0))
-                }
-                Expr::Bin(BinOp::Add, k, x) if self.pool.as_int(k).is_some() => {
-                    (Some(x), self.pool.as_int(k).unwrap_or(0))
-                }
-                Expr::Bin(BinOp::Sub, x, k) if self.pool.as_int(k).is_some() => {
-                    (Some(x), self.pool.as_int(k).unwrap_or(0).wrapping_neg())
-                }
-                _ => break,
-            };
-            offset = offset.wrapping_add(step);
-            rest = next;
-        }
+        let (rest, offset) = constant_term(self.pool, index);
+        let offset = offset.wrapping_sub(self.base(tensor));
         let elem = memory_elem(self.module.env.tensors[tensor].ty);
         let mut at = self.pointer(tensor)?;
         if let Some(e) = rest {
@@ -135,6 +125,13 @@ impl Emitter<'_> {
         let i = self.emit(index)?;
         let i = self.b.broadcast(i, lanes);
         let elem = memory_elem(self.module.env.tensors[tensor].ty);
+        let at = match self.base(tensor) {
+            0 => at,
+            base => {
+                let first = self.b.i64(base.wrapping_neg());
+                self.element_pointer(at, first, elem)
+            }
+        };
         Ok(self.element_pointer(at, i, elem))
     }
 

@@ -77,7 +77,7 @@ impl fmt::Display for Ty {
 }
 
 /// An SSA value; prints as `%12`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Val(u32);
 
 impl fmt::Display for Val {

@@ -77,6 +77,8 @@ pub(super) struct Emitter<'m> {
     pub(super) async_copies: bool,
     /// On a grid: names that only numbers of blocks need.
     pub(super) of_host: Vec<VarId>,
+    /// The elements that parts of buffers begin at, where that is not the first.
+    pub(super) bases: HashMap<TensorId, i64>,
     /// Numbers that divide the values of names.
     pub(super) divisors: HashMap<VarId, i64>,
     known: Vec<Known>,
@@ -120,6 +122,7 @@ impl<'m> Emitter<'m> {
             barriers: false,
             async_copies: false,
             of_host: Vec::new(),
+            bases: HashMap::new(),
             divisors: HashMap::new(),
             known: vec![Known::default()],
             vars: HashMap::new(),

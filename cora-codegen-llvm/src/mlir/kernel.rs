@@ -6,23 +6,63 @@ use cora_ir::{Expr, ExprId, ExprPool, TensorId, VarId};
 
 use super::EmitFault;
 use super::builder::{Builder, Elem, Ty, Val};
+use super::convert::memory_elem;
 use super::expr::{Emitter, Formal, TensorOrParam};
 use super::library::Library;
 use super::slots::Slots;
 
-/// The text of both functions.
+/// The two functions of a kernel: a private one, which takes its buffers, and a public one, which finds them.
+pub(super) struct Functions {
+    /// The private one, from its arguments on. Arguments are in the order of their first use, so that kernels of one text
+    /// differ in what they are given alone.
+    body: String,
+    /// What the public one reads of its arrays.
+    reads: String,
+    /// What it calls the private one with.
+    call: String,
+}
+
+impl Functions {
+    /// The private function but for remarks: kernels of the same one compute the same of what they are given.
+    pub(super) fn key(&self) -> String {
+        let mut key = String::with_capacity(self.body.len());
+        for line in self.body.lines() {
+            key.push_str(line.split("  //").next().unwrap_or_default());
+            key.push('\n');
+        }
+        key
+    }
+
+    /// The text of a kernel's functions, the private one of which stands at `owner`'s.
+    pub(super) fn text(&self, kernel: &Kernel, symbol: &str, owner: &str) -> String {
+        let Self { body, reads, call } = self;
+        let name = comment(&kernel.name);
+        let private = if symbol == owner {
+            format!("// kernel {name}\nllvm.func internal @{symbol}.body{body}")
+        } else {
+            format!("// kernel {name}, of the same code as {owner}\n")
+        };
+        format!(
+            "{private}llvm.func @{symbol}(%bufs: !llvm.ptr {{llvm.readonly}}, %tables: !llvm.ptr {{llvm.readonly}}, \
+             %scalars: !llvm.ptr {{llvm.readonly}}, %lo: i64, %hi: i64, %worker: i64) attributes {{no_unwind}} {{\n\
+             {reads}  llvm.call @{owner}.body{call}\n  llvm.return\n}}\n"
+        )
+    }
+}
+
+/// Emits a kernel.
 pub(super) fn emit(
     module: &StorageModule,
     slots: &Slots,
     scratch: (&mut Library, &mut ExprPool),
     kernel: &Kernel,
-    symbol: &str,
-) -> Result<String, EmitFault> {
+) -> Result<Functions, EmitFault> {
     let mut b = Builder::new(scratch.0.fma());
     let bound = Ty::scalar(Elem::I64);
     let range = (b.value(bound, 0), b.value(bound, 0));
     let stored = stored(&kernel.body);
     let mut s = Emitter::new(module, slots, scratch, b, stored);
+    s.find_bases(&kernel.body);
     for (i, stmt) in kernel.body.iter().enumerate() {
         match stmt {
             Stmt::For { var, kind: LoopKind::Parallel, body, .. } => {
@@ -35,7 +75,7 @@ pub(super) fn emit(
             _ => s.stmt(stmt)?,
         }
     }
-    Ok(functions(s, kernel, symbol, range))
+    Ok(functions(s, kernel, range))
 }
 
 /// The tensors that statements write, ascending.
@@ -221,12 +261,14 @@ fn computes(module: &StorageModule, s: &Stmt) -> bool {
     }
 }
 
-/// The private function around the text, and the public one that calls it.
-fn functions(s: Emitter<'_>, kernel: &Kernel, symbol: &str, (lo, hi): (Val, Val)) -> String {
-    let Emitter { module, b, formals, registers, rows, tile_registers, stored, .. } = s;
+/// The functions around the text.
+fn functions(s: Emitter<'_>, kernel: &Kernel, (lo, hi): (Val, Val)) -> Functions {
+    let Emitter { module, b, formals, registers, rows, tile_registers, stored, bases, .. } = s;
     let mut signature = Vec::new();
     let mut reads = String::new();
     let (mut actuals, mut types) = (Vec::new(), Vec::new());
+    let mut formals: Vec<_> = formals.into_iter().collect();
+    formals.sort_by_key(|f| f.1.0);
     for (n, (formal, (v, what))) in formals.iter().enumerate() {
         let (array, index, ty) = match formal {
             Formal::Buffer(i) => ("%bufs", i, "!llvm.ptr"),
@@ -251,7 +293,18 @@ fn functions(s: Emitter<'_>, kernel: &Kernel, symbol: &str, (lo, hi): (Val, Val)
                 TensorOrParam::Param => String::new(),
             },
         ));
-        actuals.push(format!("%arg{n}"));
+        match what {
+            TensorOrParam::Tensor(t) if bases.contains_key(t) => {
+                let elem = memory_elem(module.env.tensors[*t].ty);
+                reads.push_str(&format!(
+                    "  %first{n} = llvm.mlir.constant({} : i64) : i64\n  \
+                     %part{n} = llvm.getelementptr %arg{n}[%first{n}] : (!llvm.ptr, i64) -> !llvm.ptr, {elem}\n",
+                    bases[t],
+                ));
+                actuals.push(format!("%part{n}"));
+            }
+            _ => actuals.push(format!("%arg{n}")),
+        }
         types.push(ty);
     }
     signature.extend([lo, hi].map(|v| format!("{v}: i64 {{llvm.noundef}}")));
@@ -266,15 +319,10 @@ fn functions(s: Emitter<'_>, kernel: &Kernel, symbol: &str, (lo, hi): (Val, Val)
     }
     let tiles = !tile_registers.slots.is_empty() || kernel.body.iter().any(|s| s.any(&mut |s| computes(module, s)));
     let calls = if tiles { ", passthrough = [\"no-builtin-memset\", \"no-builtin-memcpy\"]" } else { "" };
-    format!(
-        "// kernel {}\nllvm.func internal @{symbol}.body({}) attributes {{no_inline, no_unwind{calls}}} {{\n{entry}{}  \
-         llvm.return\n}}\nllvm.func @{symbol}(%bufs: !llvm.ptr {{llvm.readonly}}, %tables: !llvm.ptr {{llvm.readonly}}, \
-         %scalars: !llvm.ptr {{llvm.readonly}}, %lo: i64, %hi: i64, %worker: i64) attributes {{no_unwind}} {{\n{reads}  \
-         llvm.call @{symbol}.body({}) : ({}) -> ()\n  llvm.return\n}}\n",
-        comment(&kernel.name),
+    let body = format!(
+        "({}) attributes {{no_inline, no_unwind{calls}}} {{\n{entry}{}  llvm.return\n}}\n",
         signature.join(", "),
         b.finish(),
-        actuals.join(", "),
-        types.join(", "),
-    )
+    );
+    Functions { body, reads, call: format!("({}) : ({}) -> ()", actuals.join(", "), types.join(", ")) }
 }

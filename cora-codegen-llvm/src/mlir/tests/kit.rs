@@ -120,10 +120,10 @@ pub(super) fn targets() -> Vec<TargetSpec> {
     all
 }
 
-/// A loaded module of one kernel.
+/// A loaded module.
 pub(super) struct Loaded {
     jit: Jit,
-    symbol: String,
+    symbols: Vec<String>,
 }
 
 impl Loaded {
@@ -134,11 +134,16 @@ impl Loaded {
         let mut llvm = LlvmModule::from_mlir(&module, target).unwrap_or_else(|e| panic!("{e}\n{text}"));
         llvm.optimize("default<O3>").unwrap();
         let jit = Jit::load(&llvm.emit_object().unwrap()).unwrap();
-        Self { jit, symbol: Slots::new(m).symbols()[0].clone() }
+        Self { jit, symbols: Slots::new(m).symbols().to_vec() }
     }
 
-    pub(super) fn call(&self, bufs: &mut [Buf], tables: &[Buf], scalars: &[i64], (lo, hi): (i64, i64)) {
-        let address = self.jit.lookup(&self.symbol).unwrap();
+    /// Runs the first kernel.
+    pub(super) fn call(&self, bufs: &mut [Buf], tables: &[Buf], scalars: &[i64], range: (i64, i64)) {
+        self.call_nth(0, bufs, tables, scalars, range);
+    }
+
+    pub(super) fn call_nth(&self, nth: usize, bufs: &mut [Buf], tables: &[Buf], scalars: &[i64], (lo, hi): (i64, i64)) {
+        let address = self.jit.lookup(&self.symbols[nth]).unwrap();
         let pointers: Vec<*mut u8> = bufs.iter_mut().map(|b| b.lines.as_mut_ptr().cast()).collect();
         let tables: Vec<*const u8> = tables.iter().map(|b| b.lines.as_ptr().cast()).collect();
         // SAFETY: the symbol has the kernel signature; the tests give it as many buffers, tables and scalars as its module

@@ -477,3 +477,51 @@ fn a_vector_that_reads_the_elements_is_combined_by_itself() {
     let after = k.run(true, &[Buf::f32(&[1.0, 2.0, 3.0, 4.0])], &[], &[], (0, 1));
     assert_eq!(after[0].as_f32(), [11.0, 22.0, 43.0, 84.0]);
 }
+
+#[test]
+fn kernels_of_equal_parts_have_one_function() {
+    // Layer n of A and of the places P in B. Those share code that begin at whole lines of memory: all, or the first and the last.
+    for (stride, functions) in [(48_i64, 1), (40, 2)] {
+        let mut k = Kit::default();
+        let (a, b) = (k.buffer("A", F32), k.buffer("B", F32));
+        let (p, o) = (k.buffer("P", ScalarType::I32), k.buffer("O", F32));
+        for n in 0..3_i64 {
+            let (v, i) = k.var("i");
+            let (first, eight, last) = (k.int(n * stride), k.int(8), k.int(n * stride + 15));
+            let at = k.m.env.pool.mul(i, eight);
+            let at = k.m.env.pool.add(at, first);
+            let lanes = k.m.env.pool.ramp(at, 1, 8);
+            let place = k.m.env.pool.load(p, ScalarType::Index, [lanes]);
+            let (x, y, z) = (k.load(a, lanes), k.load(b, place), k.load(a, last));
+            let z = k.m.env.pool.splat(z, 8);
+            let value = k.m.env.pool.add(x, y);
+            let value = k.m.env.pool.add(value, z);
+            let extent = k.int(2);
+            k.kernel(&format!("layer{n}"), vec![parallel(v, extent, vec![store(o, lanes, value)])]);
+        }
+        let text = k.mlir();
+        assert_eq!(text.matches("llvm.func internal").count(), functions, "{text}");
+        assert_eq!(text.matches("of the same code as cora_layer0").count(), 3 - functions, "{text}");
+        let size = (2 * stride + 16) as usize;
+        let (of_a, of_b) = (numbers(size), numbers(8).into_iter().map(|x| 1000.0 * x).collect::<Vec<_>>());
+        let places: Vec<f64> = (0..size).map(|i| (i % 7) as f64).collect();
+        for target in targets() {
+            let loaded = Loaded::new(&k.m, &target);
+            for n in 0..3 {
+                let mut bufs = [
+                    Buf::of(F32, &of_a),
+                    Buf::of(F32, &of_b),
+                    Buf::of(ScalarType::I32, &places),
+                    Buf::of(F32, &vec![0.0; size]),
+                ];
+                loaded.call_nth(n, &mut bufs, &[], &[], (0, 2));
+                let first = n * stride as usize;
+                let expected = |i: usize| match i.checked_sub(first) {
+                    Some(..16) => (of_a[i] + of_b[i % 7] + of_a[first + 15]) as f32,
+                    _ => 0.0,
+                };
+                assert_eq!(bufs[3].as_f32(), (0..size).map(expected).collect::<Vec<_>>(), "layer {n} on {target}");
+            }
+        }
+    }
+}
