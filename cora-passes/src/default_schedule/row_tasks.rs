@@ -162,8 +162,9 @@ pub(super) fn computed_from(
     plain: bool,
 ) -> Vec<(TensorId, Positions)> {
     let mut found = vec![(root, own.clone())];
-    for s in stages(m).into_iter().rev() {
-        if s == root || !is_of_batch(m, s) || Nest::of(m, s).is_none_or(|n| n.attached) {
+    for s in stages(m).into_iter().rev().filter(|&s| s != root) {
+        let Some(at) = positions(m, s, &found) else { continue };
+        if !is_of_batch(m, s) || Nest::of(m, s).is_none_or(|n| n.attached) {
             continue;
         }
         let (own, epilogue) = (Contraction::of(m, s), is_epilogue(m, s));
@@ -173,10 +174,7 @@ pub(super) fn computed_from(
         if epilogue && !of_columns || own.is_some_and(|c| !fits(&c)) {
             continue;
         }
-        if let Some(at) = positions(m, s, &found)
-            && outer.iter().all(|p| at.contains_key(p))
-            && (!of_columns || is_used_up(m, s, &found))
-        {
+        if outer.iter().all(|p| at.contains_key(p)) && (!of_columns || is_used_up(m, s, &found)) {
             found.push((s, at));
         }
     }
