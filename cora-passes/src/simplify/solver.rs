@@ -8,9 +8,10 @@ use super::definitions::{Call, about_call, about_pair};
 use super::products::{lemmas, remainder};
 use super::prover::{Stage, Verdict};
 use cora_ir::affine::{normalize, poly};
-use cora_ir::{BinOp, EntityId, Env, Expr, ExprId, ScalarType, UfId, UnOp};
+use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType, UfId, UnOp};
 use rustc_hash::FxHashMap;
 use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use z3::ast::{Ast, Bool, Int};
 use z3::{FuncDecl, Params, SatResult, Sort};
@@ -27,11 +28,19 @@ thread_local! {
 }
 
 /// Holds the solver while a [`SharedSolver`] lives; a prover may keep the solver itself for longer.
-type Shared = Rc<OnceCell<z3::Solver>>;
+type Shared = Rc<Known>;
+
+/// A solver, and what it has answered: nests that differ in names, as those of a network's layers do, ask the same.
+#[derive(Default)]
+struct Known {
+    solver: OnceCell<z3::Solver>,
+    /// By what was asserted, the goal's negation last, and whether Z3 knows less of something than it means.
+    answers: RefCell<HashMap<(Vec<Bool>, bool), Verdict>>,
+}
 
 /// While it lives, the provers of this thread put their questions to one Z3 solver: the first question to a new one
-/// takes ten times as long as the next. What a compilation asks is asked in the same order each time, so its answers do
-/// not depend on the compilations before it if each has a solver of its own.
+/// takes ten times as long as the next, and none is asked twice. What a compilation asks is asked in the same order each
+/// time, so its answers do not depend on the compilations before it if each has a solver of its own.
 #[must_use = "the solver is shared while this lives"]
 pub struct SharedSolver(#[expect(dead_code, reason = "kept alive")] Rc<Shared>);
 
@@ -46,16 +55,16 @@ impl SharedSolver {
 
 /// A Z3 solver, reset for each question.
 pub(super) struct Solver {
-    cell: Shared,
+    known: Shared,
 }
 
 impl Solver {
     pub(super) fn new() -> Self {
-        Self { cell: SHARED.with_borrow(Weak::upgrade).map(|s| (*s).clone()).unwrap_or_default() }
+        Self { known: SHARED.with_borrow(Weak::upgrade).map(|s| (*s).clone()).unwrap_or_default() }
     }
 
     fn solver(&self) -> &z3::Solver {
-        self.cell.get_or_init(|| {
+        self.known.solver.get_or_init(|| {
             let solver = z3::Solver::new();
             let mut p = Params::new();
             p.set_bool("auto_config", false);
@@ -75,31 +84,36 @@ impl Solver {
         }
         let more = lemmas(cx.env, &hypotheses, goal);
         hypotheses.extend(more);
-        // In a scope of its own: Z3 then uses its incremental core, which starts much faster.
-        self.solver().push();
-        let verdict = self.ask(cx, hypotheses, goal, defined);
-        self.solver().pop(1);
-        verdict
-    }
-
-    fn ask(&mut self, cx: &mut Cx<'_>, hypotheses: Vec<ExprId>, goal: ExprId, defined: bool) -> Verdict {
         let mut t = Translation::default();
-        for h in hypotheses {
-            if let Some(h) = t.condition(cx.env, h) {
-                self.solver().assert(&h);
-            }
-        }
+        let mut asserted: Vec<Bool> = hypotheses.into_iter().filter_map(|h| t.condition(cx.env, h)).collect();
         let Some(g) = t.condition(cx.env, goal) else { return Verdict::Unknown("not a scalar condition".into()) };
         for (e, x) in std::mem::take(&mut t.opaque) {
             let b = cx.bounds(e);
-            b.lo.into_iter().for_each(|lo| self.solver().assert(x.ge(Int::from_i64(lo))));
-            b.hi.into_iter().for_each(|hi| self.solver().assert(x.le(Int::from_i64(hi))));
+            asserted.extend(b.lo.map(|lo| x.ge(Int::from_i64(lo))));
+            asserted.extend(b.hi.map(|hi| x.le(Int::from_i64(hi))));
         }
-        self.solver().assert(g.not());
+        asserted.push(g.not());
+        let question = (asserted, defined || t.is_abstract);
+        if let Some(v) = self.known.answers.borrow().get(&question) {
+            return v.clone();
+        }
+        // In a scope of its own: Z3 then uses its incremental core, which starts much faster.
+        self.solver().push();
+        let verdict = self.ask(cx, &question, &t);
+        self.solver().pop(1);
+        // An example has names.
+        if !matches!(verdict, Verdict::Refuted(..)) {
+            self.known.answers.borrow_mut().insert(question, verdict.clone());
+        }
+        verdict
+    }
+
+    fn ask(&self, cx: &Cx<'_>, (asserted, less_known): &(Vec<Bool>, bool), t: &Translation) -> Verdict {
+        asserted.iter().for_each(|a| self.solver().assert(a));
         match self.solver().check() {
             SatResult::Unsat => Verdict::Proved(Stage::Solver),
             SatResult::Unknown => Verdict::Unknown(self.solver().get_reason_unknown().unwrap_or_default()),
-            SatResult::Sat if defined || t.is_abstract => {
+            SatResult::Sat if *less_known => {
                 Verdict::Unknown("may fail, as far as instances of the definitions show".into())
             }
             SatResult::Sat => match self.solver().get_model() {
@@ -178,12 +192,16 @@ fn collect_calls(env: &Env, conds: &[ExprId], calls: &mut Vec<Call>) {
     }
 }
 
-/// Expressions in Z3's terms.
+/// Expressions in Z3's terms. What occurs is numbered as it comes, so that questions which differ in names are the same.
 #[derive(Default)]
 struct Translation {
     ints: FxHashMap<ExprId, Int>,
     bools: FxHashMap<ExprId, Bool>,
     functions: FxHashMap<UfId, FuncDecl>,
+    /// Products of atoms.
+    products: FxHashMap<Vec<ExprId>, Int>,
+    /// How many constants there are.
+    constants: usize,
     /// What Z3 is told nothing of but bounds.
     opaque: Vec<(ExprId, Int)>,
     /// Whether Z3 knows less of something than it means.
@@ -191,6 +209,12 @@ struct Translation {
 }
 
 impl Translation {
+    /// The number of a new constant.
+    fn number(&mut self) -> usize {
+        self.constants += 1;
+        self.constants
+    }
+
     fn condition(&mut self, env: &mut Env, e: ExprId) -> Option<Bool> {
         if let Some(b) = self.bools.get(&e) {
             return Some(b.clone());
@@ -224,7 +248,7 @@ impl Translation {
             }
             _ => {
                 self.is_abstract = true;
-                Bool::new_const(format!("c{}", e.index()))
+                Bool::new_const(format!("c{}", self.number()))
             }
         };
         self.bools.insert(e, out.clone());
@@ -240,16 +264,13 @@ impl Translation {
         }
         let out = match &env.pool.get(e).clone() {
             Expr::Int(v) => Int::from_i64(*v),
-            Expr::Var(v) => Int::new_const(format!("v{}", v.index())),
-            Expr::Param(p) => Int::new_const(format!("p{}", p.index())),
+            Expr::Var(_) | Expr::Param(_) => Int::new_const(format!("x{}", self.number())),
             Expr::Call(f, args) => {
                 let args: Option<Vec<Int>> = args.iter().map(|&a| self.int(env, a)).collect();
                 let args = args?;
-                let sort = Sort::int();
-                let f = self
-                    .functions
-                    .entry(*f)
-                    .or_insert_with(|| FuncDecl::new(format!("f{}", f.index()), &vec![&sort; args.len()], &sort));
+                let (sort, n) = (Sort::int(), self.functions.len());
+                let new = || FuncDecl::new(format!("f{n}.{}", args.len()), &vec![&sort; args.len()], &sort);
+                let f = self.functions.entry(*f).or_insert_with(new);
                 let args: Vec<&dyn Ast> = args.iter().map(|a| a as &dyn Ast).collect();
                 f.apply(&args).as_int()?
             }
@@ -279,8 +300,15 @@ impl Translation {
                 &[a] => Int::mul(&[&k, &self.int(env, a)?]),
                 _ => {
                     self.is_abstract = true;
-                    let name: Vec<String> = m.iter().map(|a| a.index().to_string()).collect();
-                    Int::mul(&[&k, &Int::new_const(format!("m{}", name.join(".")))])
+                    let product = match self.products.get(m) {
+                        Some(x) => x.clone(),
+                        None => {
+                            let x = Int::new_const(format!("x{}", self.number()));
+                            self.products.insert(m.clone(), x.clone());
+                            x
+                        }
+                    };
+                    Int::mul(&[&k, &product])
                 }
             });
         }
@@ -289,7 +317,7 @@ impl Translation {
 
     fn unknown(&mut self, e: ExprId) -> Int {
         self.is_abstract = true;
-        let x = Int::new_const(format!("e{}", e.index()));
+        let x = Int::new_const(format!("x{}", self.number()));
         self.opaque.push((e, x.clone()));
         x
     }
