@@ -4,7 +4,7 @@ use crate::graph::narrow_masked::Windows;
 use crate::lower::{
     Simplifier, await_tiles, capacity, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, first_block,
     functions, hoist, known_branches, legalize, merge_branches, place_barriers, row_segments, shape_blocks,
-    split_accumulators, threads_outward, to_loops, to_storage, unswitch, vectorize, virtual_threads,
+    share_nests, split_accumulators, threads_outward, to_loops, to_storage, unswitch, vectorize, virtual_threads,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};
@@ -119,6 +119,17 @@ pub const PASSES: &[Pass] = &[
         run: |p, _, args| {
             on_loops(p, |m| {
                 default_grid::default_grid_schedule(m, architecture(args)?);
+                Ok(())
+            })
+        },
+    },
+    Pass {
+        name: "share-nests",
+        summary: "nests that compute the same, such as copies for several readers, are one",
+        input: Stage::Loop,
+        run: |p, _, _| {
+            on_loops(p, |m| {
+                share_nests::share_nests(m);
                 Ok(())
             })
         },
@@ -433,6 +444,7 @@ impl std::fmt::Display for Invocation {
 
 /// The passes from a scheduled loop module to code generation.
 pub const BACK_END: &[&str] = &[
+    "share-nests",
     "relax-register-tails",
     "to-storage",
     "first-block",

@@ -25,6 +25,7 @@ pub mod place_barriers;
 pub mod prefetch;
 pub mod row_segments;
 pub mod shape_blocks;
+pub mod share_nests;
 mod shifted;
 pub mod sign;
 pub mod split_accumulators;

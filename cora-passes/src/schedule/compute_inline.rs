@@ -5,7 +5,7 @@
 
 use super::conditions::is_condition;
 use super::padded_reads::guard_padded_reads;
-use super::tree::find_stage;
+use super::tree::{find_stage, rewrite_readers};
 use cora_ir::expr::{ExprPool, MAX_VALUE_DEPTH, MAX_VALUE_SIZE};
 use cora_ir::loops::{BlockRole, LoopModule, Stmt};
 use cora_ir::{BinOp, Diagnostic, Expr, ExprId, Role, TensorId, VarId};
@@ -78,7 +78,7 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
     let mut body = std::mem::replace(&mut m.body, unguarded);
     body.remove(at);
     let (mut large, mut condition) = (false, false);
-    inline_below(&mut m.env.pool, stage, &mut body, &mut |pool, e, is_extent| {
+    rewrite_readers(&mut m.env.pool, stage, &mut body, &mut |pool, e, is_extent| {
         let new = inline_reads(pool, e, stage, &formals, block.value);
         let (depth, size) = pool.measure(new);
         large |= new != e && (depth > MAX_VALUE_DEPTH || size > MAX_VALUE_SIZE);
@@ -107,33 +107,6 @@ fn blocks_compare(m: &LoopModule, stage: TensorId) -> bool {
     };
     m.env.tensors[stage].ty.is_float()
         && m.blocks_reading(stage).iter().any(|b| pool.any(b.value, &mut |n| compared(n)))
-}
-
-/// Rewrites the expressions of those of `stmts` that read `stage`, also where they decide which elements there are; tells
-/// whether it is an extent of a loop.
-fn inline_below(
-    pool: &mut ExprPool,
-    stage: TensorId,
-    stmts: &mut [Stmt],
-    inlined: &mut impl FnMut(&mut ExprPool, ExprId, bool) -> ExprId,
-) {
-    for s in stmts {
-        if !s.read(pool).may_have(stage) {
-            continue;
-        }
-        match s {
-            Stmt::For(l) => {
-                l.extent = inlined(pool, l.extent, true);
-                inline_below(pool, stage, &mut l.body, inlined);
-            }
-            Stmt::Block(b) => {
-                let mut change = |e: &mut ExprId| *e = inlined(pool, *e, false);
-                b.iters.iter_mut().flat_map(|i| [&mut i.extent, &mut i.binding]).for_each(&mut change);
-                b.predicate.iter_mut().chain(&mut b.index).for_each(&mut change);
-                change(&mut b.value);
-            }
-        }
-    }
 }
 
 fn inline_reads(pool: &mut ExprPool, e: ExprId, tensor: TensorId, formals: &[VarId], value: ExprId) -> ExprId {

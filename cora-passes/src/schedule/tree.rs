@@ -298,6 +298,33 @@ pub fn rewrite(pool: &mut ExprPool, stmts: &mut [Stmt], f: &mut dyn FnMut(&mut E
     }
 }
 
+/// Rewrites the expressions of those of `stmts` that may read `tensor`, also where they decide which elements there are; `f` is
+/// told whether it is an extent of a loop.
+pub(crate) fn rewrite_readers(
+    pool: &mut ExprPool,
+    tensor: TensorId,
+    stmts: &mut [Stmt],
+    f: &mut impl FnMut(&mut ExprPool, ExprId, bool) -> ExprId,
+) {
+    for s in stmts {
+        if !s.read(pool).may_have(tensor) {
+            continue;
+        }
+        match s {
+            Stmt::For(l) => {
+                l.extent = f(pool, l.extent, true);
+                rewrite_readers(pool, tensor, &mut l.body, f);
+            }
+            Stmt::Block(b) => {
+                let mut change = |e: &mut ExprId| *e = f(pool, *e, false);
+                b.iters.iter_mut().flat_map(|i| [&mut i.extent, &mut i.binding]).for_each(&mut change);
+                b.predicate.iter_mut().chain(&mut b.index).for_each(&mut change);
+                change(&mut b.value);
+            }
+        }
+    }
+}
+
 /// Adds a conjunct to the predicate of every block below.
 pub fn add_predicate(pool: &ExprPool, stmts: &mut [Stmt], cond: ExprId) {
     if pool.as_bool(cond) == Some(true) {
