@@ -127,7 +127,11 @@ impl<'a> Elab<'a> {
 
     fn enter(&mut self, name: &Ident, kind: &'static str, state: State, decl: Decl<'a>) {
         self.check_name(name, kind);
-        if let Some(old) = self.slots.get(&name.name) {
+        if let Some(old) = self.slots.get_mut(&name.name) {
+            if old.kind != kind {
+                // Which of the two is meant where it is used?
+                old.state = State::Poison;
+            }
             let mut d = Diagnostic::new("E0204", format!("`{}` is declared twice", name.name));
             d = d.note(format!("it is already declared as {} {}", article(old.kind), old.kind));
             d = if kind == "dimension" && old.kind == "dimension" {

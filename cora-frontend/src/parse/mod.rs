@@ -263,6 +263,9 @@ impl Parser {
             (_, "[", "`,` or `]`") => {
                 "a tensor has dimensions, not positions that are read: `H[v] = sum(i) (if ids[i] == v then x[i] else 0)` collects by those"
             }
+            (_, "<" | "<=", "`,` or `]`") => {
+                "of a tensor a dimension of that length is declared: `dim k = i + 1` for positions before and at each `i`"
+            }
             (_, "elif", _) => "write `else if`",
             (":", "=", "an element type") => "an operator is defined with `=` alone: `T[i] = ..`",
             (_, "[" | "(", "`in`") => "a size for each position of a dimension is an `extent lens(b) in 0..=64`",
