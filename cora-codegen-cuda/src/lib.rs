@@ -208,13 +208,14 @@ pub fn compile(module: &StorageModule, target: &GpuTarget) -> Result<GridProgram
     let mut launches = Vec::new();
     for (k, shape) in kernels.iter().zip(shapes) {
         let args = k.args.iter().map(|a| match *a {
-            Emitted::Buffer(i) => GridArg::Buffer(i),
+            Emitted::Buffer(buffer, first) => GridArg::Buffer { buffer, first },
             Emitted::Table(i) => GridArg::Table(i),
             Emitted::Param(i) => GridArg::Param(i),
             Emitted::Map(i) => GridArg::Map(i),
         });
         launches.push(GridLaunch {
             symbol: k.symbol.clone(),
+            function: k.function.clone(),
             blocks: shape.blocks,
             threads: k.threads,
             // Bounded by the target.

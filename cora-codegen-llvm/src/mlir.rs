@@ -238,11 +238,15 @@ pub fn emit_grid(module: &StorageModule, options: &GridOptions) -> Result<(Strin
     let slots = Slots::grid(module);
     let mut library = library::Library::grid();
     let (mut kernels, mut launches, mut pool) = (String::new(), Vec::new(), module.env.pool.clone());
+    let mut owners = HashMap::new();
     for (kernel, symbol) in module.kernels.iter().zip(slots.symbols()) {
-        let (text, launch) = grid::emit(module, &slots, (&mut library, &mut pool), kernel, (symbol, options))
+        let function = grid::emit(module, &slots, (&mut library, &mut pool), kernel, options)
             .map_err(|fault| EmitError { kernel: kernel.name.clone(), fault })?;
-        kernels.push_str(&text);
-        launches.push(launch);
+        let owner = owners.entry(function.key()).or_insert(symbol);
+        if *owner == symbol {
+            kernels.push_str(&function.text(kernel, symbol));
+        }
+        launches.push(function.launch(symbol, owner));
     }
     Ok((format!("module {{\n{}{kernels}}}\n", library.text()), launches))
 }

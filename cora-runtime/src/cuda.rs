@@ -103,7 +103,7 @@ impl Device {
         let module = context.load(ptx)?;
         let mut functions = Vec::new();
         for l in &grid.launches {
-            functions.push((l.symbol.clone(), module.function(&l.symbol, l.shared)?));
+            functions.push((l.symbol.clone(), module.function(&l.function, l.shared)?));
         }
         let n = desc.buffers.len();
         let mut nothing = Block::default();
@@ -345,7 +345,8 @@ impl Device {
         let mut args: Vec<Arg> = Vec::new();
         for a in &launch.args {
             args.push(match *a {
-                GridArg::Buffer(b) => Arg::Word(self.address(b as usize)),
+                // An empty buffer has no such place, and nothing is read there.
+                GridArg::Buffer { buffer, first } => Arg::Word(self.address(buffer as usize).wrapping_add(first)),
                 GridArg::Table(t) => Arg::Word(self.tables.address() + self.table_offsets[t as usize]),
                 GridArg::Param(p) => Arg::Word(tables.params()[p as usize] as u64),
                 GridArg::Map(m) => Arg::Map(maps[m as usize]),

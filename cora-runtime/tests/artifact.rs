@@ -67,10 +67,17 @@ fn dim(size: Ix, step: u64, extent: u32) -> MapDim {
 fn artifact() -> Artifact {
     let launch = GridLaunch {
         symbol: "cora_O".into(),
+        function: "cora_O".into(),
         blocks: [Ix::Param(0), Ix::Const(1), Ix::Const(1)],
         threads: [256, 1, 1],
         shared: 1024,
-        args: vec![GridArg::Buffer(0), GridArg::Buffer(1), GridArg::Table(1), GridArg::Param(0), GridArg::Map(0)],
+        args: vec![
+            GridArg::Buffer { buffer: 0, first: 0 },
+            GridArg::Buffer { buffer: 1, first: 64 },
+            GridArg::Table(1),
+            GridArg::Param(0),
+            GridArg::Map(0),
+        ],
         maps: vec![GridMap {
             buffer: 0,
             dims: vec![dim(Ix::Const(4), 1, 4), dim(Ix::table(1, Ix::Param(0)), 4, 64)],

@@ -70,7 +70,9 @@ impl Emitter<'_> {
                     Stmt::Store { tensor, index, rest, .. } => {
                         all.extend([*tensor].iter().chain(rest.iter().map(|r| &r.0)).map(|&t| (t, *index)));
                     }
-                    Stmt::Prefetch { tensor, index, .. } => all.push((*tensor, *index)),
+                    Stmt::Prefetch { tensor, index, .. } | Stmt::Atomic { tensor, index, .. } => {
+                        all.push((*tensor, *index))
+                    }
                     Stmt::Gemm(g) => all.extend([&g.c, &g.a, &g.b].map(|m| (m.tensor, m.offset))),
                     Stmt::Tile(t) => all.extend([&t.c, &t.a, &t.b].map(|m| (m.tensor, m.offset))),
                     _ => {}

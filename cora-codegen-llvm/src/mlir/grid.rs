@@ -22,7 +22,7 @@ use super::builder::{Builder, Cmp, Elem, Ty, Val};
 use super::bulk::{Ring, TensorMap};
 use super::convert::memory_elem;
 use super::expr::{Emitter, Formal, TensorOrParam};
-use super::kernel::{comment, stored};
+use super::kernel::{comment, stored, without_remarks};
 use super::library::Library;
 use super::slots::Slots;
 use std::collections::HashSet;
@@ -36,8 +36,8 @@ const SHARED_ALIGN: u64 = 16;
 /// What a kernel takes, in the order of its arguments.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum GridArg {
-    /// The address of a buffer.
-    Buffer(u32),
+    /// The address in a buffer that lies so many bytes behind its first element's.
+    Buffer(u32, u64),
     /// The address of a table.
     Table(u32),
     /// The value of a parameter.
@@ -56,8 +56,10 @@ pub struct GridOptions {
 /// How a kernel is launched, as far as its text decides it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GridKernel {
-    /// The function's symbol.
+    /// The kernel's symbol.
     pub symbol: String,
+    /// The symbol of the function that it runs, which kernels of the same code share: the first one's.
+    pub function: String,
     /// What it takes.
     pub args: Vec<GridArg>,
     /// Threads of a block along x, y, z.
@@ -68,14 +70,44 @@ pub struct GridKernel {
     pub dynamic: bool,
 }
 
-/// The text of a kernel and how to launch it.
+/// Stands for the symbol of the function in its text.
+const OWN: &str = "@own.function";
+
+/// A kernel's function, and what it is launched with.
+pub(super) struct Function {
+    /// [`OWN`] stands for its symbol.
+    text: String,
+    args: Vec<GridArg>,
+    threads: [u32; 3],
+    shared: u64,
+    dynamic: bool,
+}
+
+impl Function {
+    /// The function but for remarks: kernels of the same one compute the same of what they are given.
+    pub(super) fn key(&self) -> String {
+        without_remarks(&self.text)
+    }
+
+    pub(super) fn text(&self, kernel: &Kernel, symbol: &str) -> String {
+        format!("// kernel {}\n{}", comment(&kernel.name), self.text.replace(OWN, &format!("@{symbol}")))
+    }
+
+    /// How a kernel is launched whose function has the symbol of `owner`.
+    pub(super) fn launch(self, symbol: &str, owner: &str) -> GridKernel {
+        let Self { args, threads, shared, dynamic, .. } = self;
+        GridKernel { symbol: symbol.to_owned(), function: owner.to_owned(), args, threads, shared, dynamic }
+    }
+}
+
+/// Emits a kernel.
 pub(super) fn emit(
     module: &StorageModule,
     slots: &Slots,
     scratch: (&mut Library, &mut ExprPool),
     kernel: &Kernel,
-    (symbol, options): (&str, &GridOptions),
-) -> Result<(String, GridKernel), EmitFault> {
+    options: &GridOptions,
+) -> Result<Function, EmitFault> {
     check_functions(module, kernel)?;
     let threads = kernel.threads(&module.env).ok_or(EmitFault::NotLegal("a thread loop of variable extent"))?;
     let mut b = Builder::new(scratch.0.fma());
@@ -85,8 +117,9 @@ pub(super) fn emit(
     s.async_copies = options.async_copies;
     s.of_host = of_host(module, kernel);
     s.maps = TensorMap::all(module, kernel).into_iter().map(|m| (m, None)).collect();
+    s.find_bases(&kernel.body);
     s.stmts(&kernel.body)?;
-    Ok(function(s, kernel, symbol, threads))
+    Ok(function(s, threads))
 }
 
 /// Names that only numbers of blocks need. The host computes those, so the kernel takes no table for them.
@@ -267,9 +300,9 @@ impl Emitter<'_> {
     }
 }
 
-fn function(s: Emitter<'_>, kernel: &Kernel, symbol: &str, threads: [i64; 3]) -> (String, GridKernel) {
+fn function(s: Emitter<'_>, threads: [i64; 3]) -> Function {
     let aligns: Vec<u64> = s.in_shared.iter().map(|x| s.shared_align(x.0, SHARED_ALIGN)).collect();
-    let Emitter { module, b, formals, registers, stored, in_shared, rings, maps, read, barriers, .. } = s;
+    let Emitter { module, b, formals, registers, stored, in_shared, rings, maps, read, barriers, bases, .. } = s;
     // A pointer to a buffer, or the address of the barriers of a ring.
     let shared: Vec<(TensorId, Val, u64, u64, bool)> = in_shared
         .iter()
@@ -279,9 +312,18 @@ fn function(s: Emitter<'_>, kernel: &Kernel, symbol: &str, threads: [i64; 3]) ->
         .collect();
     let mut signature = Vec::new();
     let mut args = Vec::new();
+    let mut formals: Vec<_> = formals.into_iter().collect();
+    formals.sort_by_key(|f| f.1.0);
     for (formal, (v, what)) in &formals {
+        let first = match what {
+            TensorOrParam::Tensor(t) => {
+                let size = u64::from(memory_elem(module.env.tensors[*t].ty).bits() / 8);
+                bases.get(t).map_or(0, |&n| n.unsigned_abs() * size)
+            }
+            TensorOrParam::Param => 0,
+        };
         let (arg, ty) = match *formal {
-            Formal::Buffer(i) => (GridArg::Buffer(i as u32), "!llvm.ptr"),
+            Formal::Buffer(i) => (GridArg::Buffer(i as u32, first), "!llvm.ptr"),
             Formal::Table(i) => (GridArg::Table(i as u32), "!llvm.ptr"),
             Formal::Param(i) => (GridArg::Param(i as u32), "i64"),
         };
@@ -324,18 +366,18 @@ fn function(s: Emitter<'_>, kernel: &Kernel, symbol: &str, threads: [i64; 3]) ->
     }
     if dynamic {
         globals.push_str(&format!(
-            "llvm.mlir.global external @{symbol}_shared() {{addr_space = 3 : i32, alignment = {widest} : i64}} : !llvm.array<0 x i8>\n"
+            "llvm.mlir.global external {OWN}_shared() {{addr_space = 3 : i32, alignment = {widest} : i64}} : !llvm.array<0 x i8>\n"
         ));
     }
     for (n, ((t, v, bytes, align, number), at)) in shared.iter().zip(&offsets).enumerate() {
         let name = comment(&module.env.tensors[*t].name);
-        let global = if dynamic { format!("{symbol}_shared") } else { format!("{symbol}_shared{n}") };
+        let global = if dynamic { format!("{OWN}_shared") } else { format!("{OWN}_shared{n}") };
         if !dynamic {
             globals.push_str(&format!(
-                "llvm.mlir.global internal @{global}() {{addr_space = 3 : i32, alignment = {align} : i64}} : !llvm.array<{bytes} x i8>  // {name}\n"
+                "llvm.mlir.global internal {global}() {{addr_space = 3 : i32, alignment = {align} : i64}} : !llvm.array<{bytes} x i8>  // {name}\n"
             ));
         }
-        entry.push_str(&format!("  %shared{n} = llvm.mlir.addressof @{global} : !llvm.ptr<3>\n"));
+        entry.push_str(&format!("  %shared{n} = llvm.mlir.addressof {global} : !llvm.ptr<3>\n"));
         let at = if dynamic { *at } else { 0 };
         entry.push_str(&format!(
             "  %slot{n} = llvm.getelementptr %shared{n}[{at}] : (!llvm.ptr<3>) -> !llvm.ptr<3>, i8\n"
@@ -352,11 +394,10 @@ fn function(s: Emitter<'_>, kernel: &Kernel, symbol: &str, threads: [i64; 3]) ->
     let [x, y, z] = threads;
     // One block at a time is enough: else the assembler spills registers to make room for more.
     let text = format!(
-        "// kernel {}\n{globals}llvm.func @{symbol}({}) attributes {{nvvm.kernel, nvvm.reqntid = array<i32: {x}, {y}, {z}>, nvvm.minctasm = 1 : i32, no_unwind}} {{\n{entry}{}  llvm.return\n}}\n",
-        comment(&kernel.name),
+        "{globals}llvm.func {OWN}({}) attributes {{nvvm.kernel, nvvm.reqntid = array<i32: {x}, {y}, {z}>, nvvm.minctasm = 1 : i32, no_unwind}} {{\n{entry}{}  llvm.return\n}}\n",
         signature.join(", "),
         b.finish(),
     );
     let threads = threads.map(|n| n as u32);
-    (text, GridKernel { symbol: symbol.to_owned(), args, threads, shared: total, dynamic })
+    Function { text, args, threads, shared: total, dynamic }
 }

@@ -25,12 +25,7 @@ pub(super) struct Functions {
 impl Functions {
     /// The private function but for remarks: kernels of the same one compute the same of what they are given.
     pub(super) fn key(&self) -> String {
-        let mut key = String::with_capacity(self.body.len());
-        for line in self.body.lines() {
-            key.push_str(line.split("  //").next().unwrap_or_default());
-            key.push('\n');
-        }
-        key
+        without_remarks(&self.body)
     }
 
     /// The text of a kernel's functions, the private one of which stands at `owner`'s.
@@ -242,6 +237,16 @@ fn statements(s: &Stmt) -> usize {
     let mut n = 0;
     s.walk(&mut |_| n += 1);
     n
+}
+
+/// A text without its comments.
+pub(super) fn without_remarks(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        out.push_str(line.split("  //").next().unwrap_or_default());
+        out.push('\n');
+    }
+    out
 }
 
 /// A name that cannot end a comment.

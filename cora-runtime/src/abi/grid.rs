@@ -13,8 +13,13 @@ pub const MAX_SHARED: u32 = 1 << 20;
 /// What a kernel takes: 8 bytes each, but for tensor maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GridArg {
-    /// The device address of a buffer.
-    Buffer(u32),
+    /// A device address in a buffer.
+    Buffer {
+        /// The buffer.
+        buffer: u32,
+        /// How many bytes of it lie before.
+        first: u64,
+    },
     /// The device address of a prelude table.
     Table(u32),
     /// The value of a parameter.
@@ -100,8 +105,10 @@ impl GridMap {
 /// The launch of one kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GridLaunch {
-    /// The kernel's symbol in the code and in the program's description.
+    /// The kernel's symbol in the program's description.
     pub symbol: String,
+    /// The symbol of its function in the code, which kernels may share that differ in their arguments.
+    pub function: String,
     /// Number of blocks along x, y, z; over parameters and tables, no `Arg`. With no block nothing is launched.
     pub blocks: [Ix; 3],
     /// Threads of a block along x, y, z.
@@ -149,12 +156,16 @@ impl GridDesc {
         for l in &self.launches {
             let total = l.threads.iter().try_fold(1u32, |n, &t| n.checked_mul(t));
             let fits = total.is_some_and(|n| (1..=MAX_THREADS).contains(&n));
-            if !fits || l.shared > MAX_SHARED || l.symbol.len() > MAX_NAME || l.args.len() > MAX_ITEMS {
+            if !fits
+                || l.shared > MAX_SHARED
+                || l.symbol.len().max(l.function.len()) > MAX_NAME
+                || l.args.len() > MAX_ITEMS
+            {
                 return fail(format!("launch of `{}`: impossible shape", l.symbol));
             }
             for a in &l.args {
                 let (i, n) = match *a {
-                    GridArg::Buffer(i) => (i, desc.buffers.len()),
+                    GridArg::Buffer { buffer, .. } => (buffer, desc.buffers.len()),
                     GridArg::Table(i) => (i, desc.tables.len()),
                     GridArg::Param(i) => (i, desc.params.len()),
                     GridArg::Map(i) => (i, l.maps.len()),

@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// The version of this contract; [`ProgramDesc::version`] must equal it.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 
 /// The native signature of a kernel.
 ///
