@@ -8,10 +8,9 @@ use super::definitions::{Call, about_call, about_pair};
 use super::products::{lemmas, remainder};
 use super::prover::{Stage, Verdict};
 use cora_ir::affine::{normalize, poly};
-use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType, UfId, UnOp};
+use cora_ir::{BinOp, EntityId, Env, Expr, ExprId, ScalarType, UfId, UnOp};
 use rustc_hash::FxHashMap;
 use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use z3::ast::{Ast, Bool, Int};
 use z3::{FuncDecl, Params, SatResult, Sort};
@@ -34,8 +33,8 @@ type Shared = Rc<Known>;
 #[derive(Default)]
 struct Known {
     solver: OnceCell<z3::Solver>,
-    /// By what was asserted, the goal's negation last, and whether Z3 knows less of something than it means.
-    answers: RefCell<HashMap<(Vec<Bool>, bool), Verdict>>,
+    /// By the signature of the question.
+    answers: RefCell<FxHashMap<Vec<i64>, Verdict>>,
 }
 
 /// While it lives, the provers of this thread put their questions to one Z3 solver: the first question to a new one
@@ -85,21 +84,24 @@ impl Solver {
         let more = lemmas(cx.env, &hypotheses, goal);
         hypotheses.extend(more);
         let mut t = Translation::default();
-        let mut asserted: Vec<Bool> = hypotheses.into_iter().filter_map(|h| t.condition(cx.env, h)).collect();
+        let mut asserted: Vec<Bool> = hypotheses.iter().filter_map(|&h| t.condition(cx.env, h)).collect();
         let Some(g) = t.condition(cx.env, goal) else { return Verdict::Unknown("not a scalar condition".into()) };
+        let mut signature = Signature::default();
+        hypotheses.iter().chain([&goal]).for_each(|&h| signature.statement(cx.env, h));
         for (e, x) in std::mem::take(&mut t.opaque) {
             let b = cx.bounds(e);
             asserted.extend(b.lo.map(|lo| x.ge(Int::from_i64(lo))));
             asserted.extend(b.hi.map(|hi| x.le(Int::from_i64(hi))));
+            signature.bounds(cx.env, e, [b.lo, b.hi]);
         }
         asserted.push(g.not());
-        let question = (asserted, defined || t.is_abstract);
+        let question = signature.of_all(defined);
         if let Some(v) = self.known.answers.borrow().get(&question) {
             return v.clone();
         }
         // In a scope of its own: Z3 then uses its incremental core, which starts much faster.
         self.solver().push();
-        let verdict = self.ask(cx, &question, &t);
+        let verdict = self.ask(cx, &asserted, defined || t.is_abstract, &t);
         self.solver().pop(1);
         // An example has names.
         if !matches!(verdict, Verdict::Refuted(..)) {
@@ -108,12 +110,13 @@ impl Solver {
         verdict
     }
 
-    fn ask(&self, cx: &Cx<'_>, (asserted, less_known): &(Vec<Bool>, bool), t: &Translation) -> Verdict {
+    /// `less_known` is whether Z3 knows less of something than it means.
+    fn ask(&self, cx: &Cx<'_>, asserted: &[Bool], less_known: bool, t: &Translation) -> Verdict {
         asserted.iter().for_each(|a| self.solver().assert(a));
         match self.solver().check() {
             SatResult::Unsat => Verdict::Proved(Stage::Solver),
             SatResult::Unknown => Verdict::Unknown(self.solver().get_reason_unknown().unwrap_or_default()),
-            SatResult::Sat if *less_known => {
+            SatResult::Sat if less_known => {
                 Verdict::Unknown("may fail, as far as instances of the definitions show".into())
             }
             SatResult::Sat => match self.solver().get_model() {
@@ -192,16 +195,73 @@ fn collect_calls(env: &Env, conds: &[ExprId], calls: &mut Vec<Call>) {
     }
 }
 
-/// Expressions in Z3's terms. What occurs is numbered as it comes, so that questions which differ in names are the same.
+/// A question without its names: what occurs in it is numbered as it comes.
+#[derive(Default)]
+struct Signature {
+    words: Vec<i64>,
+    nodes: FxHashMap<ExprId, i64>,
+    /// Variables, parameters, functions, and what Z3 is told nothing of.
+    names: FxHashMap<(u8, usize), i64>,
+}
+
+impl Signature {
+    fn statement(&mut self, env: &Env, e: ExprId) {
+        let n = self.node(env, e);
+        self.words.extend([-1, n]);
+    }
+
+    fn bounds(&mut self, env: &Env, e: ExprId, ends: [Option<i64>; 2]) {
+        let n = self.node(env, e);
+        self.words.extend([-2, n]);
+        for end in ends {
+            self.words.extend([i64::from(end.is_some()), end.unwrap_or(0)]);
+        }
+    }
+
+    /// All of it; `defined` is whether functions of it are more than given.
+    fn of_all(mut self, defined: bool) -> Vec<i64> {
+        self.words.push(i64::from(defined));
+        self.words
+    }
+
+    fn name(&mut self, kind: u8, id: usize) -> i64 {
+        let next = self.names.len() as i64;
+        *self.names.entry((kind, id)).or_insert(next)
+    }
+
+    fn node(&mut self, env: &Env, e: ExprId) -> i64 {
+        if let Some(&n) = self.nodes.get(&e) {
+            return n;
+        }
+        let (kind, own): (i64, i64) = match env.pool.get(e) {
+            Expr::Int(v) => (0, *v),
+            Expr::Lit(l) if l.ty == ScalarType::Bool => (1, l.as_i64()),
+            Expr::Var(v) => (2, self.name(0, v.index())),
+            Expr::Param(p) => (3, self.name(1, p.index())),
+            Expr::Call(f, _) => (4, self.name(2, f.index())),
+            Expr::Un(op, _) => (5, *op as i64),
+            Expr::Bin(op, ..) => (6, *op as i64),
+            Expr::Select(..) => (7, 0),
+            _ => (8, self.name(3, e.index())),
+        };
+        let ty = env.pool.ty(e);
+        let mut words = vec![kind, own, ty.scalar as i64, i64::from(ty.lanes)];
+        if kind != 8 {
+            words.extend(env.pool.children(e).into_iter().map(|k| self.node(env, k)));
+        }
+        self.words.extend(words);
+        let n = self.nodes.len() as i64;
+        self.nodes.insert(e, n);
+        n
+    }
+}
+
+/// Expressions in Z3's terms.
 #[derive(Default)]
 struct Translation {
     ints: FxHashMap<ExprId, Int>,
     bools: FxHashMap<ExprId, Bool>,
     functions: FxHashMap<UfId, FuncDecl>,
-    /// Products of atoms.
-    products: FxHashMap<Vec<ExprId>, Int>,
-    /// How many constants there are.
-    constants: usize,
     /// What Z3 is told nothing of but bounds.
     opaque: Vec<(ExprId, Int)>,
     /// Whether Z3 knows less of something than it means.
@@ -209,12 +269,6 @@ struct Translation {
 }
 
 impl Translation {
-    /// The number of a new constant.
-    fn number(&mut self) -> usize {
-        self.constants += 1;
-        self.constants
-    }
-
     fn condition(&mut self, env: &mut Env, e: ExprId) -> Option<Bool> {
         if let Some(b) = self.bools.get(&e) {
             return Some(b.clone());
@@ -248,7 +302,7 @@ impl Translation {
             }
             _ => {
                 self.is_abstract = true;
-                Bool::new_const(format!("c{}", self.number()))
+                Bool::new_const(format!("c{}", e.index()))
             }
         };
         self.bools.insert(e, out.clone());
@@ -264,13 +318,16 @@ impl Translation {
         }
         let out = match &env.pool.get(e).clone() {
             Expr::Int(v) => Int::from_i64(*v),
-            Expr::Var(_) | Expr::Param(_) => Int::new_const(format!("x{}", self.number())),
+            Expr::Var(v) => Int::new_const(format!("v{}", v.index())),
+            Expr::Param(p) => Int::new_const(format!("p{}", p.index())),
             Expr::Call(f, args) => {
                 let args: Option<Vec<Int>> = args.iter().map(|&a| self.int(env, a)).collect();
                 let args = args?;
-                let (sort, n) = (Sort::int(), self.functions.len());
-                let new = || FuncDecl::new(format!("f{n}.{}", args.len()), &vec![&sort; args.len()], &sort);
-                let f = self.functions.entry(*f).or_insert_with(new);
+                let sort = Sort::int();
+                let f = self
+                    .functions
+                    .entry(*f)
+                    .or_insert_with(|| FuncDecl::new(format!("f{}", f.index()), &vec![&sort; args.len()], &sort));
                 let args: Vec<&dyn Ast> = args.iter().map(|a| a as &dyn Ast).collect();
                 f.apply(&args).as_int()?
             }
@@ -300,15 +357,8 @@ impl Translation {
                 &[a] => Int::mul(&[&k, &self.int(env, a)?]),
                 _ => {
                     self.is_abstract = true;
-                    let product = match self.products.get(m) {
-                        Some(x) => x.clone(),
-                        None => {
-                            let x = Int::new_const(format!("x{}", self.number()));
-                            self.products.insert(m.clone(), x.clone());
-                            x
-                        }
-                    };
-                    Int::mul(&[&k, &product])
+                    let name: Vec<String> = m.iter().map(|a| a.index().to_string()).collect();
+                    Int::mul(&[&k, &Int::new_const(format!("m{}", name.join(".")))])
                 }
             });
         }
@@ -317,7 +367,7 @@ impl Translation {
 
     fn unknown(&mut self, e: ExprId) -> Int {
         self.is_abstract = true;
-        let x = Int::new_const(format!("x{}", self.number()));
+        let x = Int::new_const(format!("e{}", e.index()));
         self.opaque.push((e, x.clone()));
         x
     }
