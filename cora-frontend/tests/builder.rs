@@ -63,6 +63,23 @@ T = total(i, j)(A[i, j])
 output G.v, H.at, S, T.t
 ";
 
+/// Numbers in front of operators, whose results methods are called of.
+const NUMBERS: &str = "
+param M in 0..=8
+extent lens(b) in 0..=60
+dim b = M, i = lens(b), j = 2 * lens(b) + 1
+input X[b] : f32
+input Z[b, i] : f64
+input I[b, i] : i32
+E[b] = exp(-0.5 * X)
+C[b] = X / f32(1 + M)
+V[b, i] = 2.0 - exp(1.0 + Z) * (1.0 - Z) / max(1.0 / Z, 0.0)
+S[b, i] = sqrt(abs((3.5 - Z) * 2.0)) - max(1e-3 * Z, -1.0 - Z)
+K[b, i] = f64(2 * I) + f64((1 - I) * I) + (if 1 + I < 3 and not (2 - I == i32(i)) then 0.5 else Z)
+N[b, j] = i64(3 * j - 1) + min(5 - i64(j), 7)
+output E, C, V, S, K, N
+";
+
 /// The examples (without their schedules, which change more often than programs) and `STEPS`.
 fn programs() -> Vec<Graph> {
     let mut out = Vec::new();
@@ -72,6 +89,7 @@ fn programs() -> Vec<Graph> {
         out.push(graph);
     }
     out.push(parse_program("steps", STEPS, &[]).expect("every step parses"));
+    out.push(parse_program("numbers", NUMBERS, &[]).unwrap_or_else(|d| panic!("{d:?}")));
     out.push(parse_program("tuples", TUPLES, &[]).unwrap_or_else(|d| panic!("{d:?}")));
     out
 }

@@ -13,7 +13,7 @@ const PRIMARY: u8 = 3;
 
 /// `e` where anything that converts to a `Value` may stand: literals stay bare.
 pub(super) fn rust(names: &mut Names, ids: &Idents, e: ExprId) -> String {
-    print(names, ids, e).0
+    print(names, ids, e, false).0
 }
 
 /// `e` as an expression of type `Value`.
@@ -33,24 +33,28 @@ fn receiver(names: &mut Names, ids: &Idents, e: ExprId) -> String {
     if matches!(names.env.pool.get(e), Expr::Var(_) | Expr::Param(_) | Expr::Lit(_)) {
         return rust_value(names, ids, e);
     }
-    let (s, level) = print(names, ids, e);
+    // Of a method's receiver the type must be known, which a literal in front of an operator does not tell.
+    let (s, level) = print(names, ids, e, true);
     if level < PRIMARY { format!("({s})") } else { s }
 }
 
-fn operand(names: &mut Names, ids: &Idents, e: ExprId, level: u8) -> String {
-    let (s, have) = print(names, ids, e);
+fn operand(names: &mut Names, ids: &Idents, e: ExprId, level: u8, typed: bool) -> String {
+    let (s, have) = print(names, ids, e, typed);
     if have < level { format!("({s})") } else { s }
 }
 
-fn print(names: &mut Names, ids: &Idents, e: ExprId) -> (String, u8) {
+/// `e`, and how strongly it binds; a number that it begins with has a type of its own if `typed`.
+fn print(names: &mut Names, ids: &Idents, e: ExprId, typed: bool) -> (String, u8) {
     match names.env.pool.get(e).clone() {
-        Expr::Int(v) => (int(v), if v < 0 { UNARY } else { PRIMARY }),
+        Expr::Int(v) => (if typed { format!("{v}_i64") } else { int(v) }, if v < 0 { UNARY } else { PRIMARY }),
         Expr::Lit(l) => {
             let s = match literal(l).as_str() {
                 "inf" => "f64::INFINITY".to_owned(),
                 "-inf" => "f64::NEG_INFINITY".to_owned(),
                 "nan" => "f64::NAN".to_owned(),
+                _ if l.ty.is_int() && typed => format!("{}_i64", l.as_i64()),
                 _ if l.ty.is_int() => int(l.as_i64()),
+                s if l.ty.is_float() && typed => format!("{s}_f64"),
                 s => s.to_owned(),
             };
             let level = if s.starts_with('-') { UNARY } else { PRIMARY };
@@ -65,7 +69,7 @@ fn print(names: &mut Names, ids: &Idents, e: ExprId) -> (String, u8) {
         Expr::Un(UnOp::Neg, a) => (format!("-{}", receiver(names, ids, a)), UNARY),
         Expr::Un(UnOp::Not, a) => (format!("!{}", receiver(names, ids, a)), UNARY),
         Expr::Un(op, a) => (format!("{}.{}()", receiver(names, ids, a), op.name()), PRIMARY),
-        Expr::Bin(op, a, b) => binary(names, ids, op, a, b),
+        Expr::Bin(op, a, b) => binary(names, ids, op, (a, b), typed),
         Expr::Select(c, a, b) => {
             let c = rust(names, ids, c);
             let bare = is_bare(&names.env, a) && is_bare(&names.env, b);
@@ -119,7 +123,7 @@ fn tuple(items: Vec<String>) -> String {
     }
 }
 
-fn binary(names: &mut Names, ids: &Idents, op: BinOp, a: ExprId, b: ExprId) -> (String, u8) {
+fn binary(names: &mut Names, ids: &Idents, op: BinOp, (a, b): (ExprId, ExprId), typed: bool) -> (String, u8) {
     let bare = is_bare(&names.env, a) && is_bare(&names.env, b);
     let (left, right) = match op {
         BinOp::Add | BinOp::Sub => (ADD, MUL),
@@ -149,7 +153,7 @@ fn binary(names: &mut Names, ids: &Idents, op: BinOp, a: ExprId, b: ExprId) -> (
         BinOp::FloorDiv => "/",
         op => op.symbol(),
     };
-    let a = if bare { receiver(names, ids, a) } else { operand(names, ids, a, left) };
-    let b = operand(names, ids, b, right);
+    let a = if bare { receiver(names, ids, a) } else { operand(names, ids, a, left, typed) };
+    let b = operand(names, ids, b, right, false);
     (format!("{a} {symbol} {b}"), left)
 }

@@ -709,6 +709,32 @@ pub fn steps() -> Result<Graph, Vec<Diagnostic>> {
     b.finish()
 }
 
+/// The program `numbers`.
+pub fn numbers() -> Result<Graph, Vec<Diagnostic>> {
+    let mut b = ProgramBuilder::new("numbers");
+    let m = b.param("M", 0..=8);
+    let v_b = b.dim("b", m);
+    let lens = b.extent("lens", &[v_b], 0..=60);
+    let i = b.dim("i", lens.at([v_b]));
+    let j = b.dim("j", 2 * lens.at([v_b]) + 1);
+    let x = b.input("X", &[v_b], ScalarType::F32);
+    let z = b.input("Z", &[v_b, i], ScalarType::F64);
+    let i_2 = b.input("I", &[v_b, i], ScalarType::I32);
+    let e = b.compute("E", &[v_b], |_| (-0.5_f64 * x.at([v_b])).exp());
+    let c = b.compute("C", &[v_b], |_| x.at([v_b]) / (1_i64 + m).cast(ScalarType::F32));
+    let v = b.compute("V", &[v_b, i], |_| 2.0 - (1.0_f64 + z.at((v_b, i))).exp() * (1.0 - z.at((v_b, i))) / (1.0_f64 / z.at((v_b, i))).max(0.0));
+    let v_s = b.compute("S", &[v_b, i], |_| ((3.5_f64 - z.at((v_b, i))) * 2.0).abs().sqrt() - (0.001_f64 * z.at((v_b, i))).max(-1.0 - z.at((v_b, i))));
+    let k = b.compute("K", &[v_b, i], |_| (2_i64 * i_2.at((v_b, i))).cast(ScalarType::F64) + ((1_i64 - i_2.at((v_b, i))) * i_2.at((v_b, i))).cast(ScalarType::F64) + select((1_i64 + i_2.at((v_b, i))).lt(3).and(!(2_i64 - i_2.at((v_b, i))).equals(Value::from(i).cast(ScalarType::I32))), 0.5, z.at((v_b, i))));
+    let n = b.compute("N", &[v_b, j], |_| (3_i64 * j - 1).cast(ScalarType::I64) + (5_i64 - Value::from(j).cast(ScalarType::I64)).min(7));
+    b.output(e);
+    b.output(c);
+    b.output(v);
+    b.output(v_s);
+    b.output(k);
+    b.output(n);
+    b.finish()
+}
+
 /// The program `tuples`.
 pub fn tuples() -> Result<Graph, Vec<Diagnostic>> {
     let mut b = ProgramBuilder::new("tuples");
@@ -766,5 +792,6 @@ pub const ALL: &[Build] = &[
     vgemm,
     vgemm_tf32,
     steps,
+    numbers,
     tuples,
 ];
