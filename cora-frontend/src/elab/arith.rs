@@ -66,11 +66,11 @@ impl Elab<'_> {
             }
             (Num::Float(v), ScalarType::Index) => self.error(
                 span,
-                Diagnostic::new("E0213", format!("a position or extent must be an integer, this is {v}"))
+                Diagnostic::new("E0213", format!("a position or extent must be an integer, this is {v:?}"))
                     .hint("write it without a fraction"),
             ),
             (Num::Float(v), _) => {
-                let d = Diagnostic::new("E0212", format!("{v} is not of the integer type {ty}"))
+                let d = Diagnostic::new("E0212", format!("{v:?} is not of the integer type {ty}"))
                     .hint("write it without a fraction, or convert the other side to a float type");
                 self.error(span, d)
             }

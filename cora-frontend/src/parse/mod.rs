@@ -261,11 +261,12 @@ impl Parser {
             }
             (_, "if", _) => "a choice is written `if condition then x else y`",
             (_, "[", "`,` or `]`") => {
-                "a tensor has dimensions, not positions that are read: `H[v] = sum(i) (if ids[i] == v then x[i] else 0)` collects by those"
+                "a tensor has dimensions, not positions that are read: `H[v] = sum(i) (if index(ids[i]) == v then x[i] else 0)` collects by those"
             }
             (_, "<" | "<=", "`,` or `]`") => {
                 "of a tensor a dimension of that length is declared: `dim k = i + 1` for positions before and at each `i`"
             }
+            (_, ":", "`[`") => "a scalar has no dimensions: `input x[] : f32`",
             (_, "elif", _) => "write `else if`",
             (":", "=", "an element type") => "an operator is defined with `=` alone: `T[i] = ..`",
             (_, "[" | "(", "`in`") => "a size for each position of a dimension is an `extent lens(b) in 0..=64`",

@@ -362,6 +362,17 @@ impl Check<'_> {
         Some(value)
     }
 
+    /// The first number in an index that a dimension of constant size does not have.
+    fn none_of_its_positions(&mut self, tensor: TensorId, index: &[ExprId]) -> Option<String> {
+        (0..index.len()).find_map(|d| {
+            let extent = self.env.extent_at(tensor, d, index);
+            let (i, n) = (self.env.pool.as_int(index[d])?, self.env.pool.as_int(extent)?);
+            let dim = &self.env.tensors[tensor].dims[d].name;
+            let positions = if n <= 0 { "no positions".to_owned() } else { format!("positions 0 to {}", n - 1) };
+            (!(0..n).contains(&i)).then(|| format!("dimension `{dim}` has {positions}, and {i} is none of them"))
+        })
+    }
+
     fn report(&mut self, load: ExprId, tensor: TensorId, index: &[ExprId], unproved: &Unproved) {
         let goal = unproved.goal;
         let example = breaking(self.env, &unproved.facts, goal);
@@ -382,6 +393,7 @@ impl Check<'_> {
         let fact = cora_ir::text::print_expr(self.env, goal, &names);
         let names = cora_ir::text::Names::of(self.env, index);
         let shown: Vec<String> = index.iter().map(|&i| cora_ir::text::print_expr(self.env, i, &names)).collect();
+        let note = self.none_of_its_positions(tensor, index).unwrap_or_else(|| could_not_prove(&fact, example));
         let name = &self.env.tensors[tensor].name;
         self.errors.push((
             load,
@@ -389,7 +401,7 @@ impl Check<'_> {
                 "E0243",
                 format!("in `{}`: the access {name}[{}] is not proved to be in bounds", self.stage, shown.join(", ")),
             )
-            .note(could_not_prove(&fact, example))
+            .note(note)
             .hint(format!("give it a value outside the bounds, as in `{name}[..] else 0`, or declare tighter ranges")),
         ));
     }
