@@ -1,4 +1,4 @@
-//! Reductions over all that comes before each position, in two levels of blocks.
+//! Reductions over all that comes before or after each position, in two levels of blocks.
 //!
 //! ```text
 //! c[t] = sum(s < t + 1) X[s]
@@ -7,6 +7,9 @@
 //!       c.within[t] = sum(i < t % 32 + 1) X[t / 32 * 32 + i]
 //!       c[t] = c.before[t / 32] + c.within[t]
 //! ```
+//!
+//! Of `sum(r < n - t) X[t + r]`, and of `sum(s) (if t <= s then X[s] else 0)`, the same is made with the blocks after each one
+//! and what is behind the position in its own.
 //!
 //! Each position would go through all before it: n positions take n * n / 2 terms, in blocks of 32 some 19 n and, for blocks
 //! before them, n * n / 2048. Combiners are associative, and the order of terms stays.
@@ -17,7 +20,7 @@ use super::narrow_masked::loops_around;
 use crate::lower::declared::{Indices, bounds};
 use cora_ir::affine::{normalize, poly};
 use cora_ir::graph::Op;
-use cora_ir::{BinOp, Dim, DimId, Env, ExprId, Graph, Reduction, Tensor, TensorDim, TensorId, VarId};
+use cora_ir::{BinOp, Dim, DimId, Env, Expr, ExprId, Graph, Reduction, Tensor, TensorDim, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Positions of a block.
@@ -30,49 +33,53 @@ const BLOCKS: i64 = 8;
 pub fn split_prefixes(graph: &mut Graph, block: i64) {
     let mut ops = Vec::new();
     for op in std::mem::take(&mut graph.ops) {
-        match Prefix::of(&mut graph.env, &op, block) {
-            Some(prefix) => ops.extend(prefix.split(&mut graph.env, op, block)),
+        match Run::of(&mut graph.env, &op, block) {
+            Some(run) => ops.extend(run.split(&mut graph.env, op, block)),
             None => ops.push(op),
         }
     }
     graph.ops = ops;
 }
 
-/// A reduction whose terms are the positions before one of its results, and some after it.
-struct Prefix {
+/// Which positions a result is made of.
+#[derive(Clone, Copy)]
+enum Side {
+    /// Those before it, and so many from its own on.
+    Before(i64),
+    /// Those after it, without so many from its own on: 0 or 1.
+    After(i64),
+}
+
+/// A reduction whose terms are the positions on one side of each of its results.
+struct Run {
     /// Which of the dimensions of the result that is, and which of those reduced over has the positions.
     at: usize,
     over: usize,
-    /// The number of positions at the first one.
-    first: i64,
+    side: Side,
+    /// The term of the position that the variable of the latter is.
+    term: ExprId,
     combiner: Reduction,
 }
 
-impl Prefix {
+impl Run {
     fn of(env: &mut Env, op: &Op, block: i64) -> Option<Self> {
         let combiner = op.combiner?;
-        let var = |env: &Env, d: DimId| env.dims[d].var;
         for (over, &s) in op.reduce.iter().enumerate() {
-            let extent = poly(&mut env.pool, env.dims[s].extent);
-            let found = op.spatial.iter().enumerate().find_map(|(at, &t)| {
-                let mut rest = extent.clone();
-                let position = env.pool.var(var(env, t));
-                rest.add_term(vec![position], -1);
-                rest.as_constant().filter(|&first| first >= 0).map(|first| (at, t, first))
-            });
-            let Some((at, t, first)) = found else { continue };
-            let (t_var, s_var) = (var(env, t), var(env, s));
-            let all = op.spatial.iter().chain(&op.reduce);
-            let others: Vec<ExprId> = all.filter(|&&d| d != t && d != s).map(|&d| env.dims[d].extent).collect();
-            let moved = |v: VarId| others.iter().any(|&e| env.pool.uses_var(e, v));
-            if env.pool.uses_var(op.value, t_var) || moved(t_var) || moved(s_var) {
-                continue;
-            }
-            let whole = env.dims[t].extent;
-            let loops = loops_around(env, &[whole])?;
-            let most = bounds(env, whole, Indices { args: &[], loops: &loops }).hi;
-            if most.is_none_or(|n| n >= BLOCKS * block) {
-                return Some(Self { at, over, first, combiner });
+            for (at, &t) in op.spatial.iter().enumerate() {
+                let Some((side, term)) = side(env, op, t, s) else { continue };
+                let (t_var, s_var) = (env.dims[t].var, env.dims[s].var);
+                let all = op.spatial.iter().chain(&op.reduce);
+                let others: Vec<ExprId> = all.filter(|&&d| d != t && d != s).map(|&d| env.dims[d].extent).collect();
+                let moved = |v: VarId| others.iter().any(|&e| env.pool.uses_var(e, v));
+                if env.pool.uses_var(term, t_var) || moved(t_var) || moved(s_var) {
+                    continue;
+                }
+                let whole = env.dims[t].extent;
+                let loops = loops_around(env, &[whole])?;
+                let most = bounds(env, whole, Indices { args: &[], loops: &loops }).hi;
+                if most.is_none_or(|n| n >= BLOCKS * block) {
+                    return Some(Self { at, over, side, term, combiner });
+                }
             }
         }
         None
@@ -97,46 +104,81 @@ impl Prefix {
         let term = |env: &mut Env, first: ExprId, i: DimId| {
             let inside = env.pool.var(env.dims[i].var);
             let there = env.pool.add(first, inside);
-            env.pool.substitute(op.value, &FxHashMap::from_iter([(s_var, there)]))
+            env.pool.substitute(self.term, &FxHashMap::from_iter([(s_var, there)]))
+        };
+        let [all_blocks, all_stored] = [whole, stored].map(|n| env.pool.ceil_div(n, block));
+        let (zero, one) = (env.pool.int(0), env.pool.int(1));
+        // After none is the first block, whose positions may be before the first term.
+        let after_first = |env: &mut Env, n: ExprId| {
+            let n = env.pool.sub(n, one);
+            env.pool.max(n, zero)
+        };
+        let [count, stored_count] = match self.side {
+            Side::Before(_) => [all_blocks, all_stored],
+            Side::After(_) => [all_blocks, all_stored].map(|n| after_first(env, n)),
         };
 
-        let [count, stored_count] = [whole, stored].map(|n| env.pool.ceil_div(n, block));
         let o = dim(env, t, count);
         let blocks = self.tensor(env, op.tensor, "blocks", stored_count);
         let first = env.pool.var(env.dims[o].var);
-        let first = env.pool.mul(first, size);
+        let mut first = env.pool.mul(first, size);
         // The last position may be before no other one, and then its term need not be there.
-        let beyond = env.pool.int(1 - self.first.min(1));
-        let left = env.pool.sub(whole, beyond);
+        let mut left = whole;
+        match self.side {
+            Side::Before(more) => {
+                let beyond = env.pool.int(1 - more.min(1));
+                left = env.pool.sub(left, beyond);
+            }
+            Side::After(_) => first = env.pool.add(first, size),
+        }
         let left = env.pool.sub(left, first);
         let left = env.pool.min(size, left);
         let i = dim(env, s, left);
         let value = term(env, first, i);
         let of_blocks = self.reduction(blocks, with(&op.spatial, self.at, o), with(&op.reduce, self.over, i), value);
 
-        let o = dim(env, t, count);
-        let earlier = env.pool.var(env.dims[o].var);
-        let p = dim(env, s, earlier);
-        let before = self.tensor(env, op.tensor, "before", stored_count);
-        let index = self.index(env, &with(&op.spatial, self.at, p));
+        let o = dim(env, t, all_blocks);
+        let own = env.pool.var(env.dims[o].var);
+        let (what, far) = match self.side {
+            Side::Before(_) => ("before", own),
+            Side::After(_) => ("after", env.pool.sub(count, own)),
+        };
+        let p = dim(env, s, far);
+        let others = self.tensor(env, op.tensor, what, all_stored);
+        let mut index = self.index(env, &with(&op.spatial, self.at, p));
+        if let Side::After(_) = self.side {
+            index[self.at] = env.pool.add(own, index[self.at]);
+        }
         let value = env.element(blocks, &index);
-        let of_before = self.reduction(before, with(&op.spatial, self.at, o), vec![p], value);
+        let of_others = self.reduction(others, with(&op.spatial, self.at, o), vec![p], value);
 
         let (number, place) = (env.pool.floor_div(t_pos, size), env.pool.bin(BinOp::Mod, t_pos, size));
-        let more = env.pool.int(self.first);
-        let count = env.pool.add(place, more);
+        let (first, count) = match self.side {
+            Side::Before(more) => {
+                let more = env.pool.int(more);
+                (env.pool.mul(number, size), env.pool.add(place, more))
+            }
+            Side::After(skipped) => {
+                let skipped = env.pool.int(skipped);
+                let (in_block, in_all) = (env.pool.sub(size, place), env.pool.sub(whole, t_pos));
+                let count = env.pool.min(in_block, in_all);
+                (env.pool.add(t_pos, skipped), env.pool.sub(count, skipped))
+            }
+        };
         let i = dim(env, s, count);
         let within = self.tensor(env, op.tensor, "within", stored);
-        let first = env.pool.mul(number, size);
         let value = term(env, first, i);
         let of_within = self.reduction(within, op.spatial.clone(), with(&op.reduce, self.over, i), value);
 
         let own = self.index(env, &op.spatial);
         let mut index = own.clone();
         index[self.at] = number;
-        let (old, new) = (env.element(before, &index), env.element(within, &own));
-        let value = env.combined(self.combiner, old, new);
-        vec![of_blocks, of_before, of_within, Op { reduce: Vec::new(), combiner: None, value, ..op }]
+        let (far, near) = (env.element(others, &index), env.element(within, &own));
+        let value = match self.side {
+            Side::Before(_) => env.combined(self.combiner, far, near),
+            Side::After(_) => env.combined(self.combiner, near, far),
+        };
+        vec![of_blocks, of_others, of_within, Op { reduce: Vec::new(), combiner: None, value, ..op }]
     }
 
     fn reduction(&self, tensor: TensorId, spatial: Vec<DimId>, reduce: Vec<DimId>, value: ExprId) -> Op {
@@ -155,4 +197,45 @@ impl Prefix {
         let (name, ty, tuple) = (env.fresh_tensor_name(&format!("{}.{what}", of.name)), of.ty, of.tuple);
         env.tensors.push(Tensor { tuple, ..Tensor::temp(name, ty, dims) })
     }
+}
+
+/// On which side of `t` the positions are that `s` is reduced over, and the term of the position that its variable is.
+fn side(env: &mut Env, op: &Op, t: DimId, s: DimId) -> Option<(Side, ExprId)> {
+    let (own, there) = (env.pool.var(env.dims[t].var), env.pool.var(env.dims[s].var));
+    let (whole, extent) = (env.dims[t].extent, env.dims[s].extent);
+    let constant = |env: &mut Env, e: ExprId| poly(&mut env.pool, e).as_constant();
+    let more = env.pool.sub(extent, own);
+    if let Some(more) = constant(env, more).filter(|&n| n >= 0) {
+        return Some((Side::Before(more), op.value));
+    }
+    let skipped = env.pool.sub(whole, own);
+    let skipped = env.pool.sub(skipped, extent);
+    if let Some(skipped) = constant(env, skipped).filter(|n| (0..=1).contains(n)) {
+        // The position is `t + s`, or the next one.
+        let by = env.pool.int(skipped);
+        let from = env.pool.sub(there, own);
+        let from = env.pool.sub(from, by);
+        let term = env.pool.substitute(op.value, &FxHashMap::from_iter([(env.dims[s].var, from)]));
+        return Some((Side::After(skipped), normalize(&mut env.pool, term)));
+    }
+    // All positions, of which those before count nothing.
+    let Reduction::Op(combiner) = op.combiner? else { return None };
+    let Expr::Select(cond, value, other) = *env.pool.get(op.value) else { return None };
+    let same = env.pool.sub(whole, extent);
+    if other != env.identity(combiner, env.pool.ty(op.value).scalar) || constant(env, same) != Some(0) {
+        return None;
+    }
+    let mut conds = env.pool.conjuncts(cond);
+    let after = |env: &Env, c: ExprId| match *env.pool.get(c) {
+        Expr::Bin(BinOp::Le, x, y) if (x, y) == (own, there) => Some(0),
+        Expr::Bin(BinOp::Lt, x, y) if (x, y) == (own, there) => Some(1),
+        _ => None,
+    };
+    let (n, skipped) = conds.iter().enumerate().find_map(|(n, &c)| Some((n, after(env, c)?)))?;
+    conds.remove(n);
+    let mut term = value;
+    for c in conds.into_iter().rev() {
+        term = env.pool.select(c, term, other);
+    }
+    Some((Side::After(skipped), term))
 }
