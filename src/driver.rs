@@ -9,6 +9,7 @@ use cora_ir::storage::{Kernel, Stmt, StorageModule};
 use cora_ir::{Diagnostic, Graph, TensorId, VarId};
 use cora_passes::execution::Observer;
 use cora_passes::graph::narrow_masked::{Windows, has_windows, narrow_masked};
+use cora_passes::graph::split_prefixes::{BLOCK, split_prefixes};
 use cora_passes::manager::Report;
 use cora_passes::pipeline;
 pub use cora_passes::pipeline::Form;
@@ -179,7 +180,8 @@ fn render_all(errors: &[Diagnostic], path: &str, text: &str) -> String {
 pub struct Lowered {
     /// The op graph with every access proved in bounds, so that it can be interpreted.
     pub checked: Graph,
-    /// The same where dimensions end at masks that compare positions: what its operators compute is useful.
+    /// The same where dimensions end at masks that compare positions, and prefixes are in blocks as they are computed: what
+    /// its operators compute is useful.
     pub counted: Graph,
     /// The module for code generation.
     pub storage: StorageModule,
@@ -307,7 +309,7 @@ pub fn lower_form(
         times.push((r.invocation.to_string(), r.time));
         match r.program {
             Program::Graph(g) if r.invocation.pass == "check-accesses" => checked = g.clone(),
-            Program::Graph(g) if r.invocation.pass == "narrow-masked" => narrowed = Some(g.clone()),
+            Program::Graph(g) if r.invocation.pass == "split-prefixes" => narrowed = Some(g.clone()),
             // The last pass before storage.
             Program::Loops(m) if r.invocation.pass == "relax-register-tails" => loops = m.clone(),
             Program::Storage(m) => vectors.observe(&r.invocation.pass, m),
@@ -323,6 +325,9 @@ pub fn lower_form(
         let mut graph = checked.clone();
         // What was proved so far is of the other graph's expressions.
         narrow_masked(&mut graph, &mut StandardSimplifier::new(), Windows::Counted);
+        if schedule.is_none() {
+            split_prefixes(&mut graph, BLOCK);
+        }
         graph
     });
     Ok(Lowered { checked, counted, storage, loops, times, grid: form.grid.is_some(), unmet })

@@ -174,7 +174,11 @@ impl RunReport {
         let form = if self.padded { "padded" } else { "ragged" };
         let batch: String = self.batch.iter().map(|(n, v)| format!("{n} = {v}, ")).collect();
         // Workers are those of a processor.
-        let threads = if self.threads > 0 { format!(", {} threads", self.threads) } else { String::new() };
+        let threads = match self.threads {
+            0 => String::new(),
+            1 => ", 1 thread".to_owned(),
+            n => format!(", {n} threads"),
+        };
         // That of the target's name goes without saying.
         let other = self.schedule.as_ref().filter(|s| *s != self.target.split(':').next().unwrap_or_default());
         let schedule = other.map_or(String::new(), |s| format!(", schedule {s}"));

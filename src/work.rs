@@ -2,13 +2,15 @@
 //!
 //! A multiply-add is one term of a sum whose term is a product of two different values that are
 //! read. Useful ones are counted on the op graph for the batch's true lengths, without what masks that compare positions
-//! leave out; issued ones on the scheduled loops, surplus iterations and masked lanes included.
+//! leave out, and where each term counts at one position only, there; issued ones on the scheduled loops, surplus iterations
+//! and masked lanes included.
 
 use crate::driver::Lowered;
 use crate::eval::{Evaluator, Vars};
 use cora_ir::interp::Batch;
-use cora_ir::loops::{BlockRole, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, UnOp, VarId};
+use cora_passes::default_schedule::matches::position_of_terms;
 use cora_passes::schedule::tree::{stages_below, writes_below};
 
 /// `(useful, issued)` floating-point operations (two for a multiply-add) of each kernel, that is of
@@ -36,12 +38,10 @@ pub fn kernel_flops(lowered: &Lowered, batch: &Batch) -> Vec<(f64, f64)> {
         if op.combiner != Some(Reduction::Op(Combiner::Sum)) || !is_product(&graph.env.pool, op.value) {
             continue;
         }
-        let nest: Nest = op
-            .spatial
-            .iter()
-            .chain(&op.reduce)
-            .map(|&d| (graph.env.dims[d].var, graph.env.dims[d].extent, None))
-            .collect();
+        let own = |v| op.spatial.iter().any(|&d| graph.env.dims[d].var == v);
+        let position = position_of_terms(&graph.env.pool, op.value, own);
+        let dims = op.spatial.iter().chain(&op.reduce).map(|&d| &graph.env.dims[d]);
+        let nest: Nest = dims.filter(|d| Some(d.var) != position).map(|d| (d.var, d.extent, None)).collect();
         let useful = 2.0 * points(&truth, &graph.env.pool, &nest, &mut Vars::default());
         let name = &graph.env.tensors[op.tensor].name;
         let parts: Vec<usize> = (0..work.len()).filter(|&n| written[n].contains(name)).collect();
@@ -82,10 +82,24 @@ fn issued(eval: &Evaluator, m: &LoopModule, s: &Stmt, nest: &mut Nest) -> f64 {
         Stmt::Block(b)
             if b.role == BlockRole::Update(Reduction::Op(Combiner::Sum)) && is_product(&m.env.pool, b.value) =>
         {
-            points(eval, &m.env.pool, nest, &mut Vars::default())
+            let positions = positions(m, b);
+            let nest: Nest = nest.iter().filter(|l| !positions.contains(&l.0)).copied().collect();
+            points(eval, &m.env.pool, &nest, &mut Vars::default())
         }
         Stmt::Block(_) => 0.0,
     }
+}
+
+/// The loops over positions that terms go to at once, one of all: on a processor.
+fn positions(m: &LoopModule, b: &Block) -> Vec<VarId> {
+    let pool = &m.env.pool;
+    let spatial = |v| b.iters.iter().any(|i| i.var == v && i.kind == IterKind::Spatial);
+    let bound = |s: &Stmt| matches!(s, Stmt::For(l) if matches!(l.kind, LoopKind::Bound(_)));
+    let mut on_grid = false;
+    m.body.iter().for_each(|s| s.walk(&mut |s| on_grid |= bound(s)));
+    let found = (!on_grid).then(|| position_of_terms(pool, b.value, spatial)).flatten();
+    let iter = found.and_then(|v| b.iters.iter().find(|i| i.var == v));
+    iter.map_or_else(Vec::new, |i| pool.vars_of(i.binding))
 }
 
 /// Iterations of a nest; a loop on which no inner extent depends is a factor.

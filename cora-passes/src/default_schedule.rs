@@ -10,7 +10,7 @@
 //! (`rows_of_elements`). From the last stage to the first: a stage is attached beside its readers where that repeats
 //! no work (`attach`); a contraction, or another reduction of neighbouring elements, is tiled so that it accumulates
 //! in registers (`contraction`, `columns`), where factors of neighbours lie apart with a copy of these
-//! (`side_by_side`), one of few rows in dot products (`dots`); results of few terms are lanes (`few_terms`), columns
+//! (`side_by_side`), one of few rows in dot products (`dots`); terms that count where a position is what is read go there (`matches`); results of few terms are lanes (`few_terms`), columns
 //! that share elements in groups vectors (`groups`); copies that change the order of dimensions go in squares, and so
 //! do tiles of what other elements read across (`squares`); of anything else the innermost loop becomes vector code
 //! where it writes (or, for a reduction, reads) neighbouring elements, and where what it reads is near each other.
@@ -37,6 +37,7 @@ mod flat;
 mod groups;
 mod joined;
 mod lanes;
+pub mod matches;
 pub(crate) mod nest;
 mod nested_sums;
 pub mod own_names;
@@ -172,6 +173,9 @@ pub fn default_schedule(m: &mut LoopModule, features: Features) {
 
 /// Spreads a nest over the workers, its elements as one loop where that fits.
 fn to_workers(m: &mut LoopModule, n: usize, elements: &FxHashMap<TensorId, Stmt>, vectors: Vectors) {
+    if matches::spread_around(m, n) {
+        return;
+    }
     let alone = elements.iter().find(|e| matches!(&m.body[n], Stmt::For(l) if l.stage == *e.0)).map(|e| e.1);
     let flat = |m: &mut LoopModule| flat::flat_elements(m, n, alone?, vectors);
     if !attempt(m, flat) && !attempt(m, |m| flat::flat_rows(m, n)) {
@@ -207,6 +211,9 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
     // Beside a reader one worker would sum all parts.
     let mut summed_apart: Vec<TensorId> = Vec::new();
     for stage in stages(m) {
+        if matches::goes_to_positions(m, stage) {
+            continue;
+        }
         attempt(m, |m| lanes::lanes_of_tuples(m, stage, vectors));
         attempt(m, |m| {
             let parts = partial_sums::partial_sums(m, stage, partial_sums::TERMS, Some(vectors))?;
@@ -237,7 +244,8 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
         attempt(m, |m| side_by_side::side_by_side(m, stage));
         let shape = contraction::Shape::of(m, stage);
         let rows = [contraction::row_tiles, triangles::triangle, triangles::slanted];
-        let _ = attempt(m, |m| units::unit_parts(m, stage, &|i| features.contain(i), vectors))
+        let _ = attempt(m, |m| matches::to_positions(m, stage, vectors))
+            || attempt(m, |m| units::unit_parts(m, stage, &|i| features.contain(i), vectors))
             || attempt(m, |m| units::unit_tiles(m, stage, |i| features.contain(i)))
             || attempt(m, |m| unit_products::unit_products(m, stage, |i| features.contain(i), vectors))
             || attempt(m, |m| dots::dot_tiles(m, stage, vectors))
@@ -289,7 +297,10 @@ pub(crate) fn choose_stages(m: &mut LoopModule, processor: Option<Features>) {
         chains::in_steps(m, stage);
     }
     for stage in stages(m) {
-        factors::precompute_factors(m, stage, processor);
+        // Terms that go to positions are compared with none.
+        if !(is_near && matches::goes_to_positions(m, stage)) {
+            factors::precompute_factors(m, stage, processor);
+        }
     }
     if let Some(features) = processor {
         for stage in stages(m) {

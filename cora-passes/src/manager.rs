@@ -2,9 +2,10 @@
 
 use crate::graph::narrow_masked::Windows;
 use crate::lower::{
-    Simplifier, await_tiles, capacity, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, first_block,
-    functions, hoist, known_branches, legalize, merge_branches, place_barriers, row_segments, shape_blocks,
-    share_nests, split_accumulators, threads_outward, to_loops, to_storage, unswitch, vectorize, virtual_threads,
+    Simplifier, await_tiles, capacity, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, drop_unread,
+    first_block, functions, hoist, known_branches, legalize, merge_branches, place_barriers, row_segments,
+    scatter_terms, shape_blocks, share_nests, split_accumulators, threads_outward, to_loops, to_storage, unswitch,
+    vectorize, virtual_threads,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};
@@ -124,6 +125,17 @@ pub const PASSES: &[Pass] = &[
         },
     },
     Pass {
+        name: "drop-unread",
+        summary: "nests whose results nobody reads are left out",
+        input: Stage::Loop,
+        run: |p, _, _| {
+            on_loops(p, |m| {
+                drop_unread::drop_unread(m);
+                Ok(())
+            })
+        },
+    },
+    Pass {
         name: "share-nests",
         summary: "nests that compute the same, such as copies for several readers, are one",
         input: Stage::Loop,
@@ -157,6 +169,12 @@ pub const PASSES: &[Pass] = &[
             }
             p => Ok(p),
         },
+    },
+    Pass {
+        name: "scatter-terms",
+        summary: "terms that count where a position is what is read go to that position",
+        input: Stage::Storage,
+        run: |p, cx, _| on_storage(p, |m| scatter_terms::scatter_terms(m, cx.simplifier)),
     },
     Pass {
         name: "first-block",
@@ -444,9 +462,11 @@ impl std::fmt::Display for Invocation {
 
 /// The passes from a scheduled loop module to code generation.
 pub const BACK_END: &[&str] = &[
+    "drop-unread",
     "share-nests",
     "relax-register-tails",
     "to-storage",
+    "scatter-terms",
     "first-block",
     "row-segments",
     "double-buffer",

@@ -79,7 +79,7 @@ pub fn compile(
                 Some(gpu) => Invocation { pass: "default-grid".to_owned(), args: gpu.to_owned() },
                 None => Invocation { pass: "default-schedule".to_owned(), args: form.features.names().join(" ") },
             };
-            program = run_pipeline(program, &[default], &mut cx, observe)?;
+            program = run_pipeline(program, &[invoke("drop-unread"), default], &mut cx, observe)?;
         }
     }
     let with_options = |pass: &&'static str| {

@@ -259,8 +259,11 @@ impl Gen<'_> {
             // The order of a sum of thousands of f32 matters by more than results may differ.
             (ty, value.e) = (ScalarType::F64, self.env().pool.cast(ScalarType::F64, value.e));
         }
-        let (value, combiner) =
+        let (mut value, combiner) =
             if reduced.is_empty() { (self.small(value, EXACT), None) } else { self.term(ty, value) };
+        if let Some(c) = combiner {
+            value.e = self.at_positions(ty, reduced, c, value.e);
+        }
         self.define_with(ty, reduced, combiner, value);
     }
 

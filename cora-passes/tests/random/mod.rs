@@ -10,6 +10,7 @@ pub mod graphs;
 mod heads;
 mod indices;
 mod masked;
+mod matches;
 mod nested;
 pub mod report;
 pub mod shapes;

@@ -1,6 +1,7 @@
 //! Small programs about one feature each, run like the examples.
 
 mod by_hand;
+mod matches;
 mod memory;
 mod padding;
 mod products;
