@@ -134,7 +134,9 @@ impl ExprPool {
                 let c = self.as_int(b).filter(|&c| c > 0)?;
                 Some(floor_div(self.constant_bound(a)?, c))
             }
-            Expr::Bin(BinOp::Max, a, b) => Some(self.constant_bound(a)?.max(self.constant_bound(b)?)),
+            Expr::Bin(BinOp::Max, a, b) | Expr::Select(_, a, b) => {
+                Some(self.constant_bound(a)?.max(self.constant_bound(b)?))
+            }
             _ => None,
         }
     }

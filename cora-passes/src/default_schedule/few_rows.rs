@@ -6,17 +6,20 @@
 //! ```
 //!
 //! A tile in registers runs in full, so one row would cost as much as six: a batch of one, an expert with two tokens, the
-//! last rows of each sequence. Elements of two bytes or one come faster than half a tile is computed, so one row has a body, too.
+//! last rows of each sequence. Where a row is little work the other body would cost more than it saves. Elements of two bytes or one come faster than half a tile is computed, so one row has a body, too.
 
 use super::{attempt, loop_ref, step};
 use crate::schedule::relax::tile_of;
 use crate::schedule::tree::{blocks_below, is_reduction_var};
-use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
+use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, StepKind};
 use cora_ir::{Expr, ExprId, Scope, TensorId};
 
 /// Rows of a tile from which on fewer have a body of their own.
 const ROWS: i64 = 4;
+/// Terms of a result, and all terms of a row's results, up to which it is little work, if their numbers are known.
+const FEW_TERMS: i64 = 16;
+const FEW_OF_ROW: i64 = 1 << 12;
 /// Bytes of elements that come faster than half a tile is computed of them.
 const NARROW: u64 = 2;
 
@@ -68,7 +71,24 @@ fn tiles(m: &mut LoopModule) -> Vec<Tile> {
         let decides = around(m, acc).into_iter().find(|l| m.env.pool.uses_var(rest, l.var));
         Some(Tile { site: loop_ref(m, decides?), rows, bytes: least_bytes(m, acc) })
     };
-    partial.into_iter().filter_map(tile).collect()
+    partial.into_iter().filter(|p| is_much(m, p.0)).filter_map(tile).collect()
+}
+
+/// Whether a row of the results that an intermediate sums is much work.
+fn is_much(m: &LoopModule, acc: TensorId) -> bool {
+    let updates = m.blocks_writing(acc).into_iter().filter(|b| matches!(b.role, BlockRole::Update(_)));
+    let much = |b: &Block| {
+        let size = |i: &Iter| m.env.pool.as_int(i.extent);
+        let mut reduced = b.iters.iter().filter(|i| i.kind == IterKind::Reduce);
+        let terms = reduced.try_fold(1_i64, |n, i| n.checked_mul(size(i)?));
+        let columns = b.iters.iter().rfind(|i| i.kind == IterKind::Spatial).and_then(size);
+        match (terms, columns) {
+            (Some(t), _) if t < FEW_TERMS => false,
+            (Some(t), Some(c)) => t.saturating_mul(c) > FEW_OF_ROW,
+            _ => true,
+        }
+    };
+    updates.into_iter().any(much)
 }
 
 /// Bytes of the smallest elements of which an intermediate is computed.
