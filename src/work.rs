@@ -39,7 +39,7 @@ pub fn kernel_flops(lowered: &Lowered, batch: &Batch) -> Vec<(f64, f64)> {
             continue;
         }
         let own = |v| op.spatial.iter().any(|&d| graph.env.dims[d].var == v);
-        let position = position_of_terms(&graph.env.pool, op.value, own);
+        let position = position_of_terms(&graph.env.pool, Combiner::Sum, op.value, own);
         let dims = op.spatial.iter().chain(&op.reduce).map(|&d| &graph.env.dims[d]);
         let nest: Nest = dims.filter(|d| Some(d.var) != position).map(|d| (d.var, d.extent, None)).collect();
         let useful = 2.0 * points(&truth, &graph.env.pool, &nest, &mut Vars::default());
@@ -97,7 +97,7 @@ fn positions(m: &LoopModule, b: &Block) -> Vec<VarId> {
     let bound = |s: &Stmt| matches!(s, Stmt::For(l) if matches!(l.kind, LoopKind::Bound(_)));
     let mut on_grid = false;
     m.body.iter().for_each(|s| s.walk(&mut |s| on_grid |= bound(s)));
-    let found = (!on_grid).then(|| position_of_terms(pool, b.value, spatial)).flatten();
+    let found = (!on_grid).then(|| position_of_terms(pool, Combiner::Sum, b.value, spatial)).flatten();
     let iter = found.and_then(|v| b.iters.iter().find(|i| i.var == v));
     iter.map_or_else(Vec::new, |i| pool.vars_of(i.binding))
 }

@@ -12,10 +12,11 @@
 
 use super::Simplifier;
 use super::place::{Place, Tables};
+use crate::default_schedule::matches::as_number;
 use cora_ir::affine::{normalize, poly};
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
-use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, ExprPool, ScalarType, Scope, TensorId, Type, VarId};
+use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, ExprPool, Literal, ScalarType, Scope, TensorId, Type, VarId};
 
 /// Positions that are so few that each term is looked at for all of them.
 const FEW: i64 = 4;
@@ -188,6 +189,11 @@ impl Scatter<'_> {
             }
             conds.extend(self.env.pool.conjuncts(c));
             inner = x;
+        }
+        if let (Combiner::Sum, Some(c)) = (combiner, as_number(&self.env.pool, inner)) {
+            conds.extend(self.env.pool.conjuncts(c));
+            let one = if ty.is_float() { Literal::float(ty, 1.0) } else { Literal::int(ty, 1) };
+            inner = self.env.pool.lit(one);
         }
         let n = conds.iter().position(|&c| self.position(p, c).is_some())?;
         let at = self.position(p, conds[n])?;

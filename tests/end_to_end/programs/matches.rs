@@ -14,12 +14,13 @@ const PROGRAMS: &[Small] = &[
         input x[b, t] : f32
         N[b, v] = sum(t) (if index(ids) == v then 1 else 0)
         S[v] = sum(b, t) (if ids[b, t] == i32(v) then x else 0.0)
+        O[b, v] = sum(t) i32(index(ids) == v and x > 0.0)
         D[v] = sum(b, t) (if i64(ids[b, t]) == i64(v) then 1.0 else 0.0)
         G[b, v] = max(t) (if v == index(ids) and x > 0.0 then x else -inf)
         P[b, v] = prod(t) (if index(ids) == v then f64(x) else 1.0)
         L[b, v] = min(t) (if t > 2 and index(ids[b, t - 1]) == v then i64(t) else 4096)
         Y[b, t] = N[b, ids[b, t]]
-        output N, S, D, G, P, L, Y
+        output N, S, O, D, G, P, L, Y
         ",
     ),
     small(
