@@ -17,9 +17,11 @@ use cora_ir::{Expr, ExprId, Scope, TensorId};
 
 /// Rows of a tile from which on fewer have a body of their own.
 const ROWS: i64 = 4;
-/// Terms of a result, and all terms of a row's results, up to which it is little work, if their numbers are known.
+/// Terms of a result, and all terms of a tile's row, up to which it is little work, if there are so many of them; of the
+/// latter where there is one tail, and where each row of a batch has its own.
 const FEW_TERMS: i64 = 16;
-const FEW_OF_ROW: i64 = 1 << 12;
+const FEW_OF_ONE: i64 = 1 << 12;
+const FEW_OF_EACH: i64 = 1 << 11;
 /// Bytes of elements that come faster than half a tile is computed of them.
 const NARROW: u64 = 2;
 
@@ -71,20 +73,24 @@ fn tiles(m: &mut LoopModule) -> Vec<Tile> {
         let decides = around(m, acc).into_iter().find(|l| m.env.pool.uses_var(rest, l.var));
         Some(Tile { site: loop_ref(m, decides?), rows, bytes: least_bytes(m, acc) })
     };
-    partial.into_iter().filter(|p| is_much(m, p.0)).filter_map(tile).collect()
+    partial.into_iter().filter(|p| is_much(m, p.0, p.2)).filter_map(tile).collect()
 }
 
-/// Whether a row of the results that an intermediate sums is much work.
-fn is_much(m: &LoopModule, acc: TensorId) -> bool {
+/// Whether a row of a tile that an intermediate sums is much work, `rest` being how many there are.
+fn is_much(m: &LoopModule, acc: TensorId, rest: ExprId) -> bool {
+    let pool = &m.env.pool;
+    let varies = |e: ExprId| !pool.vars_of(e).is_empty();
+    let each = pool.any(rest, &mut |n| matches!(n, Expr::Call(_, args) if args.iter().any(|&a| varies(a))));
+    let few = if each { FEW_OF_EACH } else { FEW_OF_ONE };
     let updates = m.blocks_writing(acc).into_iter().filter(|b| matches!(b.role, BlockRole::Update(_)));
     let much = |b: &Block| {
-        let size = |i: &Iter| m.env.pool.as_int(i.extent);
+        let size = |i: &Iter| pool.as_int(i.extent);
         let mut reduced = b.iters.iter().filter(|i| i.kind == IterKind::Reduce);
         let terms = reduced.try_fold(1_i64, |n, i| n.checked_mul(size(i)?));
         let columns = b.iters.iter().rfind(|i| i.kind == IterKind::Spatial).and_then(size);
         match (terms, columns) {
             (Some(t), _) if t < FEW_TERMS => false,
-            (Some(t), Some(c)) => t.saturating_mul(c) > FEW_OF_ROW,
+            (Some(t), Some(c)) => t.saturating_mul(c) > few,
             _ => true,
         }
     };
