@@ -190,7 +190,7 @@ pub struct Lowered {
     /// Each pass with its time.
     pub times: Vec<(String, Duration)>,
     /// Whether it is for a GPU.
-    grid: bool,
+    pub(crate) grid: bool,
     /// What the schedule asks for and did not get.
     unmet: Vec<Diagnostic>,
 }

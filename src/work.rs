@@ -10,7 +10,7 @@ use crate::eval::{Evaluator, Vars};
 use cora_ir::interp::Batch;
 use cora_ir::loops::{Block, BlockRole, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, UnOp, VarId};
-use cora_passes::default_schedule::matches::position_of_terms;
+use cora_passes::lower::scatter_terms::position_of_terms;
 use cora_passes::schedule::tree::{stages_below, writes_below};
 
 /// `(useful, issued)` floating-point operations (two for a multiply-add) of each kernel, that is of
@@ -20,7 +20,7 @@ pub fn kernel_flops(lowered: &Lowered, batch: &Batch) -> Vec<(f64, f64)> {
     let truth = Evaluator::new(&graph.env, &batch.params, &batch.extents);
     let scheduled = Evaluator::new(&loops.env, &batch.params, &batch.extents);
     let mut work: Vec<(f64, f64)> =
-        loops.body.iter().map(|s| (0.0, 2.0 * issued(&scheduled, loops, s, &mut Vec::new()))).collect();
+        loops.body.iter().map(|s| (0.0, 2.0 * issued(&scheduled, (loops, lowered.grid), s, &mut Vec::new()))).collect();
     // The operator that a stage is of: a tensor of that name, or one that was made for it.
     let of_operator = |name: &str| {
         let made_for = |op: &str| name.strip_prefix(op).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
@@ -70,19 +70,19 @@ fn is_product(pool: &ExprPool, e: ExprId) -> bool {
 
 type Nest = Vec<(VarId, ExprId, Option<i64>)>;
 
-fn issued(eval: &Evaluator, m: &LoopModule, s: &Stmt, nest: &mut Nest) -> f64 {
+fn issued(eval: &Evaluator, (m, on_grid): (&LoopModule, bool), s: &Stmt, nest: &mut Nest) -> f64 {
     match s {
         Stmt::For(l) => {
             let lanes = if l.kind == LoopKind::Vector { m.env.pool.constant_bound(l.extent) } else { None };
             nest.push((l.var, l.extent, lanes));
-            let sum = l.body.iter().map(|s| issued(eval, m, s, nest)).sum();
+            let sum = l.body.iter().map(|s| issued(eval, (m, on_grid), s, nest)).sum();
             nest.pop();
             sum
         }
         Stmt::Block(b)
             if b.role == BlockRole::Update(Reduction::Op(Combiner::Sum)) && is_product(&m.env.pool, b.value) =>
         {
-            let positions = positions(m, b);
+            let positions = if on_grid { Vec::new() } else { positions(m, b) };
             let nest: Nest = nest.iter().filter(|l| !positions.contains(&l.0)).copied().collect();
             points(eval, &m.env.pool, &nest, &mut Vars::default())
         }
@@ -94,10 +94,7 @@ fn issued(eval: &Evaluator, m: &LoopModule, s: &Stmt, nest: &mut Nest) -> f64 {
 fn positions(m: &LoopModule, b: &Block) -> Vec<VarId> {
     let pool = &m.env.pool;
     let spatial = |v| b.iters.iter().any(|i| i.var == v && i.kind == IterKind::Spatial);
-    let bound = |s: &Stmt| matches!(s, Stmt::For(l) if matches!(l.kind, LoopKind::Bound(_)));
-    let mut on_grid = false;
-    m.body.iter().for_each(|s| s.walk(&mut |s| on_grid |= bound(s)));
-    let found = (!on_grid).then(|| position_of_terms(pool, Combiner::Sum, b.value, spatial)).flatten();
+    let found = position_of_terms(pool, Combiner::Sum, b.value, spatial);
     let iter = found.and_then(|v| b.iters.iter().find(|i| i.var == v));
     iter.map_or_else(Vec::new, |i| pool.vars_of(i.binding))
 }

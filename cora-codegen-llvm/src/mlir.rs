@@ -6,8 +6,8 @@
 //! - a public function of the runtime's kernel signature `(bufs, tables, scalars, lo, hi, worker)`, which reads the
 //!   pointers and parameters that the kernel uses, and calls
 //! - a private function with one `noalias` pointer for each table, and for each buffer or the part of it that the kernel
-//!   accesses, which holds the loops. It is not inlined, so that LLVM keeps what the attributes say about aliases. Kernels whose private functions are the same text, such as
-//!   those of a network's equal layers, have one.
+//!   accesses, which holds the loops. It is not inlined, so that LLVM keeps what the attributes say about aliases.
+//!   Kernels whose private functions are the same text, such as those of a network's equal layers, have one.
 //!
 //! ```text
 //! storage.kernel @double { for %f in 0..%n parallel { %B[%f] = 2.0 * %A[%f] } }

@@ -37,7 +37,7 @@ mod flat;
 mod groups;
 mod joined;
 mod lanes;
-pub mod matches;
+mod matches;
 pub(crate) mod nest;
 mod nested_sums;
 pub mod own_names;

@@ -68,7 +68,7 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "split-prefixes",
-        summary: "reductions over all positions before each one in blocks of these; split-prefixes{block=32}: of so many",
+        summary: "reductions over all positions before or after each one in blocks of these; split-prefixes{block=32}: of so many",
         input: Stage::Graph,
         run: |p, _, args| {
             let block = prefix_block(args).map_err(|d| vec![d])?;

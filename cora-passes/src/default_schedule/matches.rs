@@ -13,10 +13,11 @@ use super::contraction::{names, reorder};
 use super::nest::{Loop, Nest};
 use super::row_tasks::TASK;
 use super::{Registers, attempt, loop_ref, step};
+use crate::lower::scatter_terms::position_of_terms;
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{Block, BlockRole, For, IterKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, StepKind, Tail};
-use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, ScalarType, TensorId, VarId};
+use cora_ir::{Reduction, TensorId, VarId};
 
 /// Positions of which each term is compared with all, where terms are rows, and where they are elements.
 const FEW_ROWS: i64 = 4;
@@ -29,48 +30,6 @@ const VECTORS: i64 = 2;
 /// Whether terms of a stage go to positions, and these are many.
 pub(super) fn goes_to_positions(m: &LoopModule, stage: TensorId) -> bool {
     positions(m, stage).is_some()
-}
-
-/// The position of a reduction's results that each term counts at, as in `sum(t) (if ids[t] == v then x[t] else 0)`: of its
-/// positions, that which a condition of `value` says to be what is read. Of a sum the condition may itself be the term.
-pub fn position_of_terms(
-    pool: &ExprPool,
-    combiner: Combiner,
-    value: ExprId,
-    is_position: impl Fn(VarId) -> bool,
-) -> Option<VarId> {
-    let (mut conds, mut inner) = (Vec::new(), value);
-    while let Expr::Select(c, x, _) = *pool.get(inner) {
-        conds.extend(pool.conjuncts(c));
-        inner = x;
-    }
-    if let (Combiner::Sum, Some(c)) = (combiner, as_number(pool, inner)) {
-        conds.extend(pool.conjuncts(c));
-        // What is left of the term is 1.
-        inner = value;
-    }
-    let itself = |e: ExprId| {
-        let e = match *pool.get(e) {
-            Expr::Cast(_, inner) => inner,
-            _ => e,
-        };
-        pool.as_var(e).filter(|&v| is_position(v))
-    };
-    let alone = |v: VarId, at: ExprId| {
-        let comparisons = conds.iter().filter(|&&c| pool.uses_var(c, v)).count();
-        comparisons == 1 && !pool.uses_var(at, v) && (inner == value || !pool.uses_var(inner, v))
-    };
-    conds.iter().find_map(|&c| {
-        let Expr::Bin(BinOp::Eq, x, y) = *pool.get(c) else { return None };
-        let of = |x, y| itself(x).filter(|&v| alone(v, y));
-        of(x, y).or_else(|| of(y, x))
-    })
-}
-
-/// The condition that a number is 1 for, and 0 for its contrary.
-pub(crate) fn as_number(pool: &ExprPool, e: ExprId) -> Option<ExprId> {
-    let Expr::Cast(_, c) = *pool.get(e) else { return None };
-    (pool.ty(c).scalar == ScalarType::Bool).then_some(c)
 }
 
 /// The iterator over positions of a block, if its terms count at one of them each.

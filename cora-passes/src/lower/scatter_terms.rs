@@ -12,7 +12,6 @@
 
 use super::Simplifier;
 use super::place::{Place, Tables};
-use crate::default_schedule::matches::as_number;
 use cora_ir::affine::{normalize, poly};
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
@@ -174,7 +173,10 @@ impl Scatter<'_> {
             BinOp::Max => Combiner::Max,
             _ => return None,
         };
-        let is_old = |pool: &ExprPool, e: ExprId| matches!(pool.get(e), Expr::Load { tensor, index: at, guard: None, .. } if *tensor == p.tensor && at[..] == [index]);
+        let is_old = |pool: &ExprPool, e: ExprId| match pool.get(e) {
+            Expr::Load { tensor, index: at, guard: None, .. } => *tensor == p.tensor && at[..] == [index],
+            _ => false,
+        };
         let term = match (is_old(&self.env.pool, x), is_old(&self.env.pool, y)) {
             (true, false) => y,
             (false, true) => x,
@@ -347,4 +349,46 @@ fn bound_below(s: &Stmt) -> Vec<VarId> {
         }
     });
     all
+}
+
+/// The position of a reduction's results that each term counts at, as in `sum(t) (if ids[t] == v then x[t] else 0)`: of its
+/// positions, that which a condition of `value` says to be what is read. Of a sum the condition may itself be the term.
+pub fn position_of_terms(
+    pool: &ExprPool,
+    combiner: Combiner,
+    value: ExprId,
+    is_position: impl Fn(VarId) -> bool,
+) -> Option<VarId> {
+    let (mut conds, mut inner) = (Vec::new(), value);
+    while let Expr::Select(c, x, _) = *pool.get(inner) {
+        conds.extend(pool.conjuncts(c));
+        inner = x;
+    }
+    if let (Combiner::Sum, Some(c)) = (combiner, as_number(pool, inner)) {
+        conds.extend(pool.conjuncts(c));
+        // What is left of the term is 1.
+        inner = value;
+    }
+    let itself = |e: ExprId| {
+        let e = match *pool.get(e) {
+            Expr::Cast(_, inner) => inner,
+            _ => e,
+        };
+        pool.as_var(e).filter(|&v| is_position(v))
+    };
+    let alone = |v: VarId, at: ExprId| {
+        let comparisons = conds.iter().filter(|&&c| pool.uses_var(c, v)).count();
+        comparisons == 1 && !pool.uses_var(at, v) && (inner == value || !pool.uses_var(inner, v))
+    };
+    conds.iter().find_map(|&c| {
+        let Expr::Bin(BinOp::Eq, x, y) = *pool.get(c) else { return None };
+        let of = |x, y| itself(x).filter(|&v| alone(v, y));
+        of(x, y).or_else(|| of(y, x))
+    })
+}
+
+/// The condition that a number is 1 for, and 0 for its contrary.
+fn as_number(pool: &ExprPool, e: ExprId) -> Option<ExprId> {
+    let Expr::Cast(_, c) = *pool.get(e) else { return None };
+    (pool.ty(c).scalar == ScalarType::Bool).then_some(c)
 }

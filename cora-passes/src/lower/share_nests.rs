@@ -23,9 +23,7 @@ pub fn share_nests(m: &mut LoopModule) {
             (0..n).find_map(|earlier| {
                 let first = written_alone(m, earlier).filter(|&first| is_like(&m.env, first, own))?;
                 let (body, pool) = (&m.body, &mut m.env.pool);
-                Same { first, own, vars: FxHashMap::default() }
-                    .stmts(pool, &body[earlier], &body[n])
-                    .then_some((own, first))
+                Same::default().stmts(pool, &body[earlier], &body[n]).then_some((own, first))
             })
         });
         match found {
@@ -100,9 +98,8 @@ fn is_like(env: &Env, x: TensorId, y: TensorId) -> bool {
 }
 
 /// A comparison of two nests.
+#[derive(Default)]
 struct Same {
-    first: TensorId,
-    own: TensorId,
     /// The first one's variables for those of the other.
     vars: FxHashMap<VarId, ExprId>,
 }
@@ -129,7 +126,6 @@ impl Same {
     }
 
     fn blocks(&mut self, pool: &mut ExprPool, x: &Block, y: &Block) -> bool {
-        debug_assert_eq!((x.tensor, y.tensor), (self.first, self.own));
         if x.role != y.role || x.atomic != y.atomic || x.iters.len() != y.iters.len() {
             return false;
         }
