@@ -4,8 +4,9 @@
 //! cheap decision procedure that runs before equality saturation and before the solver.
 
 use crate::expr::{Expr, ExprPool};
-use crate::ids::ExprId;
+use crate::ids::{ExprId, VarId};
 use crate::types::{BinOp, ScalarType, UnOp};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -461,6 +462,19 @@ fn operands(pool: &mut ExprPool, op: BinOp, e: ExprId, rest: &Poly, out: &mut Ve
             Some(())
         }
     }
+}
+
+/// How far `e` goes when `var` goes one further, if that is the same everywhere.
+pub fn slope(pool: &mut ExprPool, e: ExprId, var: VarId) -> Option<i64> {
+    let (zero, one, whole) = (pool.int(0), pool.int(1), pool.var(var));
+    let mut at = |n| {
+        let here = pool.substitute(e, &FxHashMap::from_iter([(var, n)]));
+        poly(pool, here)
+    };
+    let (first, next, all) = (at(zero), at(one), at(whole));
+    let step = next.checked_add_scaled(&first, -1)?.as_constant()?;
+    let moved = all.checked_add_scaled(&first, -1)?;
+    (Some(moved) == Poly::default().checked_add_scaled(&Poly::atom(whole), step)).then_some(step)
 }
 
 /// `(slope, constant)` with `e = slope * Arg(n) + constant`, both free of `Arg(n)`.

@@ -48,6 +48,7 @@ mod row_tasks;
 mod rows_of_elements;
 mod shared_rows;
 mod side_by_side;
+mod side_results;
 mod squares;
 pub(crate) mod steps;
 mod summands;
@@ -205,8 +206,16 @@ fn lowers_alone(m: &mut LoopModule, nest: usize, holds: impl FnOnce(&StorageModu
 
 /// Attaches and tiles, `in_tasks` where a batch may be large; gives the nests of elements as they were before.
 fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<TensorId, Stmt> {
-    let vectors = features.vectors();
     choose_stages(m, Some(features));
+    let asked = side_results::ask_for_results(m);
+    let mut elements = attached_and_tiled(m, features, in_tasks);
+    side_results::forget(m, &mut elements, asked);
+    elements
+}
+
+/// [`tiled`], of stages as they are.
+fn attached_and_tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<TensorId, Stmt> {
+    let vectors = features.vectors();
     shared_rows::shared_rows(m);
     // Beside a reader one worker would sum all parts.
     let mut summed_apart: Vec<TensorId> = Vec::new();
@@ -408,7 +417,7 @@ fn innermost(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()
             let in_blocks = |m: &mut LoopModule| {
                 count.is_some_and(|n| nest::moves_in_blocks(m, &r.1, iter, (n, lanes), !last.reduced))
             };
-            nest::strides(m, r, iter) || !last.reduced && in_blocks(m)
+            nest::strides(m, r, iter) || !last.reduced && (nest::clamped(m, &r.1, iter) || in_blocks(m))
         };
         if !written || !nest.reads(m).iter().all(|r| near(m, r)) {
             return None;

@@ -4,7 +4,7 @@ use crate::graph::narrow_masked::Windows;
 use crate::lower::{
     Simplifier, await_tiles, capacity, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, drop_unread,
     first_block, functions, hoist, known_branches, legalize, merge_branches, place_barriers, row_segments,
-    scatter_terms, shape_blocks, share_nests, split_accumulators, threads_outward, to_loops, to_storage, unswitch,
+    scatter_terms, shape_blocks, share_nests, split_accumulators, threads_outward, to_loops, to_storage, unclamp, unswitch,
     vectorize, virtual_threads,
 };
 use crate::program::Program;
@@ -258,6 +258,12 @@ pub const PASSES: &[Pass] = &[
         run: |p, _, _| on_storage(p, threads_outward::threads_outward),
     },
     Pass {
+        name: "unclamp-vectors",
+        summary: "vectors that a clamp leaves as they are, or changes to one position, are read as neighbours, or as one element",
+        input: Stage::Storage,
+        run: |p, cx, _| on_storage(p, |m| unclamp::unclamp_vectors(m, cx.simplifier)),
+    },
+    Pass {
         name: "vectorize-and-unroll",
         summary: "vector and unrolled loops become statements",
         input: Stage::Storage,
@@ -474,6 +480,7 @@ pub const BACK_END: &[&str] = &[
     "lower-functions",
     "shape-blocks",
     "threads-outward",
+    "unclamp-vectors",
     "vectorize-and-unroll",
     "carry-lanes",
     "hoist-loads",

@@ -8,13 +8,14 @@ use super::columns::neighbours;
 use super::constants::is_constant;
 use super::contraction::Contraction;
 use super::nest::Nest;
+use super::side_results::is_intermediate;
 use super::step;
 use crate::schedule::compute_at::reads_box;
 use crate::schedule::readers::element_reads;
 use crate::schedule::tree::is_reduction_var;
 use cora_ir::loops::{Block, BlockRole, Body, For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, StepKind};
-use cora_ir::{BinOp, Expr, ExprId, ExprPool, Role, TensorId, VarId};
+use cora_ir::{BinOp, Expr, ExprId, ExprPool, TensorId, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Stages of a nest, at most: the time that its code takes to compile grows faster than its length.
@@ -31,7 +32,7 @@ pub(super) struct Reader {
 
 /// Attaches `stage` at the innermost such loop, if there is one; neither `epilogues` nor anything in their loops.
 pub(super) fn attach(m: &mut LoopModule, stage: TensorId, epilogues: &FxHashSet<TensorId>) -> Option<()> {
-    if m.env.tensors[stage].role != Role::Temp || epilogues.contains(&stage) {
+    if epilogues.contains(&stage) || !is_intermediate(m, stage) {
         return None;
     }
     let block = m.blocks_of(stage).into_iter().find(|b| b.role != BlockRole::Init)?.clone();

@@ -2,7 +2,7 @@
 
 use crate::lower::declared::{Indices, bounds};
 use crate::schedule::tree::{Path, is_reduction_var, loop_at, stage_loops};
-use cora_ir::affine::{Poly, poly};
+use cora_ir::affine::{poly, slope};
 use cora_ir::loops::{Block, BlockRole, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{BinOp, Expr, ExprId, ExprPool, TensorId, VarId};
@@ -196,19 +196,23 @@ pub(super) fn strides(m: &mut LoopModule, (tensor, index): &(TensorId, Vec<ExprI
     if others.iter().any(|&e| pool.uses_var(e, var)) {
         return false;
     }
-    let (zero, one) = (pool.int(0), pool.int(1));
-    let at = |pool: &mut ExprPool, n| {
-        let here = pool.substitute(last, &FxHashMap::from_iter([(var, n)]));
-        poly(pool, here)
-    };
-    let (first, next) = (at(pool, zero), at(pool, one));
-    let step = next.checked_add_scaled(&first, -1).and_then(|d| d.as_constant());
-    let Some(step) = step.filter(|s| s.unsigned_abs() <= NEAR_VECTORS.unsigned_abs()) else { return false };
-    // The same step everywhere.
-    let whole = pool.var(var);
-    let steps = poly(pool, whole);
-    let moved = poly(pool, last).checked_add_scaled(&first, -1);
-    moved.is_some() && moved == Poly::default().checked_add_scaled(&steps, step)
+    slope(pool, last, var).is_some_and(|s| s.abs() <= NEAR_VECTORS)
+}
+
+/// Whether an access goes from neighbour to neighbour but for where its positions are clamped, as those of an image's edges are.
+pub(super) fn clamped(m: &LoopModule, index: &[ExprId], var: VarId) -> bool {
+    fn moves(pool: &ExprPool, e: ExprId, var: VarId) -> bool {
+        let side = |e: ExprId| pool.uses_var(e, var);
+        match *pool.get(e) {
+            Expr::Bin(BinOp::Min | BinOp::Max | BinOp::Add, x, y) if side(x) != side(y) => {
+                moves(pool, if side(x) { x } else { y }, var)
+            }
+            Expr::Bin(BinOp::Sub, x, y) if !side(y) => moves(pool, x, var),
+            _ => is_var_plus(pool, e, var),
+        }
+    }
+    let Some((&last, others)) = index.split_last() else { return false };
+    !others.iter().any(|&e| m.env.pool.uses_var(e, var)) && moves(&m.env.pool, last, var)
 }
 
 /// Vectors that one is shuffled of.

@@ -13,10 +13,11 @@
 //! other factor is copied by a nest of its own (see `contraction`).
 
 use super::attach::{Reader, readers};
-use super::constants::{is_constant, is_of_batch};
+use super::constants::is_constant;
 use super::contraction::Contraction;
 use super::epilogues::is_epilogue;
 use super::nest::Nest;
+use super::side_results::is_intermediate;
 use super::unit_products::{rows_of_task, unit_of};
 use super::{Registers, attempt, stages, step};
 use crate::schedule::tree::{loop_at, stage_loops};
@@ -164,7 +165,7 @@ pub(super) fn computed_from(
     let mut found = vec![(root, own.clone())];
     for s in stages(m).into_iter().rev().filter(|&s| s != root) {
         let Some(at) = positions(m, s, &found) else { continue };
-        if !is_of_batch(m, s) || Nest::of(m, s).is_none_or(|n| n.attached) {
+        if is_constant(m, s) || !is_intermediate(m, s) || Nest::of(m, s).is_none_or(|n| n.attached) {
             continue;
         }
         let (own, epilogue) = (Contraction::of(m, s), is_epilogue(m, s));

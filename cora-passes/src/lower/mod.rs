@@ -38,6 +38,7 @@ pub mod tensorize;
 pub mod threads_outward;
 pub mod to_loops;
 pub mod to_storage;
+pub mod unclamp;
 pub mod unswitch;
 pub mod vectorize;
 pub mod virtual_threads;

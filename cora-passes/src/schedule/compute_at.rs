@@ -25,8 +25,9 @@ use super::mirrored::{build_pointwise, few_each, mirrored_extents, pointwise};
 use super::padded_reads::guard_padded_reads;
 use super::positions::build_positions;
 use super::readers::{Access, Reader, collect_readers, element_reads, mark_conditional, read_whole, shared_mask};
+use super::results::{ask_for, companion, reads_whole, without_marks};
 use super::region::{bound_above, choices, plainly_below, range_over, without_greater, without_lesser};
-use super::tree::{Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, reads, steered_by, written_by};
+use super::tree::{Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, reads, steered_by, stmt_at, written_by};
 use crate::lower::sign::as_size;
 use crate::simplify::{Facts, Prover, interval};
 use cora_ir::affine::{normalize, shift_min};
@@ -38,14 +39,46 @@ use rustc_hash::FxHashMap;
 /// Moves stage `name` into the loop `at`.
 ///
 /// # Errors
-/// `E0401`/`E0402` unknown stage or loop, `E0450` an output, `E0451` a producer that is already
-/// scheduled or attached, `E0452` a reader outside the loop, `E0453` nobody reads it there.
+/// `E0401`/`E0402` unknown stage or loop, `E0450` an output of which not all would be computed there, `E0451` a producer
+/// that is already scheduled or attached, `E0452` a reader outside the loop, `E0453` nobody reads it there.
 pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Diagnostic> {
     let stage = find_stage(m, name)?;
+    if m.env.tensors[stage].role == Role::Output && m.blocks_reading(stage).iter().all(|b| !m.env.pool.reads(b.value, stage)) {
+        return beside(m, stage, at);
+    }
+    attach(m, name, at)
+}
+
+/// Computes a result that nobody reads in a loop of a stage that has its dimensions.
+fn beside(m: &mut LoopModule, result: TensorId, at: &LoopRef) -> Result<(), Diagnostic> {
+    let host = loop_at(&m.body, &find_loop(m, at)?).stage;
+    let name = m.env.tensors[result].name.clone();
+    let Some((block, iters)) = companion(m, result, host) else { return Err(not_whole(&name, at)) };
+    let asked = m.env.new_var("asked");
+    ask_for(m, result, (&block, &iters), asked);
+    attach(m, &name, at)?;
+    let LoopModule { env, body, .. } = m;
+    for s in body {
+        s.blocks_mut(&mut |b| b.value = without_marks(&mut env.pool, b.value, asked));
+    }
+    Ok(())
+}
+
+fn not_whole(name: &str, at: &LoopRef) -> Diagnostic {
+    let (stage, l) = (&at.stage, &at.name);
+    Diagnostic::new("E0450", format!("`{name}` is an output, and loop `{stage}.{l}` would not compute all of it"))
+        .hint(format!(
+            "attach an output at a stage that has all of its dimensions, by the same names and extents, and reads it at its own \
+             positions or not at all; or use cache_write to compute `{name}` through a local buffer"
+        ))
+}
+
+fn attach(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Diagnostic> {
+    let stage = find_stage(m, name)?;
     let tensor = stage;
-    if m.env.tensors[tensor].role != Role::Temp {
-        return Err(Diagnostic::new("E0450", format!("`{name}` is an output; it cannot live inside a loop"))
-            .hint("use cache_write to compute an output through a local buffer"));
+    let result = m.env.tensors[tensor].role == Role::Output;
+    if !result && m.env.tensors[tensor].role != Role::Temp {
+        return Err(not_whole(name, at));
     }
     let own = naive_nest(m, stage).ok_or_else(|| {
         Diagnostic::new("E0451", format!("stage `{name}` is already scheduled or attached"))
@@ -59,9 +92,18 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
         return Err(Diagnostic::new("E0453", format!("nothing in loop `{}.{}` reads `{name}`", at.stage, at.name))
             .hint("attach it at a loop of a stage that reads it"));
     }
+    if result {
+        let blocks: Vec<Block> =
+            readers.iter().filter_map(|r| stmt_at(&m.body, &r.block)).filter_map(as_block).cloned().collect();
+        if !blocks.iter().any(|b| reads_whole(m, tensor, b, &[IterKind::Spatial, IterKind::Reduce])) {
+            return Err(not_whole(name, at));
+        }
+    }
     let mask = shared_mask(m, &path, &readers);
     let unproved = mark_conditional(m, tensor, &mut readers, &mask);
-    m.env.tensors[tensor].scope = Scope::Local;
+    if !result {
+        m.env.tensors[tensor].scope = Scope::Local;
+    }
     let (region, masks) = region_under(m, tensor, &readers, &mask, unproved);
     let held: &[ExprId] = if masks { &mask } else { &[] };
     // Where no box will do: the loops that the readers have in common, or the positions that they read.
@@ -96,6 +138,13 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
     m.body.remove(own.top);
     place_init(m, stage);
     Ok(())
+}
+
+fn as_block(s: &Stmt) -> Option<&Block> {
+    match s {
+        Stmt::Block(b) => Some(b),
+        Stmt::For(_) => None,
+    }
 }
 
 /// Whether one iteration of loop `at` reads a box of `tensor`, so that attached there its loops would be
@@ -500,7 +549,10 @@ fn build_box(m: &mut LoopModule, stage: TensorId, own: &Naive, (region, readers)
         let steered = loops.iter().any(|&(v, _)| env.pool.uses_var(extent, v));
         let spans = if it.kind == IterKind::Spatial { spanned(env, &indices(readers, dim)) } else { Spans::default() };
         if it.kind == IterKind::Spatial {
-            env.tensors[stage].dims[dim].also = spans.name(env).filter(|n| *n != name);
+            // The dimensions of an output are the program's.
+            if env.tensors[stage].role == Role::Temp {
+                env.tensors[stage].dims[dim].also = spans.name(env).filter(|n| *n != name);
+            }
             dim += 1;
         }
         it.binding = if lo == hi && known.is_some() && !clip && !steered && !spans.unit {

@@ -18,7 +18,7 @@ use super::tree::stmt_at;
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::normalize;
 use cora_ir::loops::{IterKind, LoopModule, Stmt};
-use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, TensorDim, TensorId, VarId};
+use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, Role, TensorDim, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
 /// The readers, if each reads one element an iteration at its own iterators, or at constants.
@@ -220,6 +220,11 @@ pub(super) fn build_pointwise(
         bound.insert(it.var, it.binding);
     }
     own.add_terms(env, &mut block, &bound);
+    loops.extend(reduce_loops);
+    // An output stays where it is.
+    if env.tensors[stage].role == Role::Output {
+        return Some(wrap(env, stage, block, &loops));
+    }
     // The buffer is indexed by the loops: one more iterator for each, on both sides.
     let slots = loops.iter().zip(&dims).map(|(&(v, _), d)| (env.vars[v].name.clone(), d.extent, env.pool.var(v)));
     let slots: Vec<_> = slots.collect();
@@ -233,7 +238,6 @@ pub(super) fn build_pointwise(
             read_slots(m, stage, (r, access), &by);
         }
     }
-    loops.extend(reduce_loops);
     Some(wrap(&mut m.env, stage, block, &loops))
 }
 

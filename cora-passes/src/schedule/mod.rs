@@ -44,6 +44,7 @@ mod relax_reduced;
 pub mod remap;
 pub mod reorder;
 pub mod reorder_dims;
+pub(crate) mod results;
 pub mod rfactor;
 pub(crate) mod serial_loop;
 pub mod set_scope;

@@ -17,7 +17,7 @@ use super::region::{bound_above, range_over};
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::{least_operands, normalize};
 use cora_ir::loops::{IterKind, LoopModule, Stmt};
-use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, TensorDim, TensorId, UfDef, UfId, VarId};
+use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, Role, TensorDim, TensorId, UfDef, UfId, VarId};
 use rustc_hash::FxHashMap;
 
 /// How the loop over two dimensions finds row and column of a position.
@@ -301,6 +301,10 @@ pub(super) fn build_positions(
     }
     own.add_terms(env, &mut block, &map);
     let inner = loops.split_off(around.len());
+    // An output stays where it is.
+    if env.tensors[stage].role == Role::Output {
+        return Some(wrap(env, stage, block, &inner));
+    }
     let by: Vec<_> = slots.iter().map(|s| (s.name.clone(), s.bound, env.pool.var(s.var))).collect();
     write_slots(env, &mut block, &by);
     let dim_of = |s: &Slot| TensorDim { also: s.also.clone(), ..TensorDim::new(s.name.clone(), s.bound) };

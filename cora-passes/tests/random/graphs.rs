@@ -338,9 +338,11 @@ impl Gen<'_> {
             }
             read
         };
+        // Now and then most of what is computed is a result.
+        let often = if self.rng.random_bool(0.2) { 0.6 } else { 0.1 };
         for t in self.g.ops.iter().map(|o| o.tensor).collect::<Vec<_>>() {
             let scalar = self.g.env.tensors[t].tuple.is_none();
-            if !read.contains(&t) || (scalar && self.rng.random_bool(0.1)) {
+            if !read.contains(&t) || (scalar && self.rng.random_bool(often)) {
                 self.g.env.tensors[t].role = Role::Output;
                 self.g.outputs.push(t);
             }

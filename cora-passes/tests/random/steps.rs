@@ -529,7 +529,8 @@ impl<'r> Proposer<'r> {
     }
 
     fn compute_at(&mut self, m: &LoopModule, stages: &[TensorId]) -> Option<StepKind> {
-        let stage = self.temp(m, stages)?;
+        // An output may have a place in a loop, too.
+        let stage = if self.rng.random_bool(0.8) { self.temp(m, stages)? } else { name(m, *stages.choose(self.rng)?) };
         let tensor = m.env.tensor_named(&stage)?;
         let mut around: Vec<LoopRef> = Vec::new();
         for (path, b) in blocks(m) {
@@ -537,7 +538,8 @@ impl<'r> Proposer<'r> {
                 around.extend(enclosing(&m.body, &path).iter().map(|l| loop_ref(m, l)));
             }
         }
-        let at = if self.rng.random_bool(0.95) { around.choose(self.rng)?.clone() } else { self.any_loop(m, stages)? };
+        let read = !around.is_empty() && self.rng.random_bool(0.95);
+        let at = if read { around.choose(self.rng)?.clone() } else { self.any_loop(m, stages)? };
         Some(StepKind::ComputeAt { stage, at })
     }
 
