@@ -4,8 +4,8 @@ use crate::graph::narrow_masked::Windows;
 use crate::lower::{
     Simplifier, await_tiles, capacity, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, drop_unread,
     first_block, functions, hoist, known_branches, legalize, merge_branches, place_barriers, row_segments,
-    scatter_terms, shape_blocks, share_nests, split_accumulators, threads_outward, to_loops, to_storage, unclamp, unswitch,
-    vectorize, virtual_threads,
+    scatter_terms, shape_blocks, share_nests, split_accumulators, threads_outward, to_loops, to_storage, unclamp,
+    unswitch, vectorize, virtual_threads,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};

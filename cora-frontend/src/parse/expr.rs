@@ -281,14 +281,18 @@ impl Parser {
         } else if let Some(op) = math_function(name) {
             self.arity(name, &args, 1, span)?;
             ExprKind::Un(op, args.remove(0))
-        } else if let "min" | "max" | "pow" | "floordiv" = name {
+        } else if let "min" | "max" = name {
+            let op = if name == "min" { BinOp::Min } else { BinOp::Max };
+            self.arity(name, &args[..args.len().min(2)], 2, span)?;
+            let last = args.remove(args.len() - 1);
+            let mut all = args.remove(0);
+            for x in args {
+                all = self.make(ExprKind::Bin(op, all, x), span)?;
+            }
+            ExprKind::Bin(op, all, last)
+        } else if let "pow" | "floordiv" = name {
             self.arity(name, &args, 2, span)?;
-            let op = match name {
-                "min" => BinOp::Min,
-                "max" => BinOp::Max,
-                "pow" => BinOp::Pow,
-                _ => BinOp::FloorDiv,
-            };
+            let op = if name == "pow" { BinOp::Pow } else { BinOp::FloorDiv };
             let b = args.remove(1);
             ExprKind::Bin(op, args.remove(0), b)
         } else if name == "select" {

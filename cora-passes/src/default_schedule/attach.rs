@@ -101,6 +101,11 @@ fn stages_beside(m: &LoopModule, of: &For) -> usize {
 /// the loop moves dimensions of the reader's own, and these are positions of what is read.
 fn steers(m: &LoopModule, r: &Reader, first: &Reader, var: VarId) -> bool {
     let pool = &m.env.pool;
+    // Where it is one position by itself, others may move as they like.
+    let itself = |p: usize| pool.as_var(r.index[p]) == Some(var) && first.index[p] == r.index[p];
+    if (0..r.index.len()).any(itself) {
+        return !is_reduction_var(pool, &r.block, var);
+    }
     let moved: Vec<usize> = (0..r.index.len()).filter(|&p| follows(pool, r.index[p], var)).collect();
     let own = |p: &usize| pool.as_var(r.raw[*p]).is_some() && r.index[*p] == first.index[*p];
     let also = (0..r.index.len()).filter(|&p| follows(pool, first.index[p], var)).count();
@@ -118,7 +123,9 @@ fn follows(pool: &ExprPool, e: ExprId, var: VarId) -> bool {
 
 /// Whether the positions `left` still move inside loop `n`; the last dimension of all stays whole, or all of them do.
 fn leaves(m: &LoopModule, r: &Reader, n: usize, left: &[usize], all_whole: bool) -> bool {
-    let moves = |p: usize, l: &For| r.index.get(p).is_some_and(|&e| m.env.pool.uses_var(e, l.var));
+    let pool = &m.env.pool;
+    let itself = |p: usize, l: &For| (0..r.index.len()).any(|q| q != p && pool.as_var(r.index[q]) == Some(l.var));
+    let moves = |p: usize, l: &For| r.index.get(p).is_some_and(|&e| pool.uses_var(e, l.var)) && !itself(p, l);
     left.iter().all(|&p| {
         let whole = (!all_whole && p + 1 < r.index.len()) || !r.loops[..=n].iter().any(|l| moves(p, l));
         whole && r.loops[n + 1..].iter().any(|l| moves(p, l))

@@ -15,8 +15,8 @@ use super::contraction::Contraction;
 use super::epilogues::is_epilogue;
 use super::nest::Nest;
 use super::stages;
-use crate::schedule::results::{ask_for, companion, is_read_at_own, without_marks};
-use cora_ir::loops::{Block, BlockRole, LoopModule, Stmt};
+use crate::schedule::results::{ask_for, companion, reads_whole, without_marks};
+use cora_ir::loops::{Block, BlockRole, IterKind, LoopModule, Stmt};
 use cora_ir::{Expr, Role, Scope, TensorId, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -24,7 +24,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub(super) fn is_intermediate(m: &mut LoopModule, t: TensorId) -> bool {
     match m.env.tensors[t].role {
         Role::Temp => true,
-        Role::Output => is_read_at_own(m, t),
+        Role::Output => {
+            let readers: Vec<Block> = m.blocks_reading(t).into_iter().filter(|b| b.stage != t).cloned().collect();
+            readers.iter().any(|b| {
+                // A sum of products goes through what it reads in tiles that are tasks; another reduction would be one for all.
+                let products = Contraction::of(m, b.stage).is_some_and(|c| c.has_batches());
+                let kinds = if products { &[IterKind::Spatial, IterKind::Reduce][..] } else { &[IterKind::Spatial] };
+                reads_whole(m, t, b, kinds)
+            })
+        }
         _ => false,
     }
 }
@@ -82,13 +90,11 @@ fn beside_another(m: &mut LoopModule, result: TensorId, asked: VarId) -> Option<
     }
     let (_, block, iters) = found?;
     let there = place(m, block.stage)?;
+    // With what it is made of, none of which reads the host.
+    let moves = |s: &Stmt| matches!(s, Stmt::For(l) if l.stage == result || mine.contains(&l.stage));
     if there < here {
-        // What it is made of is there already.
-        if mine.iter().any(|&t| place(m, t).is_none_or(|p| p > there)) {
-            return None;
-        }
-        let nest = m.body.remove(here);
-        m.body.insert(there, nest);
+        let (before, after): (Vec<Stmt>, Vec<Stmt>) = m.body.split_off(there).into_iter().partition(moves);
+        m.body.extend(before.into_iter().chain(after));
     }
     ask_for(m, result, (&block, &iters), asked);
     Some(())

@@ -7,11 +7,12 @@ use super::contraction::{
 use super::copies::{around, pack};
 use super::nest::Loop;
 use super::tiles::Tile;
-use super::{Registers, attempt, ends, step};
+use super::{Registers, attempt, ends, innermost, step};
+use cora_ir::affine::{normalize, poly};
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::LoopModule;
 use cora_ir::schedule::{CopyAt, StepKind};
-use cora_ir::{BinOp, Expr, TensorId};
+use cora_ir::{ExprId, TensorId};
 
 /// A contraction whose reduced loop grows by one from row to row: padded to the rows of a tile, so that all rows of a
 /// tile reduce equally long.
@@ -37,9 +38,7 @@ pub(super) fn triangle(m: &mut LoopModule, stage: TensorId, vectors: Vectors) ->
         return Some(());
     }
     let tile = c.tile(m, registers, c.side_by_side(m));
-    let bent = |e: &Expr| matches!(e, Expr::Bin(BinOp::Min | BinOp::Max | BinOp::FloorDiv, ..));
-    // Of an extent that grows with the row as many terms as there are rows before the tile: whole numbers of tiles.
-    let least = if m.env.pool.any(reduced.extent, &mut |e| bent(e)) { reduced.extent } else { m.env.pool.var(row.var) };
+    let least = without_constant(m, reduced.extent);
     let common = ends::least(m, least, &[row.var], tile.rows)?;
     step(m, StepKind::OpSplit { points: vec![(c.nest.named(&reduced.name), common)] })?;
     let part = |m: &LoopModule, name: &str| m.env.tensor_named(&format!("{}.{name}", c.nest.stage));
@@ -82,4 +81,50 @@ pub(super) fn slanted(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> 
     reorder(m, nest, [vec![ro, co], names(&c.reduced), vec![ri, ci]].concat())?;
     let sums = accumulate(m, nest, "co", &["ri"], ("ci", tile.lanes, tile.whole), None)?;
     unroll_steps(m, &sums, &c.reduced.last()?.name, UNROLL)
+}
+
+/// One with more columns from row to row whose ends are not together in a tile, as where each row of a chunk reads what came
+/// before the chunk, too: the columns that the rows of a tile have in common are tiled, the others computed one by one.
+pub(super) fn slanted_beyond(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
+    let registers = Registers::of(m, stage, vectors);
+    let c = Contraction::of(m, stage)?;
+    let [row] = c.rows.as_slice() else { return None };
+    let uses = |l: &Loop| m.env.pool.uses_var(l.extent, row.var);
+    if !uses(&c.inner) || c.reduced.iter().any(uses) || c.is_thin(m, registers.lanes) {
+        return None;
+    }
+    let tile = c.tile(m, registers, c.side_by_side(m));
+    let least = without_constant(m, c.inner.extent);
+    let common = ends::least(m, least, &[row.var], tile.rows)?;
+    let outside = if c.batches.is_empty() { Some(around(m, stage)?) } else { None };
+    step(m, StepKind::OpSplit { points: vec![(c.nest.at(&c.inner), common)] })?;
+    let part = |m: &LoopModule, name: &str| m.env.tensor_named(&format!("{}.{name}", c.nest.stage));
+    let (main, tail) = (part(m, "main")?, part(m, "tail")?);
+    let c = Contraction::of(m, main)?;
+    let tasks = [names(&c.batches), names(&c.columns)].concat();
+    let own = [vec![row.name.clone(), c.inner.name.clone()], names(&c.reduced)].concat();
+    reorder(m, &c.nest, [tasks.clone(), own].concat())?;
+    let at = match outside {
+        Some(at) => at,
+        None => c.nest.named(tasks.last()?),
+    };
+    pack(m, &c, tile, CopyAt::Loop(at))?;
+    split(m, &c.nest, &row.name, tile.rows, "ro", "ri")?;
+    split(m, &c.nest, &c.inner.name, tile.columns, "co", "ci")?;
+    let [ro, co, ri, ci] = ["ro", "co", "ri", "ci"].map(str::to_owned);
+    reorder(m, &c.nest, [vec![ro, co], names(&c.reduced), vec![ri, ci]].concat())?;
+    let sums = accumulate(m, &c.nest, "co", &["ri"], ("ci", tile.lanes, tile.whole), None)?;
+    unroll_steps(m, &sums, &c.reduced.last()?.name, UNROLL)?;
+    innermost(m, tail, vectors)
+}
+
+/// An extent without what it has more than nothing in any row: there is a last term, or column, of each row then beyond what
+/// rows have in common.
+fn without_constant(m: &mut LoopModule, extent: ExprId) -> ExprId {
+    let pool = &mut m.env.pool;
+    let p = poly(pool, extent);
+    let constant = p.terms.get(&Vec::new()).copied().unwrap_or(0).max(0);
+    let constant = pool.int(constant);
+    let rest = pool.sub(extent, constant);
+    normalize(pool, rest)
 }

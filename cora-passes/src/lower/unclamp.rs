@@ -104,9 +104,10 @@ impl Unclamp<'_> {
         }
         let mut positions = Vec::new();
         for e in body.iter().flat_map(Stmt::exprs) {
-            self.env.pool.walk(e, &mut |_, n| match n {
-                Expr::Load { index, .. } => positions.extend(index.iter().copied()),
-                _ => {}
+            self.env.pool.walk(e, &mut |_, n| {
+                if let Expr::Load { index, .. } = n {
+                    positions.extend(index.iter().copied());
+                }
             });
         }
         positions.retain(|&e| self.env.pool.uses_var(e, lane));
@@ -153,7 +154,9 @@ impl Unclamp<'_> {
             return e;
         }
         match self.env.pool.get(e).clone() {
-            Expr::Bin(op @ (BinOp::Min | BinOp::Max), x, y) if self.env.pool.ty(e) == Type::scalar(ScalarType::Index) => {
+            Expr::Bin(op @ (BinOp::Min | BinOp::Max), x, y)
+                if self.env.pool.ty(e) == Type::scalar(ScalarType::Index) =>
+            {
                 let (moving, bound) = match (self.env.pool.uses_var(x, lane), self.env.pool.uses_var(y, lane)) {
                     (true, false) => (x, y),
                     (false, true) => (y, x),

@@ -25,12 +25,14 @@ use super::mirrored::{build_pointwise, few_each, mirrored_extents, pointwise};
 use super::padded_reads::guard_padded_reads;
 use super::positions::build_positions;
 use super::readers::{Access, Reader, collect_readers, element_reads, mark_conditional, read_whole, shared_mask};
-use super::results::{ask_for, companion, reads_whole, without_marks};
 use super::region::{bound_above, choices, plainly_below, range_over, without_greater, without_lesser};
-use super::tree::{Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, reads, steered_by, stmt_at, written_by};
-use crate::lower::sign::as_size;
+use super::results::{ask_for, companion, reads_whole, without_marks};
+use super::tree::{
+    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, reads, steered_by, stmt_at, written_by,
+};
+use crate::lower::sign::{as_size, never_negative};
 use crate::simplify::{Facts, Prover, interval};
-use cora_ir::affine::{normalize, shift_min};
+use cora_ir::affine::{greatest_operands, normalize, shift_min};
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;
 use cora_ir::{Diagnostic, Env, Expr, ExprId, ExprPool, Role, Scope, TensorId, UfDef, VarId};
@@ -43,7 +45,9 @@ use rustc_hash::FxHashMap;
 /// that is already scheduled or attached, `E0452` a reader outside the loop, `E0453` nobody reads it there.
 pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Diagnostic> {
     let stage = find_stage(m, name)?;
-    if m.env.tensors[stage].role == Role::Output && m.blocks_reading(stage).iter().all(|b| !m.env.pool.reads(b.value, stage)) {
+    if m.env.tensors[stage].role == Role::Output
+        && m.blocks_reading(stage).iter().all(|b| !m.env.pool.reads(b.value, stage))
+    {
         return beside(m, stage, at);
     }
     attach(m, name, at)
@@ -343,8 +347,12 @@ impl Range {
         let lo = match (plainly_below(pool, a.lo, b.lo), plainly_below(pool, b.lo, a.lo)) {
             (true, _) => a.lo,
             (_, true) => b.lo,
-            _ => pool.min(a.lo, b.lo),
+            // The first position of all is below any, which are not negative then.
+            _ if pool.as_int(a.lo) == Some(0) && never_negative(env, &[], b.lo) => a.lo,
+            _ if env.pool.as_int(b.lo) == Some(0) && never_negative(env, &[], a.lo) => b.lo,
+            _ => env.pool.min(a.lo, b.lo),
         };
+        let pool = &mut env.pool;
         let hi = match (plainly_below(pool, b.hi, a.hi), plainly_below(pool, a.hi, b.hi)) {
             (true, _) => a.hi,
             (_, true) => b.hi,
@@ -558,7 +566,18 @@ fn build_box(m: &mut LoopModule, stage: TensorId, own: &Naive, (region, readers)
         it.binding = if lo == hi && known.is_some() && !clip && !steered && !spans.unit {
             lo
         } else {
-            let (lo, size) = clipped(env, &around, Range { lo, hi, clip }, last);
+            // What is read in the longest row is all of a shorter one, if it is no tile of it.
+            let steps = env.pool.sub(hi, lo);
+            let steps = shift_min(&mut env.pool, steps);
+            let all = hi != last && env.pool.constant_bound(steps).is_none() && {
+                let inside: Vec<(VarId, ExprId)> = around.vars.iter().chain(&loops).copied().collect();
+                let inside: Vec<_> = inside.into_iter().map(|(v, extent)| (env.pool.var(v), extent)).collect();
+                greatest_operands(&mut env.pool, hi).into_iter().any(|h| {
+                    let beyond = env.pool.sub(h, last);
+                    never_negative(env, &inside, beyond)
+                })
+            };
+            let (lo, size) = clipped(env, &around, Range { lo, hi: if all { last } else { hi }, clip }, last);
             let also = spans.name(env).filter(|n| *n != name);
             let var = env.new_var(name);
             env.vars[var].also = also;

@@ -13,15 +13,9 @@ use crate::simplify::{Facts, Prover};
 use cora_ir::loops::{Block, BlockRole, IterKind, LoopModule};
 use cora_ir::{BinOp, Expr, ExprId, ExprPool, Role, ScalarType, TensorId, VarId};
 
-/// Whether a stage reads all of an output, each element in an iteration for one of its own.
-pub(crate) fn is_read_at_own(m: &mut LoopModule, t: TensorId) -> bool {
-    let readers: Vec<Block> = m.blocks_reading(t).into_iter().filter(|b| b.stage != t).cloned().collect();
-    readers.iter().any(|b| reads_whole(m, t, b, &[IterKind::Spatial]))
-}
-
 /// Whether a block has an iteration for each element of output `t`, and reads that element there whatever else holds, at
 /// iterators of these kinds.
-pub(super) fn reads_whole(m: &mut LoopModule, t: TensorId, b: &Block, kinds: &[IterKind]) -> bool {
+pub(crate) fn reads_whole(m: &mut LoopModule, t: TensorId, b: &Block, kinds: &[IterKind]) -> bool {
     // Not all terms may count.
     let terms = b.role != BlockRole::Compute && !b.predicate.is_empty();
     if b.role == BlockRole::Init || terms || !m.env.pool.reads(b.value, t) {
