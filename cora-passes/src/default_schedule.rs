@@ -209,7 +209,9 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
     choose_stages(m, Some(features));
     let asked = side_results::ask_for_results(m);
     let mut elements = attached_and_tiled(m, features, in_tasks);
-    side_results::forget(m, &mut elements, asked);
+    if let Some(asked) = asked {
+        side_results::forget(m, &mut elements, asked);
+    }
     elements
 }
 

@@ -37,12 +37,15 @@ pub(super) fn is_intermediate(m: &mut LoopModule, t: TensorId) -> bool {
     }
 }
 
-/// Has results that nobody reads be read by others, in marks that name the variable.
-pub(super) fn ask_for_results(m: &mut LoopModule) -> VarId {
-    let asked = m.env.new_var("asked");
+/// Has results that nobody reads be read by others, in marks that name the variable, if there are such results.
+pub(super) fn ask_for_results(m: &mut LoopModule) -> Option<VarId> {
+    let mut asked = None;
     for result in stages(m) {
-        if is_plain(m, result) {
-            let _ = beside_another(m, result, asked);
+        if is_plain(m, result)
+            && let Some((block, iters)) = beside_another(m, result)
+        {
+            let asked = *asked.get_or_insert_with(|| m.env.new_var("asked"));
+            ask_for(m, result, (&block, &iters), asked);
         }
     }
     asked
@@ -65,8 +68,9 @@ fn is_plain(m: &LoopModule, result: TensorId) -> bool {
     whole && unread() && alone() && Contraction::of(m, result).is_none() && !is_epilogue(m, result)
 }
 
-/// The largest stage of elements that has all of its dimensions and is made of an intermediate of which it is made asks for it.
-fn beside_another(m: &mut LoopModule, result: TensorId, asked: VarId) -> Option<()> {
+/// The block of the largest stage of elements that has all of its dimensions and is made of an intermediate of which it is made,
+/// and its iterators for these; the result's nest, with what it is made of, stands before that stage's then.
+fn beside_another(m: &mut LoopModule, result: TensorId) -> Option<(Block, Vec<VarId>)> {
     let mine = made_of(m, result);
     let here = place(m, result)?;
     let rank = |m: &LoopModule, t: TensorId| m.env.tensors[t].dims.len();
@@ -96,8 +100,7 @@ fn beside_another(m: &mut LoopModule, result: TensorId, asked: VarId) -> Option<
         let (before, after): (Vec<Stmt>, Vec<Stmt>) = m.body.split_off(there).into_iter().partition(moves);
         m.body.extend(before.into_iter().chain(after));
     }
-    ask_for(m, result, (&block, &iters), asked);
-    Some(())
+    Some((block, iters))
 }
 
 /// Where the nest of a stage is.
