@@ -314,7 +314,9 @@ impl Emitter<'_> {
     }
 
     fn load_masked(&mut self, tensor: TensorId, index: ExprId, mask: Mask, pass: Val) -> Result<Val, EmitFault> {
-        if let Place::Run(base) = self.place(tensor, index) {
+        if let Place::Run(base) = self.place(tensor, index)
+            && !self.library.masked_by_lane(self.b.ty(pass).lanes)
+        {
             return self.read_under(&mask, pass, |s, first| s.address_after(tensor, base, first));
         }
         let at = self.addresses(tensor, index, self.b.ty(pass).lanes)?;
@@ -419,7 +421,7 @@ impl Emitter<'_> {
                 let align = self.alignment(base, ty);
                 self.b.stmt(&format!("llvm.store {v}, {at} {{alignment = {align} : i64}} : {ty}, !llvm.ptr"));
             }
-            (Place::Run(base), Some(mask)) => {
+            (Place::Run(base), Some(mask)) if !self.library.masked_by_lane(lanes) => {
                 self.write_under(&mask, v, |s, first| s.address_after(tensor, base, first))?;
             }
             (Place::Fixed(first, stride), None) => {

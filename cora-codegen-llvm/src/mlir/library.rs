@@ -59,6 +59,12 @@ impl Library {
         self.options.masked_bytes
     }
 
+    /// Whether neighbours under a mask are accessed lane by lane, as others are: where there is an access for each lane anyway,
+    /// LLVM 22 fails at constant masks of such numbers of lanes (`Do not know how to scalarize the result`).
+    pub(crate) fn masked_by_lane(&self, lanes: u32) -> bool {
+        self.options.masked_bytes == u32::MAX && !lanes.is_power_of_two()
+    }
+
     /// Whether a store of all lanes under a mask is made without it.
     pub(crate) fn full_stores(&self) -> bool {
         self.options.full_stores
