@@ -52,6 +52,7 @@ mod side_results;
 mod squares;
 pub(crate) mod steps;
 mod summands;
+mod sums_beside;
 mod tiles;
 mod triangles;
 mod unit_products;
@@ -219,6 +220,9 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
 fn attached_and_tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<TensorId, Stmt> {
     let vectors = features.vectors();
     shared_rows::shared_rows(m);
+    if in_tasks {
+        sums_beside::sums_beside(m);
+    }
     // Beside a reader one worker would sum all parts.
     let mut summed_apart: Vec<TensorId> = Vec::new();
     for stage in stages(m) {

@@ -47,7 +47,18 @@ pub(crate) fn partial_sums(
             return parts;
         }
     }
-    let all = one_loop(m, &nest, &reduced, "terms")?;
+    let parts = in_parts(m, &nest, &reduced, terms)?;
+    if let Some(vectors) = vectors.filter(|_| side_by_side) {
+        let width = Some(Registers::of(m, stage, vectors).lanes);
+        let target = Nest::of(m, parts)?.named("term");
+        attempt(m, |m| step(m, StepKind::Vectorize { target, width }));
+    }
+    Some(parts)
+}
+
+/// Sums so many terms a part, of loops that are all reduced over; gives the stage of the parts, which are its outermost loop.
+pub(super) fn in_parts(m: &mut LoopModule, nest: &Nest, reduced: &[Loop], terms: i64) -> Option<TensorId> {
+    let all = one_loop(m, nest, reduced, "terms")?;
     let (outer, inner) = (PART.to_owned(), "term".to_owned());
     step(m, StepKind::Split { target: nest.named(&all), factor: terms, outer, inner, tail: Tail::Exact })?;
     let name = m.env.fresh_tensor_name(&format!("{}.parts", nest.stage));
@@ -59,11 +70,6 @@ pub(crate) fn partial_sums(
     let (first, others): (Vec<String>, Vec<String>) =
         nest.loops.iter().map(|l| l.name.clone()).partition(|l| l == PART);
     super::contraction::reorder(m, &nest, [first, others].concat())?;
-    if let Some(vectors) = vectors.filter(|_| side_by_side) {
-        let width = Some(Registers::of(m, stage, vectors).lanes);
-        let target = nest.named("term");
-        attempt(m, |m| step(m, StepKind::Vectorize { target, width }));
-    }
     Some(parts)
 }
 

@@ -28,7 +28,8 @@ pub(super) fn rows_of_elements(m: &mut LoopModule) {
     }
 }
 
-fn rows_of(m: &mut LoopModule, root: TensorId) -> Option<()> {
+/// Gives the rows of a result such tasks.
+pub(super) fn rows_of(m: &mut LoopModule, root: TensorId) -> Option<()> {
     let nest = Nest::of(m, root).filter(|n| !n.attached && n.block.role == BlockRole::Compute)?;
     if is_epilogue(m, root) {
         return None;
@@ -73,7 +74,7 @@ fn rows_of(m: &mut LoopModule, root: TensorId) -> Option<()> {
         step(m, StepKind::Fuse { loops, name: rows.clone(), pad: 1 })?;
     }
     let mut tasks = rows.clone();
-    let factor = (TASK_ELEMENTS / inside.max(1)).min(TASK_ROWS);
+    let factor = rows_of_task(inside);
     if factor > 1 {
         let (outer, inner) = ("task".to_owned(), "row".to_owned());
         let target = nest.named(&rows);
@@ -86,6 +87,11 @@ fn rows_of(m: &mut LoopModule, root: TensorId) -> Option<()> {
     }
     let n = m.body.iter().position(|s| matches!(s, Stmt::For(l) if l.stage == root))?;
     finds_no_row(m, n).then_some(())
+}
+
+/// How many rows of so many elements are a task.
+pub(super) fn rows_of_task(elements: i64) -> i64 {
+    (TASK_ELEMENTS / elements.max(1)).min(TASK_ROWS)
 }
 
 fn reads_any(m: &LoopModule, stage: TensorId, of: &[TensorId]) -> bool {

@@ -109,7 +109,7 @@ fn place(m: &LoopModule, stage: TensorId) -> Option<usize> {
 }
 
 /// The stages that a stage reads, and those that these read.
-fn made_of(m: &LoopModule, stage: TensorId) -> FxHashSet<TensorId> {
+pub(super) fn made_of(m: &LoopModule, stage: TensorId) -> FxHashSet<TensorId> {
     let (mut seen, mut next) = (FxHashSet::default(), vec![stage]);
     while let Some(t) = next.pop() {
         for b in m.blocks_of(t) {
