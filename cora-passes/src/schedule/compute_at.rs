@@ -28,7 +28,8 @@ use super::readers::{Access, Reader, collect_readers, element_reads, mark_condit
 use super::region::{bound_above, choices, plainly_below, range_over, without_greater, without_lesser};
 use super::results::{ask_for, companion, reads_whole, without_marks};
 use super::tree::{
-    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, reads, steered_by, stmt_at, written_by,
+    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, reads, steered_by, stmt_at, writes_below,
+    written_by,
 };
 use crate::lower::sign::{as_size, never_negative};
 use crate::simplify::{Facts, Prover, interval};
@@ -55,8 +56,15 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
 
 /// Computes a result that nobody reads in a loop of a stage that has its dimensions.
 fn beside(m: &mut LoopModule, result: TensorId, at: &LoopRef) -> Result<(), Diagnostic> {
-    let host = loop_at(&m.body, &find_loop(m, at)?).stage;
+    let path = find_loop(m, at)?;
+    let host = loop_at(&m.body, &path).stage;
     let name = m.env.tensors[result].name.clone();
+    if let Some(late) = computed_from(m, result, path[0]) {
+        let late = &m.env.tensors[late].name;
+        let what = format!("`{name}` reads `{late}`, which is not there yet in loop `{}.{}`", at.stage, at.name);
+        let hint = format!("attach it at a stage that comes after `{late}`, or define it before");
+        return Err(Diagnostic::new("E0452", what).hint(hint));
+    }
     let Some((block, iters)) = companion(m, result, host) else { return Err(not_whole(&name, at)) };
     let asked = m.env.new_var("asked");
     ask_for(m, result, (&block, &iters), asked);
@@ -66,6 +74,14 @@ fn beside(m: &mut LoopModule, result: TensorId, at: &LoopRef) -> Result<(), Diag
         s.blocks_mut(&mut |b| b.value = without_marks(&mut env.pool, b.value, asked));
     }
     Ok(())
+}
+
+/// What a stage reads that nest `n`, or one between that and its own, computes.
+fn computed_from(m: &LoopModule, stage: TensorId, n: usize) -> Option<TensorId> {
+    let own = m.body.iter().position(|s| matches!(s, Stmt::For(l) if l.stage == stage))?;
+    let written = writes_below(m.body.get(n..own)?);
+    let blocks = m.blocks_of(stage);
+    written.into_iter().find(|&t| t != stage && blocks.iter().any(|b| m.env.pool.reads(b.value, t)))
 }
 
 fn not_whole(name: &str, at: &LoopRef) -> Diagnostic {
