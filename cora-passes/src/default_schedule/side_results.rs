@@ -30,11 +30,18 @@ pub(super) fn is_intermediate(m: &mut LoopModule, t: TensorId) -> bool {
                 // A sum of products goes through what it reads in tiles that are tasks; another reduction would be one for all.
                 let products = Contraction::of(m, b.stage).is_some_and(|c| c.has_batches());
                 let kinds = if products { &[IterKind::Spatial, IterKind::Reduce][..] } else { &[IterKind::Spatial] };
-                reads_whole(m, t, b, kinds)
+                // Rows of any length would each be one task, where elements are many.
+                let elements = b.role == BlockRole::Compute && b.index.len() == m.env.tensors[t].dims.len();
+                !(elements && is_long(m, t)) && reads_whole(m, t, b, kinds)
             })
         }
         _ => false,
     }
+}
+
+/// Whether the last dimension has no constant size.
+fn is_long(m: &LoopModule, t: TensorId) -> bool {
+    m.env.tensors[t].dims.last().is_some_and(|d| m.env.pool.as_int(d.extent).is_none())
 }
 
 /// Has results that nobody reads be read by others, in marks that name the variable, if there are such results.
@@ -78,7 +85,7 @@ fn beside_another(m: &mut LoopModule, result: TensorId) -> Option<(Block, Vec<Va
     for host in stages(m).into_iter().filter(|&s| s != result) {
         let size = rank(m, host);
         // Of two of one size the first is made beside the second.
-        let above = size > rank(m, result) || size == rank(m, result) && place(m, host)? > here;
+        let above = size > rank(m, result) || size == rank(m, result) && !is_long(m, result) && place(m, host)? > here;
         let larger = found.as_ref().is_none_or(|f| size >= f.0);
         let naive = Nest::of(m, host).is_some_and(|n| !n.attached && n.block.role == BlockRole::Compute);
         if !above || !larger || !naive || mine.contains(&host) {
