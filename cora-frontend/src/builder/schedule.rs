@@ -187,7 +187,7 @@ impl<'a> ScheduleBuilder<'a> {
         self.step(StepKind::ReorderDims { tensor, order: order.iter().map(|&d| d.to_owned()).collect() })
     }
 
-    /// Computes just the region of `stage` that one iteration of a loop reads, there.
+    /// Computes just the region of `stage` that one iteration of a loop reads, there; an output where all of it is computed so.
     pub fn compute_at(&mut self, stage: impl ToStage, at: impl ToLoop) -> &mut Self {
         let (stage, at) = (self.stage(stage), self.at(at));
         self.step(StepKind::ComputeAt { stage, at })

@@ -1,5 +1,5 @@
 //! Results beside others that are made of the same: a row's mean beside its norm, the logarithm of a softmax's sum beside the
-//! products with it, the moments of an optimizer beside its weights.
+//! products with it.
 //!
 //! ```text
 //! for b { for t { mean[b, t] = sum(d) X[b, t, d] / D } };  for b { for t { for d { Y[b, t, d] = X[b, t, d] - mean[b, t] } } }
@@ -111,7 +111,7 @@ fn beside_another(m: &mut LoopModule, result: TensorId) -> Option<(Block, Vec<Va
 }
 
 /// Where the nest of a stage is.
-fn place(m: &LoopModule, stage: TensorId) -> Option<usize> {
+pub(super) fn place(m: &LoopModule, stage: TensorId) -> Option<usize> {
     m.body.iter().position(|s| matches!(s, Stmt::For(l) if l.stage == stage))
 }
 

@@ -14,7 +14,7 @@ use super::flat::{finds_no_row, lies_as};
 use super::nest::{Loop, Nest};
 use super::partial_sums::in_parts;
 use super::rows_of_elements::{rows_of, rows_of_task};
-use super::side_results::made_of;
+use super::side_results::{made_of, place};
 use super::{attempt, stages, step};
 use crate::schedule::tree::substitute;
 use cora_ir::affine::normalize;
@@ -76,7 +76,7 @@ fn beside(m: &mut LoopModule, host: TensorId) -> Option<()> {
         let parts = in_parts(m, &own, &reduced, factor)?;
         join(m, host, parts)?;
     }
-    let n = m.body.iter().position(|s| matches!(s, Stmt::For(l) if l.stage == host))?;
+    let n = place(m, host)?;
     finds_no_row(m, n).then_some(())
 }
 
@@ -123,7 +123,6 @@ fn is_sum_beside(
 /// Whether the sums may be computed where the host is: nothing it is made of reads them, and what they read is there before;
 /// what reads them stands after it then.
 fn in_order(m: &mut LoopModule, host: TensorId, sums: &[TensorId]) -> bool {
-    let place = |m: &LoopModule, t: TensorId| m.body.iter().position(|s| matches!(s, Stmt::For(l) if l.stage == t));
     let Some(here) = place(m, host) else { return false };
     let of_host: FxHashSet<TensorId> = made_of(m, host);
     if sums.iter().any(|s| of_host.contains(s)) {
@@ -154,7 +153,6 @@ fn in_order(m: &mut LoopModule, host: TensorId, sums: &[TensorId]) -> bool {
 
 /// Puts the parts of a sum beside the rows of the host's tasks, if these are the same.
 fn join(m: &mut LoopModule, host: TensorId, parts: TensorId) -> Option<()> {
-    let place = |m: &LoopModule, t: TensorId| m.body.iter().position(|s| matches!(s, Stmt::For(l) if l.stage == t));
     let (to, from) = (place(m, host)?, place(m, parts)?);
     let (Stmt::For(task), Stmt::For(part)) = (&m.body[to], &m.body[from]) else { return None };
     let (task, part) = (task.clone(), part.clone());
