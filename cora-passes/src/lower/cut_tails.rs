@@ -25,7 +25,7 @@ mod conditions;
 
 use super::Simplifier;
 use super::decide::decide_branches;
-use super::place::{Place, Tables};
+use super::place::{Place, Rewrite, Tables};
 pub(super) use conditions::{copy, failing, without};
 use conditions::{guards, skipping};
 use cora_ir::affine::{Poly, build, least_operands, poly};
@@ -73,39 +73,22 @@ struct End {
     step: i64,
 }
 
-impl Cut<'_> {
-    fn body(&mut self, stmts: Vec<Stmt>) -> Vec<Stmt> {
-        let mut out = Vec::new();
-        for s in stmts {
-            match s {
-                Stmt::For { var, extent, kind: LoopKind::Serial, body } if is_innermost(&body) => {
-                    match self.cut(var, extent, &body) {
-                        Some(parts) => out.extend(parts),
-                        None => out.push(Stmt::For { var, extent, kind: LoopKind::Serial, body }),
-                    }
-                }
-                Stmt::For { var, extent, kind, body } => {
-                    self.place.enter(self.env, var, extent);
-                    let body = self.body(body);
-                    self.place.leave();
-                    out.push(Stmt::For { var, extent, kind, body });
-                }
-                Stmt::If { cond, then, other } => {
-                    let mark = self.place.assume(self.env, cond);
-                    let then = self.body(then);
-                    self.place.forget(mark);
-                    out.push(Stmt::If { cond, then, other: self.body(other) });
-                }
-                Stmt::Let { var, value } => {
-                    self.place.define(self.env, var, value);
-                    out.push(Stmt::Let { var, value });
-                }
-                s => out.push(s),
-            }
-        }
-        out
+impl<'a> Rewrite<'a> for Cut<'a> {
+    fn at(&mut self) -> (&mut Env, &mut Place<'a>) {
+        (self.env, &mut self.place)
     }
 
+    fn replaced(&mut self, s: Stmt) -> Result<Vec<Stmt>, Stmt> {
+        match &s {
+            Stmt::For { var, extent, kind: LoopKind::Serial, body } if is_innermost(body) => {
+                Ok(self.cut(*var, *extent, body).unwrap_or_else(|| vec![s]))
+            }
+            _ => Err(s),
+        }
+    }
+}
+
+impl Cut<'_> {
     /// The two parts of a loop, if there is something to gain.
     fn cut(&mut self, var: VarId, extent: ExprId, body: &[Stmt]) -> Option<Vec<Stmt>> {
         let (mut hold, mut ends) = (FxHashSet::default(), Vec::new());

@@ -12,7 +12,7 @@
 //! Requires: a name for each loop. Ensures: the elements written are the same, with the same values.
 
 use super::Simplifier;
-use super::place::{Place, Tables};
+use super::place::{Place, Rewrite, Tables};
 use cora_ir::affine::normalize;
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
@@ -24,7 +24,8 @@ pub fn write_first_blocks(m: &mut StorageModule, simplifier: &mut dyn Simplifier
     let tables = Tables::of(m);
     for k in m.kernels.iter_mut().filter(|k| !k.is_grid()) {
         let mut cx = FirstBlock { env: &mut m.env, simplifier, place: Place::new(&tables) };
-        cx.body(&mut k.body);
+        let body = std::mem::take(&mut k.body);
+        k.body = cx.body(body);
     }
 }
 
@@ -48,35 +49,26 @@ struct Initial {
     value: ExprId,
 }
 
-impl FirstBlock<'_> {
-    fn body(&mut self, body: &mut Vec<Stmt>) {
-        let mut n = 0;
-        while n < body.len() {
-            if let [a, b, ..] = &mut body[n..]
-                && let Some(initial) = self.initial(a)
-                && self.written_by_first(&initial, b)
-            {
-                body.remove(n);
-            }
-            match &mut body[n] {
-                Stmt::For { var, extent, body, .. } => {
-                    self.place.enter(self.env, *var, *extent);
-                    self.body(body);
-                    self.place.leave();
-                }
-                Stmt::If { cond, then, other } => {
-                    let mark = self.place.assume(self.env, *cond);
-                    self.body(then);
-                    self.place.forget(mark);
-                    self.body(other);
-                }
-                Stmt::Let { var, value } => self.place.define(self.env, *var, *value),
-                _ => {}
-            }
-            n += 1;
-        }
+impl<'a> Rewrite<'a> for FirstBlock<'a> {
+    fn at(&mut self) -> (&mut Env, &mut Place<'a>) {
+        (self.env, &mut self.place)
     }
 
+    fn body(&mut self, stmts: Vec<Stmt>) -> Vec<Stmt> {
+        let mut out = Vec::with_capacity(stmts.len());
+        let mut left = stmts.into_iter().peekable();
+        while let Some(s) = left.next() {
+            let next = left.peek_mut();
+            let initial = self.initial(&s).zip(next);
+            if !initial.is_some_and(|(initial, next)| self.written_by_first(&initial, next)) {
+                out.push(self.inside(s));
+            }
+        }
+        out
+    }
+}
+
+impl FirstBlock<'_> {
     fn initial(&self, mut s: &Stmt) -> Option<Initial> {
         let mut around = Vec::new();
         loop {

@@ -10,7 +10,7 @@
 //! Requires: names that stand for one value each. Ensures: the same statements in the same order.
 
 use super::Simplifier;
-use super::place::{Place, Tables};
+use super::place::{Place, Rewrite, Tables};
 use cora_ir::affine::{Poly, poly};
 use cora_ir::storage::{Kernel, Stmt, StorageModule};
 use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType};
@@ -44,44 +44,31 @@ struct Known<'a> {
     left: usize,
 }
 
-impl Known<'_> {
-    fn body(&mut self, body: Vec<Stmt>) -> Vec<Stmt> {
-        let mut out = Vec::with_capacity(body.len());
-        for s in body {
-            match s {
-                Stmt::For { var, extent, kind, body } => {
-                    self.place.enter(self.env, var, extent);
-                    let body = self.body(body);
-                    self.place.leave();
-                    out.push(Stmt::For { var, extent, kind, body });
-                }
-                Stmt::If { cond, then, other } => {
-                    let asked = self.env.pool.conjuncts(cond);
-                    let left: Vec<ExprId> = asked.into_iter().filter(|&c| !self.known(c)).collect();
-                    if left.is_empty() {
-                        out.extend(self.body(then));
-                        continue;
-                    }
-                    let cond = self.env.pool.all(left);
-                    let mark = self.place.assume(self.env, cond);
-                    let failed = std::mem::take(&mut self.failed);
-                    let then = self.body(then);
-                    self.place.forget(mark);
-                    self.failed.clear();
-                    let other = self.body(other);
-                    self.failed = failed;
-                    out.push(Stmt::If { cond, then, other });
-                }
-                Stmt::Let { var, value } => {
-                    self.place.define(self.env, var, value);
-                    out.push(Stmt::Let { var, value });
-                }
-                s => out.push(s),
-            }
-        }
-        out
+impl<'a> Rewrite<'a> for Known<'a> {
+    fn at(&mut self) -> (&mut Env, &mut Place<'a>) {
+        (self.env, &mut self.place)
     }
 
+    fn replaced(&mut self, s: Stmt) -> Result<Vec<Stmt>, Stmt> {
+        let Stmt::If { cond, then, other } = s else { return Err(s) };
+        let asked = self.env.pool.conjuncts(cond);
+        let left: Vec<ExprId> = asked.into_iter().filter(|&c| !self.known(c)).collect();
+        if left.is_empty() {
+            return Ok(self.body(then));
+        }
+        let cond = self.env.pool.all(left);
+        let mark = self.place.assume(self.env, cond);
+        let failed = std::mem::take(&mut self.failed);
+        let then = self.body(then);
+        self.place.forget(mark);
+        self.failed.clear();
+        let other = self.body(other);
+        self.failed = failed;
+        Ok(vec![Stmt::If { cond, then, other }])
+    }
+}
+
+impl Known<'_> {
     /// Whether a condition provably holds; at least as much as one that could not be proved is not asked for.
     fn known(&mut self, c: ExprId) -> bool {
         let c = self.place.expanded(self.env, c);

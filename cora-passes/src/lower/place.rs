@@ -1,7 +1,7 @@
 //! What is known at a place of a kernel: the loops and branches around it, and what names stand for.
 
 use super::Simplifier;
-use cora_ir::storage::{StorageModule, Table};
+use cora_ir::storage::{Stmt, StorageModule, Table};
 use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType, TensorId, Type, UfDef, VarId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -148,5 +148,54 @@ impl<'a> Place<'a> {
         }
         ranges.extend(loops);
         simplifier.prove(env, &ranges, &facts, goal)
+    }
+}
+
+/// A rewrite of statements that knows what holds where each of them stands.
+pub(super) trait Rewrite<'a> {
+    /// The module's names, and the place that the rewrite has come to.
+    fn at(&mut self) -> (&mut Env, &mut Place<'a>);
+
+    /// What stands for a statement; itself if only what is in it may change.
+    fn replaced(&mut self, s: Stmt) -> Result<Vec<Stmt>, Stmt> {
+        Err(s)
+    }
+
+    /// What stands for statements that follow one another.
+    fn body(&mut self, stmts: Vec<Stmt>) -> Vec<Stmt> {
+        let mut out = Vec::with_capacity(stmts.len());
+        for s in stmts {
+            match self.replaced(s) {
+                Ok(new) => out.extend(new),
+                Err(s) => out.push(self.inside(s)),
+            }
+        }
+        out
+    }
+
+    /// A statement with what stands for those in it.
+    fn inside(&mut self, s: Stmt) -> Stmt {
+        match s {
+            Stmt::For { var, extent, kind, body } => {
+                let (env, place) = self.at();
+                place.enter(env, var, extent);
+                let body = self.body(body);
+                self.at().1.leave();
+                Stmt::For { var, extent, kind, body }
+            }
+            Stmt::If { cond, then, other } => {
+                let (env, place) = self.at();
+                let mark = place.assume(env, cond);
+                let then = self.body(then);
+                self.at().1.forget(mark);
+                Stmt::If { cond, then, other: self.body(other) }
+            }
+            Stmt::Let { var, value } => {
+                let (env, place) = self.at();
+                place.define(env, var, value);
+                Stmt::Let { var, value }
+            }
+            s => s,
+        }
     }
 }

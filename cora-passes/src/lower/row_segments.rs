@@ -18,7 +18,7 @@
 //! Requires: names of loops are their own; no tables yet. Ensures: the same iterations in the same order.
 
 use super::Simplifier;
-use super::place::{Place, Tables};
+use super::place::{Place, Rewrite, Tables};
 use super::vectorize::{substitute, substitute_all};
 use cora_ir::affine::{least_operands, normalize, poly};
 use cora_ir::loops::LoopKind;
@@ -82,38 +82,19 @@ impl Row {
     }
 }
 
-impl Segments<'_> {
-    fn body(&mut self, stmts: Vec<Stmt>) -> Vec<Stmt> {
-        let mut out = Vec::with_capacity(stmts.len());
-        for s in stmts {
-            match s {
-                Stmt::For { var, extent, kind, body } => {
-                    let run = self.run(var, extent, kind, &body);
-                    if let Some(rows) = run.and_then(|mut run| self.in_rows(&mut run, 0, None)) {
-                        out.extend(rows);
-                        continue;
-                    }
-                    self.place.enter(self.env, var, extent);
-                    let body = self.body(body);
-                    self.place.leave();
-                    out.push(Stmt::For { var, extent, kind, body });
-                }
-                Stmt::If { cond, then, other } => {
-                    let mark = self.place.assume(self.env, cond);
-                    let then = self.body(then);
-                    self.place.forget(mark);
-                    out.push(Stmt::If { cond, then, other: self.body(other) });
-                }
-                Stmt::Let { var, value } => {
-                    self.place.define(self.env, var, value);
-                    out.push(Stmt::Let { var, value });
-                }
-                s => out.push(s),
-            }
-        }
-        out
+impl<'a> Rewrite<'a> for Segments<'a> {
+    fn at(&mut self) -> (&mut Env, &mut Place<'a>) {
+        (self.env, &mut self.place)
     }
 
+    fn replaced(&mut self, s: Stmt) -> Result<Vec<Stmt>, Stmt> {
+        let Stmt::For { var, extent, kind, body } = &s else { return Err(s) };
+        let run = self.run(*var, *extent, *kind, body);
+        run.and_then(|mut run| self.in_rows(&mut run, 0, None)).ok_or(s)
+    }
+}
+
+impl Segments<'_> {
     /// An innermost loop with a row to find, or one over its vectors.
     fn run(&mut self, var: VarId, extent: ExprId, kind: LoopKind, body: &[Stmt]) -> Option<Run> {
         if !self.is_simple(body) {

@@ -11,7 +11,7 @@
 //! Requires: a name for each loop, scalars. Ensures: each element is combined with its terms in the same order.
 
 use super::Simplifier;
-use super::place::{Place, Tables};
+use super::place::{Place, Rewrite, Tables};
 use cora_ir::affine::{normalize, poly};
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
@@ -24,7 +24,9 @@ const FEW: i64 = 4;
 pub fn scatter_terms(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
     let tables = Tables::of(m);
     for k in m.kernels.iter_mut().filter(|k| !k.is_grid()) {
-        Scatter { env: &mut m.env, simplifier, place: Place::new(&tables) }.body(&mut k.body);
+        let mut cx = Scatter { env: &mut m.env, simplifier, place: Place::new(&tables) };
+        let body = std::mem::take(&mut k.body);
+        k.body = cx.body(body);
     }
 }
 
@@ -61,37 +63,20 @@ struct Term {
     value: ExprId,
 }
 
-impl Scatter<'_> {
-    fn body(&mut self, body: &mut Vec<Stmt>) {
-        let mut n = 0;
-        while n < body.len() {
-            if let Stmt::For { var, extent, kind: LoopKind::Serial, body: inside } = &body[n]
-                && let Some(new) = self.scattered(*var, *extent, inside)
-            {
-                let count = new.len();
-                body.splice(n..=n, new);
-                n += count;
-                continue;
-            }
-            match &mut body[n] {
-                Stmt::For { var, extent, body, .. } => {
-                    self.place.enter(self.env, *var, *extent);
-                    self.body(body);
-                    self.place.leave();
-                }
-                Stmt::If { cond, then, other } => {
-                    let mark = self.place.assume(self.env, *cond);
-                    self.body(then);
-                    self.place.forget(mark);
-                    self.body(other);
-                }
-                Stmt::Let { var, value } => self.place.define(self.env, *var, *value),
-                _ => {}
-            }
-            n += 1;
-        }
+impl<'a> Rewrite<'a> for Scatter<'a> {
+    fn at(&mut self) -> (&mut Env, &mut Place<'a>) {
+        (self.env, &mut self.place)
     }
 
+    fn replaced(&mut self, s: Stmt) -> Result<Vec<Stmt>, Stmt> {
+        match &s {
+            Stmt::For { var, extent, kind: LoopKind::Serial, body } => self.scattered(*var, *extent, body).ok_or(s),
+            _ => Err(s),
+        }
+    }
+}
+
+impl Scatter<'_> {
     /// What stands for a loop over positions.
     fn scattered(&mut self, var: VarId, extent: ExprId, body: &[Stmt]) -> Option<Vec<Stmt>> {
         if self.env.pool.constant_bound(extent).is_some_and(|n| n < FEW) {

@@ -14,7 +14,7 @@
 //! are threads, and loops stay as they are.
 
 use super::Simplifier;
-use super::place::{Place, Tables};
+use super::place::{Place, Rewrite, Tables};
 use super::vectorize::substitute;
 use cora_ir::affine::{normalize, slope};
 use cora_ir::loops::LoopKind;
@@ -63,39 +63,24 @@ enum Effect {
     Bound,
 }
 
-impl Unclamp<'_> {
-    fn body(&mut self, stmts: Vec<Stmt>) -> Vec<Stmt> {
-        let mut out = Vec::with_capacity(stmts.len());
-        for s in stmts {
-            match s {
-                Stmt::For { var, extent, kind: LoopKind::Vector, body } => {
-                    let clamps = self.clamps(var, extent, &body);
-                    let whole = Stmt::For { var, extent, kind: LoopKind::Vector, body };
-                    out.push(self.apart((var, extent), &clamps, whole));
-                }
-                Stmt::For { var, extent, kind, body } => {
-                    self.place.enter(self.env, var, extent);
-                    let body = self.body(body);
-                    self.place.leave();
-                    out.push(Stmt::For { var, extent, kind, body });
-                }
-                Stmt::If { cond, then, other } => {
-                    let mark = self.place.assume(self.env, cond);
-                    let then = self.body(then);
-                    self.place.forget(mark);
-                    let other = self.body(other);
-                    out.push(Stmt::If { cond, then, other });
-                }
-                Stmt::Let { var, value } => {
-                    self.place.define(self.env, var, value);
-                    out.push(Stmt::Let { var, value });
-                }
-                s => out.push(s),
-            }
-        }
-        out
+impl<'a> Rewrite<'a> for Unclamp<'a> {
+    fn at(&mut self) -> (&mut Env, &mut Place<'a>) {
+        (self.env, &mut self.place)
     }
 
+    fn replaced(&mut self, s: Stmt) -> Result<Vec<Stmt>, Stmt> {
+        match s {
+            Stmt::For { var, extent, kind: LoopKind::Vector, body } => {
+                let clamps = self.clamps(var, extent, &body);
+                let whole = Stmt::For { var, extent, kind: LoopKind::Vector, body };
+                Ok(vec![self.apart((var, extent), &clamps, whole)])
+            }
+            s => Err(s),
+        }
+    }
+}
+
+impl Unclamp<'_> {
     /// The clamps of what a loop reads, innermost first; none if one of them is there to stay.
     fn clamps(&mut self, lane: VarId, extent: ExprId, body: &[Stmt]) -> Vec<Clamp> {
         let mut found = Vec::new();

@@ -14,8 +14,8 @@
 //! Requires: what `bind` requires, but that iterations are independent. Ensures: the stage's updates are atomic and go on
 //! from stage `S.init`, whose loops are the stage's spatial dimensions. Every later step is held to the same.
 
-use super::compute_at::wrap;
 use super::inits::remove_init;
+use super::slots::wrap;
 use super::tree::{find_loop, is_reduction_var, loop_at, own_iters, writes_below};
 use cora_ir::loops::{Block, BlockRole, IterKind, LoopModule, Stmt};
 use cora_ir::schedule::LoopRef;

@@ -9,11 +9,12 @@
 //!                                                            reader: P[0, f] + P[1, f]
 //! ```
 
-use super::compute_at::{Naive, all_in_turn, read_slots, wrap, write_slots};
+use super::compute_at::{Naive, all_in_turn};
 use super::conditions::is_condition;
 use super::defined::is_defined;
 use super::readers::{Access, Reader};
 use super::region::bound_above;
+use super::slots::{read_slots, wrap, write_slots};
 use super::tree::stmt_at;
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::normalize;

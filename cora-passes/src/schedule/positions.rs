@@ -10,10 +10,12 @@
 //! dimensions; they are one range of positions (paper section 5.2, figure on ranges of fused loops). The buffer has that
 //! range as one dimension in the place of the two.
 
-use super::compute_at::{Naive, Range, clipped, never_above, range_of_dim, read_slots, spanned, wrap, write_slots};
+use super::compute_at::Naive;
 use super::defined::is_defined;
+use super::read_ranges::{Range, clipped, never_above, range_of_dim, spanned};
 use super::readers::{Access, Reader};
 use super::region::{bound_above, range_over};
+use super::slots::{read_slots, wrap, write_slots};
 use crate::simplify::{Facts, Prover};
 use cora_ir::affine::{least_operands, normalize};
 use cora_ir::loops::{IterKind, LoopModule, Stmt};
