@@ -80,6 +80,19 @@ N[b, j] = i64(3 * j - 1) + min(5 - i64(j), 7)
 output E, C, V, S, K, N
 ";
 
+/// Operators that are read before they are defined.
+const RECURRENCES: &str = "
+param M in 0..=8
+extent n(b) in 0..=40
+dim b = M, t = n(b), j = 8, k = 8
+input X[b, t, j] : f32
+input U[j, k] : f64
+C[b, t, j] = X + 0.5 * (C[b, t - 1, j] else 1)
+A[b, t, j] = f64(X) + sum(k) (H[b, t - 1, k] else 0) * U
+H[b, t, j] : f64 = tanh(A) * f64(C) - (H[b, t - 2, j] when t > 3 else 2)
+output H
+";
+
 /// The examples (without their schedules, which change more often than programs) and `STEPS`.
 fn programs() -> Vec<Graph> {
     let mut out = Vec::new();
@@ -89,6 +102,7 @@ fn programs() -> Vec<Graph> {
         out.push(graph);
     }
     out.push(parse_program("steps", STEPS, &[]).expect("every step parses"));
+    out.push(parse_program("recurrences", RECURRENCES, &[]).unwrap_or_else(|d| panic!("{d:?}")));
     out.push(parse_program("numbers", NUMBERS, &[]).unwrap_or_else(|d| panic!("{d:?}")));
     out.push(parse_program("tuples", TUPLES, &[]).unwrap_or_else(|d| panic!("{d:?}")));
     out

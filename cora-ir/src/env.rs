@@ -224,6 +224,9 @@ pub struct Env {
     pub combiners: Arena<CombinerId, TupleCombiner>,
     /// Tensors.
     pub tensors: Arena<TensorId, Tensor>,
+    /// In the loop dialect the stages of [recurrences](crate::recurrence), whose order every step keeps, and how many of their
+    /// first dimensions are positions.
+    pub recurrent: Vec<(TensorId, usize)>,
 }
 
 impl Env {

@@ -13,7 +13,7 @@ pub struct Graph {
     pub name: String,
     /// Parameters, functions, dimensions, tensors, expressions.
     pub env: Env,
-    /// Operators; each reads inputs and results of earlier operators only.
+    /// Operators; each reads inputs and results of earlier operators, or of a [recurrence](crate::recurrence).
     pub ops: Vec<Op>,
     /// The results, in the order of their `output` statements. Their role is `Output`.
     pub outputs: Vec<TensorId>,

@@ -43,6 +43,7 @@ pub mod interp;
 pub mod intrinsic;
 pub mod layout;
 pub mod loops;
+pub mod recurrence;
 pub mod schedule;
 pub mod storage;
 pub mod tensor_set;

@@ -6,7 +6,7 @@
 //! with what it is for in the same row (`rows`). Of anything else all spatial loops around a stage's block are fused,
 //! as far as they can be, and split into blocks of 256 threads; each thread computes one element, a reduction being its
 //! own serial loop, and what alone reads its result is computed with it (`elements`). Where loops cannot be fused, the
-//! outermost ones become blocks and the innermost threads. Every rule is a list of scheduling steps; a refusal means
+//! outermost ones become blocks and the innermost threads. A recurrence is a block's for each of its batches, or a thread's. Every rule is a list of scheduling steps; a refusal means
 //! that it does not fit the nest, and the next one is tried.
 
 mod elements;
@@ -55,5 +55,8 @@ pub fn default_grid_schedule(m: &mut LoopModule, gpu: Option<&str>) {
         }
         // A refusal only means that the rule does not fit this nest.
         let _ = attempt(m, |m| elements::vectors(m, stage)) || elements::elements(m, stage).is_some();
+    }
+    for n in 0..m.body.len() {
+        attempt(m, |m| elements::recurrence(m, n));
     }
 }

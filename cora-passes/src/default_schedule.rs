@@ -43,6 +43,7 @@ mod nested_sums;
 pub mod own_names;
 pub(crate) mod partial_sums;
 mod products;
+mod recurrences;
 mod result_order;
 mod row_tasks;
 mod rows_of_elements;
@@ -62,6 +63,7 @@ use crate::lower::AffineSimplifier;
 use crate::lower::to_storage::{lower_to_storage, lowered_alone};
 use crate::schedule::apply_step;
 use crate::schedule::compute_inline::compute_inline;
+use crate::schedule::recurrent::is_recurrent;
 use crate::schedule::relax::relax_register_tails;
 use crate::schedule::tensorize::REFUSALS;
 use crate::standard::StandardSimplifier;
@@ -208,7 +210,8 @@ fn lowers_alone(m: &mut LoopModule, nest: usize, holds: impl FnOnce(&StorageModu
 /// Attaches and tiles, `in_tasks` where a batch may be large; gives the nests of elements as they were before.
 fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<TensorId, Stmt> {
     choose_stages(m, Some(features));
-    let asked = side_results::ask_for_results(m);
+    // A recurrence's nest makes the results of several stages.
+    let asked = if m.env.recurrent.is_empty() { side_results::ask_for_results(m) } else { None };
     let mut elements = attached_and_tiled(m, features, in_tasks);
     if let Some(asked) = asked {
         side_results::forget(m, &mut elements, asked);
@@ -220,7 +223,7 @@ fn tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<Te
 fn attached_and_tiled(m: &mut LoopModule, features: Features, in_tasks: bool) -> FxHashMap<TensorId, Stmt> {
     let vectors = features.vectors();
     shared_rows::shared_rows(m);
-    if in_tasks {
+    if in_tasks && m.env.recurrent.is_empty() {
         sums_beside::sums_beside(m);
     }
     // Beside a reader one worker would sum all parts.
@@ -278,6 +281,7 @@ fn attached_and_tiled(m: &mut LoopModule, features: Features, in_tasks: bool) ->
             || attempt(m, |m| squares::elements_across(m, stage, vectors));
         attempt(m, |m| lanes::few_tuples(m, stage));
     }
+    recurrences::vectors_of_recurrences(m, vectors);
     epilogues::epilogues(m, &elements);
     // Those that others were attached to are rows, or that were attached.
     let alone = |stage: TensorId| {
@@ -335,10 +339,10 @@ fn inline_cheap(m: &mut LoopModule, is_near: bool) {
     }
 }
 
-/// The stages of the nests in order.
+/// The stages of the nests in order, but for those of recurrences.
 pub(crate) fn stages(m: &LoopModule) -> Vec<TensorId> {
     let mut seen = FxHashSet::default();
-    m.blocks().into_iter().map(|b| b.stage).filter(|s| seen.insert(*s)).collect()
+    m.blocks().into_iter().map(|b| b.stage).filter(|&s| !is_recurrent(m, s) && seen.insert(s)).collect()
 }
 
 /// Applies a rule, or leaves the module as it is.

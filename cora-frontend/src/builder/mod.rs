@@ -41,6 +41,7 @@ use crate::ast::{
     Steps,
 };
 use cora_ir::schedule::Span;
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::panic::Location;
 use std::rc::Rc;
@@ -97,6 +98,8 @@ impl Tensor {
 pub struct ProgramBuilder {
     name: String,
     program: Program,
+    /// The types of results that are read before they are defined.
+    later: BTreeMap<String, ScalarType>,
     diags: Vec<Diagnostic>,
 }
 
@@ -110,7 +113,12 @@ impl ProgramBuilder {
     pub fn new(name: impl Into<String>) -> Self {
         static BUILDERS: AtomicU32 = AtomicU32::new(0);
         let handles = Handles::of(BUILDERS.fetch_add(1, Relaxed));
-        Self { name: name.into(), program: Program { handles, ..Program::default() }, diags: Vec::new() }
+        Self {
+            name: name.into(),
+            program: Program { handles, ..Program::default() },
+            later: BTreeMap::new(),
+            diags: Vec::new(),
+        }
     }
 
     fn handle(&mut self, name: &str) -> u64 {
@@ -207,6 +215,24 @@ impl ProgramBuilder {
         }
         let d = Diagnostic::new("E0239", format!("`{name}` is not an input, so it has no declared range"));
         self.diags.push(d.hint("give the range to the handle that `input` returns"));
+    }
+
+    /// The result of an operator `name` that is defined later on, for the operators of a recurrence: those that it is made of, and
+    /// itself. Its elements are of type `ty`.
+    ///
+    /// ```
+    /// # use cora_frontend::builder::*;
+    /// let mut b = ProgramBuilder::new("running");
+    /// let t = b.dim("t", 8);
+    /// let x = b.input("X", &[t], ScalarType::F32);
+    /// let h = b.later("H", ScalarType::F32);
+    /// let h = b.compute("H", &[t], |[t]| x.at(t.clone()) - h.at(t - 1).or_else(0.0));
+    /// b.output(h);
+    /// assert!(b.finish().is_ok());
+    /// ```
+    pub fn later(&mut self, name: &str, ty: ScalarType) -> Tensor {
+        self.later.insert(name.to_owned(), ty);
+        Tensor(self.handle(name))
     }
 
     /// `name[dims] = f(indices)`
@@ -316,7 +342,7 @@ impl ProgramBuilder {
 
     fn define(&mut self, name: &str, dims: &[Dim], value: Expr, at: &Location) -> Tensor {
         let dims = Some(self.dim_uses(dims, at));
-        self.push(ItemKind::Op(Def { name: Ident::new(name), dims, ty: None, value }), at);
+        self.push(ItemKind::Op(Def { name: Ident::new(name), dims, ty: self.later.get(name).copied(), value }), at);
         Tensor(self.handle(name))
     }
 

@@ -111,6 +111,12 @@ impl Elab<'_> {
             return self.error(id.span, d.hint(format!("define it with an index list: `{}[i, j] = ...`", id.name)));
         }
         self.used.insert(id.name.clone());
+        // A definition may have the name of a component that it copies.
+        let made = self.part_named(&id.name).is_some() || self.component(&id.name).is_some();
+        if let Some(early) = if made { None } else { self.early_tensor(&id.name) } {
+            self.allowed(Mode::Value, id)?;
+            return Some((early, 0));
+        }
         match self.resolve(&id.name) {
             Some(Entity::Tensor(t)) => {
                 self.allowed(Mode::Value, id)?;

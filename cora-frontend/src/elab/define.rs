@@ -79,6 +79,9 @@ impl Elab<'_> {
         self.check_bound(def, &ids, &reduce, value)?;
         self.frames[0] = Some(ids.clone());
         let value = self.emit_parts(value)?;
+        if let Some(&tensor) = self.early.get(&def.name.name) {
+            return self.define_early(def, Op { tensor, spatial: ids, reduce, combiner, value });
+        }
         let tensor_dims = self.tensor_dims_of(&dims);
         let tensor = self.new_tensor(&def.name.name, value, combiner);
         self.graph.env.tensors[tensor].dims = tensor_dims;

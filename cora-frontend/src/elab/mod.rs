@@ -8,6 +8,7 @@ mod bounds;
 mod combiner;
 mod decl;
 mod define;
+mod recur;
 mod value;
 
 pub(crate) use bounds::in_bounds;
@@ -65,6 +66,7 @@ pub fn elaborate(
     elab.collect(consts);
     elab.declarations();
     elab.operators();
+    elab.order_recurrences();
     elab.graph.schedules = schedules(program, &mut elab.diags);
     elab.outputs();
     elab.limits();
@@ -191,6 +193,8 @@ struct Elab<'a> {
     accesses: Vec<(ExprId, Span)>,
     /// Reductions and locals of the current operator.
     drafts: Vec<Draft>,
+    /// The tensors of operators that were read before they were defined.
+    early: BTreeMap<String, TensorId>,
     /// Name that the current definition's parts start with.
     prefix: String,
     /// The number from which parts of a name may be free.
@@ -226,6 +230,7 @@ impl<'a> Elab<'a> {
             dim_spans: BTreeMap::new(),
             accesses: Vec::new(),
             drafts: Vec::new(),
+            early: BTreeMap::new(),
             prefix: String::new(),
             part_numbers: HashMap::new(),
             frame: 0,
@@ -394,13 +399,18 @@ impl<'a> Elab<'a> {
             }
         }
         let mut live: BTreeSet<TensorId> = self.graph.outputs.iter().copied().collect();
-        for op in self.graph.ops.iter().rev() {
-            if live.contains(&op.tensor) {
-                self.graph.env.pool.walk(op.value, &mut |_, e| {
-                    if let cora_ir::Expr::Load { tensor, .. } = e {
-                        live.insert(*tensor);
-                    }
-                });
+        let mut before = 0;
+        // Recurrences read what comes later.
+        while before < live.len() {
+            before = live.len();
+            for op in self.graph.ops.iter().rev() {
+                if live.contains(&op.tensor) {
+                    self.graph.env.pool.walk(op.value, &mut |_, e| {
+                        if let cora_ir::Expr::Load { tensor, .. } = e {
+                            live.insert(*tensor);
+                        }
+                    });
+                }
             }
         }
         for op in &self.graph.ops {

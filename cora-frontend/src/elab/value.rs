@@ -241,7 +241,8 @@ impl Elab<'_> {
                 if later {
                     if self.prefix.split('.').next() == Some(&id.name) {
                         let d = Diagnostic::new("E0221", format!("`{}` reads itself", id.name));
-                        return self.error(id.span, d.hint("there are no recurrences: reduce over a dimension that grows, `dim j = i + 1`, with a combiner of your own if need be"));
+                        let name = &id.name;
+                        return self.error(id.span, d.hint(format!("name its dimensions and read it at an earlier position of one: `{name}[b, t] = .. {name}[b, t - 1] else 0 ..`")));
                     }
                     let d = Diagnostic::new("E0221", format!("`{}` is used before its definition", id.name));
                     return self.error(id.span, d.hint("operators are defined in order: move its definition up"));

@@ -1,6 +1,6 @@
 //! Items: declarations, functions, operators, outputs, schedules.
 
-use super::{Parsed, Parser};
+use super::{Parsed, Parser, describe};
 use crate::ast::{CombinerDef, Def, DimUse, FnDef, Ident, Input, Item, ItemKind, PartDef, Range, Steps};
 use crate::lex::{Token, TokenKind};
 use crate::names::{is_item_keyword, item_keywords, suggest};
@@ -52,6 +52,15 @@ impl Parser {
                 let mut names = vec![self.name("a tensor")?];
                 while self.eat(",") {
                     names.push(self.name("a tensor")?);
+                }
+                let next = self.peek();
+                if !next.first && matches!(next.text.as_str(), "[" | "=" | ":") {
+                    let (span, found) = (next.span, describe(next));
+                    let name = &names[names.len() - 1].name;
+                    let hint =
+                        format!("`output {name}` and what `{name}` is are statements of their own: `{name}[..] = ..`");
+                    let d = Diagnostic::new("E0106", format!("expected the end of the statement, found {found}"));
+                    return self.fail(d.at(span).hint(hint));
                 }
                 self.push(out, start, ItemKind::Output(names));
                 Ok(())

@@ -81,7 +81,14 @@ pub fn to_builder_code(graph: &Graph) -> String {
     for (c, _) in graph.env.combiners.iter() {
         combiner(&mut names, &mut ids, c, &mut out);
     }
-    for op in &graph.ops {
+    for (n, op) in graph.ops.iter().enumerate() {
+        for later in graph.ops[n..].iter().filter(|o| graph.env.pool.reads(op.value, o.tensor)) {
+            let t = &graph.env.tensors[later.tensor];
+            if !ids.other.contains_key(&t.name) {
+                let id = ids.declare(&t.name);
+                let _ = writeln!(out, "    let {id} = b.later({:?}, ScalarType::{:?});", t.name, t.ty);
+            }
+        }
         match op.combiner {
             Some(Reduction::Tuple(c)) => tuples(&mut names, &mut ids, (graph, op), c, &mut out),
             _ => operator(&mut names, &mut ids, op, &mut out),

@@ -709,6 +709,27 @@ pub fn steps() -> Result<Graph, Vec<Diagnostic>> {
     b.finish()
 }
 
+/// The program `recurrences`.
+pub fn recurrences() -> Result<Graph, Vec<Diagnostic>> {
+    let mut b = ProgramBuilder::new("recurrences");
+    let m = b.param("M", 0..=8);
+    let v_b = b.dim("b", m);
+    let n = b.extent("n", &[v_b], 0..=40);
+    let t = b.dim("t", n.at([v_b]));
+    let j = b.dim("j", 8);
+    let k = b.dim("k", 8);
+    let x = b.input("X", &[v_b, t, j], ScalarType::F32);
+    let u = b.input("U", &[j, k], ScalarType::F64);
+    let c = b.later("C", ScalarType::F32);
+    let c_2 = b.compute("C", &[v_b, t, j], |_| x.at((v_b, t, j)) + 0.5 * c.at((v_b, t - 1, j)).or_else(1.0));
+    let h = b.later("H", ScalarType::F64);
+    let a_sum = b.reduce("A.sum", &[v_b, t, j], Combiner::Sum, &[k], |_, _| h.at((v_b, t - 1, k)).or_else(0.0) * u.at((j, k)));
+    let a = b.compute("A", &[v_b, t, j], |_| x.at((v_b, t, j)).cast(ScalarType::F64) + a_sum.at((v_b, t, j)));
+    let h_2 = b.compute("H", &[v_b, t, j], |_| a.at((v_b, t, j)).tanh() * c_2.at((v_b, t, j)).cast(ScalarType::F64) - h.at((v_b, t - 2, j)).when(Value::from(3).lt(t), 2.0));
+    b.output(h_2);
+    b.finish()
+}
+
 /// The program `numbers`.
 pub fn numbers() -> Result<Graph, Vec<Diagnostic>> {
     let mut b = ProgramBuilder::new("numbers");
@@ -792,6 +813,7 @@ pub const ALL: &[Build] = &[
     vgemm,
     vgemm_tf32,
     steps,
+    recurrences,
     numbers,
     tuples,
 ];

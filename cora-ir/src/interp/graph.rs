@@ -13,6 +13,7 @@ use crate::interp::levels::Levels;
 use crate::interp::machine::{Outer, execute};
 use crate::interp::nest::{Coefficients, Fold, Folding, Leaf, Loop, Node};
 use crate::interp::{Batch, Options, Output, Results};
+use crate::recurrence::{Recurrence, recurrences};
 use crate::tuple::{Components, Reduction, split_tuples};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
@@ -33,17 +34,21 @@ pub fn run_graph(graph: &Graph, batch: &Batch, options: &Options) -> Result<Resu
     for (_, d) in graph.env.dims.iter() {
         env.pool.var(d.var);
     }
+    let recurrences = recurrences(graph);
     let (graph, components) = &split(graph, &mut env);
     let env = &env;
     let mut context = Context::new(env, batch, options, Stage::Graph)?;
-    let needs = needs(graph, components, &mut context, options)?;
+    let needs = needs(graph, (components, &recurrences), &mut context, options)?;
     let mut held: Vec<Option<Held<'_>>> = env.tensors.ids().map(|_| None).collect();
     let pool = worker_pool(options, &context)?;
     for (k, op) in graph.ops.iter().enumerate() {
         let Some(rows) = needs.get(&op.tensor) else { continue };
         check(op, &context)?;
+        let recurrence = recurrences.iter().find(|r| r.ops.contains(&k));
+        let members: Vec<TensorId> =
+            recurrence.iter().flat_map(|r| &graph.ops[r.ops.clone()]).map(|o| o.tensor).collect();
         for t in reads(&context, op) {
-            if held[t.index()].is_none() {
+            if held[t.index()].is_none() && !members.contains(&t) {
                 if op_of(graph, components, t).is_some() {
                     let name = context.tensor_name(t);
                     return Err(context.unsupported(format!("`{name}` is read before it is defined")));
@@ -51,13 +56,27 @@ pub fn run_graph(graph: &Graph, batch: &Batch, options: &Options) -> Result<Resu
                 held[t.index()] = Some(input(&mut context, t)?);
             }
         }
-        let rows: Option<Vec<i64>> = rows.as_ref().map(|r| r.iter().copied().collect());
-        let targets = components.of(op.tensor);
-        let results = evaluate(&mut context, op, &targets, rows.as_deref(), &held, &pool)?;
+        let mut done = std::slice::from_ref(op);
+        let (targets, results) = match recurrence {
+            // All of it at once, after what its last operator reads.
+            Some(r) if k + 1 < r.ops.end => continue,
+            Some(r) => {
+                done = &graph.ops[r.ops.clone()];
+                let results = recur(&mut context, done, r, &held)?;
+                (members, results)
+            }
+            None => {
+                let rows: Option<Vec<i64>> = rows.as_ref().map(|r| r.iter().copied().collect());
+                let targets = components.of(op.tensor);
+                let results = evaluate(&mut context, op, &targets, rows.as_deref(), &held, &pool)?;
+                (targets, results)
+            }
+        };
         for (t, result) in targets.into_iter().zip(results) {
             held[t.index()] = Some(result);
         }
-        for t in reads(&context, op) {
+        let read: BTreeSet<TensorId> = done.iter().flat_map(|o| reads(&context, o)).collect();
+        for t in read {
             let later =
                 graph.ops[k + 1..].iter().any(|o| needs.contains_key(&o.tensor) && reads(&context, o).contains(&t));
             if later || graph.outputs.contains(&t) {
@@ -100,7 +119,7 @@ type Needs = FxHashMap<TensorId, Option<BTreeSet<i64>>>;
 
 fn needs(
     graph: &Graph,
-    components: &Components,
+    (components, recurrences): (&Components, &[Recurrence]),
     context: &mut Context<'_>,
     options: &Options,
 ) -> Result<Needs, InterpError> {
@@ -117,7 +136,11 @@ fn needs(
         let extent = context.size(first.extent, &Memory::default(), &env.tensors[t].name)?;
         require(&mut needs, t, Some(evenly(n, extent)));
     }
-    for op in graph.ops.iter().rev() {
+    for (k, op) in graph.ops.iter().enumerate().rev() {
+        let members = recurrences.iter().find(|r| r.ops.contains(&k)).map_or(0..0, |r| r.ops.clone());
+        if graph.ops[members.clone()].iter().any(|o| needs.contains_key(&o.tensor)) {
+            graph.ops[members].iter().for_each(|o| require(&mut needs, o.tensor, None));
+        }
         for &t in components.rest(op.tensor) {
             if let Some(rows) = needs.get(&t).cloned() {
                 require(&mut needs, op.tensor, rows);
@@ -177,9 +200,6 @@ fn check(op: &Op, context: &Context<'_>) -> Result<(), InterpError> {
     }
     if op.combiner.is_none() && !op.reduce.is_empty() {
         return Err(context.unsupported(format!("`{}` is reduced without a combiner", name())));
-    }
-    if reads(context, op).contains(&op.tensor) {
-        return Err(context.unsupported(format!("`{}` reads itself", name())));
     }
     Ok(())
 }
@@ -259,7 +279,10 @@ fn shape(context: &mut Context<'_>, op: &Op) -> Result<Shape, InterpError> {
 
 /// Whether the last spatial loop gives the lanes (else the last reduced one does): the cheaper of
 /// the two by a rough count of nanoseconds a term.
-fn lanes_are_spatial(context: &Context<'_>, op: &Op, s: &Shape, partial: bool) -> bool {
+fn lanes_are_spatial(context: &Context<'_>, op: &Op, s: &Shape, partial: bool, around: usize) -> bool {
+    if s.spatial.len() == around {
+        return false;
+    }
     let (Some(&(spatial, _)), Some(&(reduced, _))) = (s.spatial.last(), s.reduce.last()) else {
         return !s.spatial.is_empty();
     };
@@ -289,15 +312,16 @@ fn lanes_are_spatial(context: &Context<'_>, op: &Op, s: &Shape, partial: bool) -
     by_spatial <= by_reduced
 }
 
+/// The loops of an operator inside those over its first `around` dimensions.
 fn nest(
     context: &Context<'_>,
     op: &Op,
-    targets: &[TensorId],
+    (targets, index): (&[TensorId], Vec<ExprId>),
     s: &Shape,
-    index: Vec<ExprId>,
     partial: bool,
+    around: usize,
 ) -> Vec<Node> {
-    let spatial_lanes = lanes_are_spatial(context, op, s, partial);
+    let spatial_lanes = lanes_are_spatial(context, op, s, partial, around);
     let values = context.env.pool.components(op.value);
     let mut leaf = Leaf::store(op.tensor, index, values[0]);
     leaf.rest = targets.iter().zip(values).skip(1).map(|(&t, v)| (t, v)).collect();
@@ -312,14 +336,14 @@ fn nest(
     }
     // A strip of lanes goes outside the loops that its extent does not depend on: what a reduction
     // reads for one strip stays in cache.
-    let mut order: Vec<usize> = (0..s.spatial.len()).collect();
+    let mut order: Vec<usize> = (around..s.spatial.len()).collect();
     if spatial_lanes
         && op.combiner.is_some()
         && let Some(last) = order.pop()
     {
         let pool = &context.env.pool;
         let needed = s.spatial.iter().rposition(|&(v, _)| pool.uses_var(s.spatial[last].1, v));
-        order.insert(needed.map_or(0, |n| n + 1), last);
+        order.insert(needed.map_or(0, |n| (n + 1).saturating_sub(around)), last);
     }
     let mut nodes = vec![Node::Leaf(leaf)];
     for k in order.into_iter().rev() {
@@ -329,6 +353,46 @@ fn nest(
         nodes = vec![Node::For(l)];
     }
     nodes
+}
+
+/// The index at which an operator writes.
+fn index(context: &Context<'_>, s: &Shape) -> Result<Vec<ExprId>, InterpError> {
+    let index = s.spatial.iter().map(|&(var, _)| context.env.pool.lookup(&Expr::Var(var)));
+    let index: Option<Vec<ExprId>> = index.collect();
+    index.ok_or_else(|| context.unsupported("a dimension whose variable was never used"))
+}
+
+/// Evaluates the operators of a recurrence, position by position.
+fn recur<'a>(
+    context: &mut Context<'a>,
+    ops: &[Op],
+    r: &Recurrence,
+    held: &[Option<Held<'a>>],
+) -> Result<Vec<Held<'a>>, InterpError> {
+    let mut nodes = Vec::new();
+    let mut memory = Memory { slots: held.iter().map(|h| h.as_ref().map_or(Slot::Absent, Slot::Shared)).collect() };
+    let mut around = Vec::new();
+    for op in ops {
+        context.prepare_tensor(op.tensor)?;
+        let levels = Arc::new(context.levels(op.tensor, Size::Extent, &[], None, None)?);
+        context.charge_levels(op.tensor, &levels)?;
+        let buf = Buffer::untracked(context.env.tensors[op.tensor].ty, levels.total as usize)?;
+        memory.put(op.tensor, Held { levels, buf });
+        let s = shape(context, op)?;
+        let index = index(context, &s)?;
+        nodes.extend(nest(context, op, (&[op.tensor], index), &s, false, r.dims.len()));
+        around = s.spatial[..r.dims.len()].to_vec();
+    }
+    for (var, extent) in around.into_iter().rev() {
+        nodes = vec![Node::For(Loop::new(var, extent, ops.last().map(|o| o.tensor), nodes))];
+    }
+    let program = compile(context, &nodes)?;
+    execute(context, &program, &mut memory, Outer::All)?;
+    let taken = ops.iter().map(|op| {
+        let done = memory.take(op.tensor).ok_or_else(|| context.unsupported("a lost result"))?;
+        Ok(Held { levels: done.levels.clone(), buf: done.buf.into_owned() })
+    });
+    taken.collect()
 }
 
 /// Evaluates one operator, for all outermost indices or for `rows`.
@@ -345,12 +409,8 @@ fn evaluate<'a>(
     let levels = Arc::new(context.levels(op.tensor, Size::Extent, &[], rows, None)?);
     targets.iter().try_for_each(|&t| context.charge_levels(t, &levels))?;
     let s = shape(context, op)?;
-    let mut index = Vec::new();
-    for &(var, _) in &s.spatial {
-        let e = env.pool.lookup(&Expr::Var(var));
-        index.push(e.ok_or_else(|| context.unsupported("a dimension whose variable was never used"))?);
-    }
-    let nodes = nest(context, op, targets, &s, index, rows.is_some());
+    let index = index(context, &s)?;
+    let nodes = nest(context, op, (targets, index), &s, rows.is_some(), 0);
     let program = compile(context, &nodes)?;
 
     let terms = s.typical[s.spatial.len()..].iter().fold(1i64, |a, &n| a.saturating_mul(n.max(1)));

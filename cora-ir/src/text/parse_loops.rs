@@ -5,6 +5,7 @@ use super::parse::{Parse, Parser};
 use crate::diag::Diagnostic;
 use crate::ids::VarId;
 use crate::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Prefetch, Stmt};
+use crate::recurrence::recurrent_stages;
 use crate::tuple::Reduction;
 use crate::types::Combiner;
 
@@ -21,7 +22,9 @@ pub fn parse_loops(src: &str) -> Result<LoopModule, Diagnostic> {
         }
     }
     p.end()?;
-    Ok(LoopModule { name, env: p.env, body: body.into() })
+    let mut m = LoopModule { name, env: p.env, body: body.into() };
+    m.env.recurrent = recurrent_stages(&m);
+    Ok(m)
 }
 
 impl Parser {

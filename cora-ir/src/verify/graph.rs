@@ -5,6 +5,7 @@ use crate::env::Role;
 use crate::expr::{Expr, MAX_VALUE_SIZE};
 use crate::graph::{Graph, Op};
 use crate::ids::{DimId, TensorId, VarId};
+use crate::recurrence::{Recurrence, recurrences};
 use crate::tuple::{Reduction, check_laws};
 use crate::types::ScalarType;
 use rustc_hash::FxHashSet;
@@ -24,10 +25,22 @@ pub fn verify_graph(g: &Graph) -> Result<(), Vec<VerifyError>> {
             ready.insert(id);
         }
     }
-    for op in &g.ops {
+    let known = g.ops.iter().all(|op| c.known(op.value) && !c.is_too_deep(op.value));
+    let recurrences = if known { recurrences(g) } else { Vec::new() };
+    for (n, op) in g.ops.iter().enumerate() {
         let name = c.tensor_name(op.tensor);
-        c.within(format!("op {name}"), |c| c.op(op, &ready));
+        let own = recurrences.iter().find(|r| r.ops.contains(&n));
+        let own: FxHashSet<TensorId> = own
+            .iter()
+            .flat_map(|r| &g.ops[r.ops.clone()])
+            .map(|op| op.tensor)
+            .filter(|&t| c.env.tensors.get(t).is_some())
+            .collect();
+        c.within(format!("op {name}"), |c| c.op(op, (&ready, &own)));
         ready.insert(op.tensor);
+    }
+    for r in &recurrences {
+        c.recurrence(g, r);
     }
     c.outputs(g);
     c.finish()
@@ -55,7 +68,8 @@ impl Checker<'_> {
         }
     }
 
-    fn op(&mut self, op: &Op, ready: &FxHashSet<TensorId>) {
+    /// The rules of an operator after those that made `ready`, in a recurrence of those that make `own`.
+    fn op(&mut self, op: &Op, (ready, own): (&FxHashSet<TensorId>, &FxHashSet<TensorId>)) {
         if !self.exists(op.tensor) {
             return;
         }
@@ -90,7 +104,7 @@ impl Checker<'_> {
         {
             self.error("op-laws", format!("`@{}` {broken}", self.env.combiners[c].name));
         }
-        self.reads(op, ready);
+        self.reads(op, (ready, own));
     }
 
     fn op_dim(&mut self, d: DimId, bound: &mut FxHashSet<VarId>) {
@@ -103,7 +117,7 @@ impl Checker<'_> {
         }
     }
 
-    fn reads(&mut self, op: &Op, ready: &FxHashSet<TensorId>) {
+    fn reads(&mut self, op: &Op, (ready, own): (&FxHashSet<TensorId>, &FxHashSet<TensorId>)) {
         if !self.known(op.value) || self.is_too_deep(op.value) {
             return;
         }
@@ -114,9 +128,24 @@ impl Checker<'_> {
             }
         });
         for t in read {
-            if !ready.contains(&t) {
+            if !ready.contains(&t) && !own.contains(&t) {
                 self.error("op-order", format!("`{}` is read before it is defined", self.tensor_name(t)));
             }
+        }
+    }
+
+    /// What a recurrence reads of itself is there before.
+    fn recurrence(&mut self, g: &Graph, r: &Recurrence) {
+        let tuples = |op: &&Op| self.env.tensors.get(op.tensor).is_some_and(|t| t.tuple.is_some());
+        if let Some(op) = g.ops[r.ops.clone()].iter().find(tuples) {
+            let name = self.tensor_name(op.tensor);
+            self.error("op-order", format!("`{name}` is of tuples and read before it is defined"));
+        }
+        for (reader, tensor, index) in r.unordered(g) {
+            let index: Vec<String> = index.iter().map(|&e| self.show(e)).collect();
+            let (reader, tensor) = (self.tensor_name(reader), self.tensor_name(tensor));
+            let read = format!("`{reader}` reads `{tensor}[{}]`", index.join(", "));
+            self.error("op-order", format!("{read}, which is read before it is defined"));
         }
     }
 

@@ -35,7 +35,7 @@
 //! | rule | invariant |
 //! |---|---|
 //! | `dim-order` | a dimension owns its variable; its extent uses variables of earlier dimensions only |
-//! | `op-order` | an operator defines a tensor that is no input, once, and reads inputs and earlier results only |
+//! | `op-order` | an operator defines a tensor that is no input, once, and reads inputs and earlier results only, or in a [recurrence](crate::recurrence) what is computed before |
 //! | `op-dims` | an operator has as many spatial dimensions as its tensor; none occurs twice; their extents use outer ones only |
 //! | `op-size` | a value has at most [`MAX_VALUE_SIZE`] nodes when written out as a tree |
 //! | `op-range` | what is computed has no declared range: only given elements are checked to be in theirs |

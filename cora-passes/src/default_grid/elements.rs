@@ -1,14 +1,15 @@
 //! Elements by themselves: a thread computes one, with what is reduced for it alone.
 
 use crate::default_schedule::nest::Nest;
-use crate::default_schedule::step;
 use crate::default_schedule::units::holds;
+use crate::default_schedule::{attempt, step};
 use crate::schedule::bind::bind;
 use crate::schedule::fuse::fuse;
 use crate::schedule::readers::element_reads;
+use crate::schedule::recurrent::{is_free, is_recurrent};
 use crate::schedule::split::split;
-use crate::schedule::tree::{is_reduction_var, loop_at, stage_loops};
-use cora_ir::loops::{Axis, Block, BlockRole, LoopModule};
+use crate::schedule::tree::{is_reduction_var, loop_at, stage_loops, stages_below};
+use cora_ir::loops::{Axis, Block, BlockRole, LoopModule, Stmt};
 use cora_ir::schedule::{Binding, LoopRef, StepKind, Tail};
 use cora_ir::{Expr, Role, Scope, TensorId, VarId};
 
@@ -42,6 +43,58 @@ pub(super) fn vectors(m: &mut LoopModule, stage: TensorId) -> Option<()> {
     let r = |name: &str| LoopRef { stage: all.stage.clone(), name: name.to_owned() };
     step(m, StepKind::Vectorize { target: r(&inner), width: None })?;
     by_threads(m, stage, &r(&outer)).map(|_| ())
+}
+
+/// Spreads the outermost loops of a recurrence that none of its reads crosses: over blocks, whose threads share the elements of
+/// each position, or over threads.
+pub(super) fn recurrence(m: &mut LoopModule, n: usize) -> Option<()> {
+    let mut loops = Vec::new();
+    let mut body = std::slice::from_ref(&m.body[n]);
+    let mut stage = None;
+    while let [Stmt::For(l)] = body
+        && is_recurrent(m, l.stage)
+        && is_free(m, l)
+    {
+        stage = Some(l.stage);
+        loops.push(LoopRef { stage: m.env.tensors[l.stage].name.clone(), name: m.env.vars[l.var].name.clone() });
+        body = &l.body;
+    }
+    let (stage, first) = (stage?, loops.first()?.clone());
+    let all = match loops.len() {
+        1 => first,
+        _ => {
+            let name = fresh(m, stage, "all");
+            fuse(m, &loops, &name, 1).ok()?;
+            LoopRef { stage: first.stage, name }
+        }
+    };
+    if attempt(m, |m| by_blocks(m, n, &all)) {
+        return Some(());
+    }
+    by_threads(m, stage, &all).map(|_| ())
+}
+
+/// A block for each of the iterations of `all`, whose threads compute what each stage has at a position.
+fn by_blocks(m: &mut LoopModule, n: usize, all: &LoopRef) -> Option<()> {
+    bind(m, all, Binding::Axis(Axis::BlockX), false).ok()?;
+    for stage in stages_below(&m.body[n..=n]) {
+        let nest = Nest::of(m, stage)?;
+        let own: Vec<LoopRef> = nest.loops.iter().take_while(|l| !l.reduced).map(|l| nest.at(l)).collect();
+        let inside = nest.attached || nest.loops.len() > 2;
+        let last = own.last().filter(|_| inside)?.clone();
+        let split = StepKind::Split {
+            target: last.clone(),
+            factor: THREADS,
+            outer: fresh(m, stage, &format!("{}_pass", last.name)),
+            inner: fresh(m, stage, &format!("{}_thread", last.name)),
+            tail: Tail::Exact,
+        };
+        let StepKind::Split { inner, .. } = &split else { return None };
+        let target = LoopRef { stage: last.stage, name: inner.clone() };
+        step(m, split)?;
+        step(m, StepKind::Bind { target, to: Binding::Axis(Axis::ThreadX), atomic: false })?;
+    }
+    Some(())
 }
 
 /// A loop over blocks of threads; the one over a block's.

@@ -19,6 +19,8 @@ fn known(m: &LoopModule, tensor: TensorId, seen: &mut FxHashMap<TensorId, bool>)
     if let Some(&known) = seen.get(&tensor) {
         return known;
     }
+    // Of a recurrence nothing is said by itself.
+    seen.insert(tensor, false);
     let t = &m.env.tensors[tensor];
     let whole = t.role == Role::Temp && t.scope == Scope::Global;
     let constant = t.role == Role::ConstInput || whole && computed_of_constants(m, tensor, seen);

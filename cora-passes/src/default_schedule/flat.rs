@@ -9,6 +9,7 @@
 
 use super::nest::{Loop, Nest};
 use super::{Registers, TASK_ROWS, lowers_alone, step};
+use crate::schedule::recurrent::is_recurrent;
 use cora_ir::affine::normalize;
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{Block, BlockRole, For, LoopKind, LoopModule, Stmt};
@@ -25,6 +26,7 @@ pub(super) fn elementwise(m: &LoopModule) -> FxHashMap<TensorId, Stmt> {
     for s in &m.body {
         if let [b] = blocks(std::slice::from_ref(s)).as_slice()
             && b.role == BlockRole::Compute
+            && !is_recurrent(m, b.stage)
         {
             out.insert(b.stage, s.clone());
         }

@@ -19,12 +19,13 @@ mod contraction;
 
 use contraction::Companion;
 use cora_ir::graph::Op;
+use cora_ir::recurrence::recurrences;
 use cora_ir::tuple::Part;
 use cora_ir::{
     BinOp, Combiner, CombinerId, DimId, Env, Expr, ExprId, Graph, Literal, Reduction, Role, ScalarType, Tensor,
     TensorDim, TensorId, TupleCombiner, UnOp,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// How much further off the result of another order of combining tuples may be.
 const OTHER_ORDERS: f64 = 8.0;
@@ -70,10 +71,15 @@ pub fn error_bounds(graph: &Graph) -> (Graph, FxHashMap<TensorId, TensorId>) {
         tuples: FxHashMap::default(),
         operands: None,
         companions: FxHashMap::default(),
+        recurring: FxHashSet::default(),
         given: &graph.ops,
         ops: Vec::new(),
     };
-    for op in &graph.ops {
+    let recurrences = recurrences(graph);
+    for (n, op) in graph.ops.iter().enumerate() {
+        if let Some(r) = recurrences.iter().find(|r| r.ops.start == n) {
+            cx.recurrence(&graph.ops[r.ops.clone()]);
+        }
         cx.op(op);
     }
     let (of, ops) = (cx.of, cx.ops);
@@ -102,11 +108,26 @@ struct Bounds<'a> {
     operands: Option<(u32, Vec<bool>)>,
     /// Tensors of what follows from the elements of others.
     companions: FxHashMap<(TensorId, Companion), TensorId>,
+    /// Those of recurrences whose bounds are recurrences themselves.
+    recurring: FxHashSet<TensorId>,
     given: &'a [Op],
     ops: Vec<Op>,
 }
 
 impl Bounds<'_> {
+    /// Declares the bounds of a recurrence, which read each other, where it is not exact.
+    fn recurrence(&mut self, ops: &[Op]) {
+        let rounds = |op: &Op| self.env.tensors[op.tensor].ty.is_float() || self.is_rounded(op.value);
+        if !ops.iter().any(rounds) {
+            return;
+        }
+        for op in ops {
+            let bound = self.declare(op, "error");
+            self.of.insert(op.tensor, bound);
+            self.recurring.insert(op.tensor);
+        }
+    }
+
     fn op(&mut self, op: &Op) {
         if let Some(Reduction::Tuple(c)) = op.combiner {
             return self.tuple(op, c);
@@ -117,24 +138,31 @@ impl Bounds<'_> {
         };
         let ty = self.env.tensors[op.tensor].ty;
         let bound = match op.combiner {
-            None => match error {
+            None => match error.or_else(|| self.exact_in_recurrence(op)) {
                 Some(e) => e,
                 None => return,
             },
             Some(Reduction::Op(Combiner::Max | Combiner::Min)) => {
-                let Some(e) = error else { return };
+                let Some(e) = error.or_else(|| self.exact_in_recurrence(op)) else { return };
                 let greatest = self.define(op, "error.max", Some(Combiner::Max), e);
                 let zero = self.number(0.0);
                 let e = self.at(greatest, op);
                 // Over nothing the greatest is minus infinity.
                 self.env.pool.max(e, zero)
             }
-            Some(_) if !ty.is_float() && error.is_none() => return,
+            Some(_) if !ty.is_float() && error.is_none() && !self.recurring.contains(&op.tensor) => return,
             Some(Reduction::Op(Combiner::Prod)) => self.product(op, error, epsilon(ty)),
             Some(_) => self.sum(op, error, epsilon(ty)),
         };
-        let bound = self.define(&Op { reduce: Vec::new(), ..op.clone() }, "error", None, bound);
-        self.of.insert(op.tensor, bound);
+        let declared = self.of.get(&op.tensor).copied();
+        let tensor = declared.unwrap_or_else(|| self.declare(op, "error"));
+        self.define_as(tensor, op, None, bound);
+        self.of.insert(op.tensor, tensor);
+    }
+
+    /// The bound of what is exact by itself, where one was declared.
+    fn exact_in_recurrence(&mut self, op: &Op) -> Option<ExprId> {
+        self.recurring.contains(&op.tensor).then(|| self.number(0.0))
     }
 
     /// The condition and the value of the least `place` where an element equals the extreme of them all, if `op` is that.
@@ -281,14 +309,23 @@ impl Bounds<'_> {
 
     /// A new operator like `op` that computes `value`.
     fn define(&mut self, op: &Op, what: &str, combiner: Option<Combiner>, value: ExprId) -> TensorId {
+        let tensor = self.declare(op, what);
+        self.define_as(tensor, op, combiner, value);
+        tensor
+    }
+
+    /// A tensor like that of `op`.
+    fn declare(&mut self, op: &Op, what: &str) -> TensorId {
         let of = &self.env.tensors[op.tensor];
         let dims: Vec<TensorDim> = of.dims.iter().map(|d| TensorDim { storage: d.extent, ..d.clone() }).collect();
         let name = self.env.fresh_tensor_name(&format!("{}.{what}", of.name));
-        let tensor = self.env.tensors.push(Tensor::temp(name, ScalarType::F64, dims));
+        self.env.tensors.push(Tensor::temp(name, ScalarType::F64, dims))
+    }
+
+    fn define_as(&mut self, tensor: TensorId, op: &Op, combiner: Option<Combiner>, value: ExprId) {
         let reduce: Vec<DimId> = if combiner.is_some() { op.reduce.clone() } else { Vec::new() };
         let combiner = combiner.map(Reduction::Op);
         self.ops.push(Op { tensor, spatial: op.spatial.clone(), reduce, combiner, value });
-        tensor
     }
 
     fn number(&mut self, v: f64) -> ExprId {
@@ -515,7 +552,20 @@ impl Bounds<'_> {
             }
             UnOp::Tanh | UnOp::Erf | UnOp::Sin | UnOp::Cos => {
                 // No steeper than erf at 0, and at most 1.
-                let carried = error.map(|x| self.times(x, 1.2));
+                let carried = error.map(|x| {
+                    let steepest = self.times(x, 1.2);
+                    if op != UnOp::Tanh {
+                        return steepest;
+                    }
+                    // The slope is 1 - tanh^2, the second derivative below 0.8.
+                    let (y, one) = (self.f64(e), self.number(1.0));
+                    let square = self.env.pool.mul(y, y);
+                    let slope = self.env.pool.sub(one, square);
+                    let half = self.times(x, 0.4);
+                    let slope = self.env.pool.add(slope, half);
+                    let near = self.env.pool.mul(slope, x);
+                    self.env.pool.min(near, steepest)
+                });
                 let eps = epsilon(self.env.pool.ty(e).scalar);
                 let own = self.number(eps * FUNCTION_ULPS);
                 self.either(carried, Some(own), BinOp::Add)

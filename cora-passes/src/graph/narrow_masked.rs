@@ -32,6 +32,7 @@ use crate::lower::Simplifier;
 use crate::lower::declared::{Indices, bounds as bounds_of};
 use cora_ir::affine::{normalize, with_remainders};
 use cora_ir::env::{Dim, Role};
+use cora_ir::recurrence::recurrences;
 use cora_ir::tuple::Reduction;
 use cora_ir::{BinOp, DimId, Env, Expr, ExprId, Graph, Op, TensorId, VarId};
 use outside::{Outside, Region, Side, both_ways, compared};
@@ -172,8 +173,11 @@ impl Ended {
         let Bound { dim, at, side } = bound;
         let outer = dims_of(&graph.env, at)?;
         let vars = outer.iter().map(|&d| graph.env.dims[d].var).collect();
-        let fitting = graph.ops.iter().filter(|op| fits(&graph.env, op, dim, &outer));
-        let fitting: FxHashSet<TensorId> = fitting.map(|op| op.tensor).collect();
+        // The positions of a recurrence are those of all its operators.
+        let recurrences = recurrences(graph);
+        let alone = |n: usize| !recurrences.iter().any(|r| r.ops.contains(&n));
+        let fitting = graph.ops.iter().enumerate().filter(|(n, op)| alone(*n) && fits(&graph.env, op, dim, &outer));
+        let fitting: FxHashSet<TensorId> = fitting.map(|(_, op)| op.tensor).collect();
         // Most bounds end nothing: that is known without a proof.
         let mut region = Region { var: graph.env.dims[dim].var, bound: at, side, outer: vars, never_empty: true };
         let mut reductions = ending(graph, &region, &fitting);

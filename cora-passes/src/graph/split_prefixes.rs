@@ -20,6 +20,7 @@ use super::narrow_masked::loops_around;
 use crate::lower::declared::{Indices, bounds};
 use cora_ir::affine::{normalize, poly};
 use cora_ir::graph::Op;
+use cora_ir::recurrence::recurrences;
 use cora_ir::{BinOp, Dim, DimId, Env, Expr, ExprId, Graph, Reduction, Tensor, TensorDim, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
@@ -32,8 +33,10 @@ const BLOCKS: i64 = 8;
 /// Splits every such reduction of `graph` whose dimension may have many blocks of so many positions.
 pub fn split_prefixes(graph: &mut Graph, block: i64) {
     let mut ops = Vec::new();
-    for op in std::mem::take(&mut graph.ops) {
-        match Run::of(&mut graph.env, &op, block) {
+    let recurrences = recurrences(graph);
+    for (n, op) in std::mem::take(&mut graph.ops).into_iter().enumerate() {
+        let alone = !recurrences.iter().any(|r| r.ops.contains(&n));
+        match Run::of(&mut graph.env, &op, block).filter(|_| alone) {
             Some(run) => ops.extend(run.split(&mut graph.env, op, block)),
             None => ops.push(op),
         }

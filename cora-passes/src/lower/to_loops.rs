@@ -4,24 +4,58 @@
 //! S[b, q] = sum(d) A[b, q, d]   =>   for b { for q { S[b,q] = 0; for d { S[b,q] += A[b,q,d] } } }
 //! ```
 //!
+//! The operators of a recurrence are nests inside common loops over its positions.
+//!
 //! Requires: a verified graph. Ensures: executable loops; a reduction is two blocks, `init` and
 //! `update`, and `pow(x, 2.0)` is `x * x`. Runs first: everything after it is a rewrite of loops.
 
 use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule, Stmt};
-use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, Graph, Op, VarId};
+use cora_ir::recurrence::{Recurrence, recurrences};
+use cora_ir::{BinOp, DimId, Env, Expr, ExprId, ExprPool, Graph, Op, VarId};
 use rustc_hash::FxHashMap;
 
 /// The naive loop nests of `graph`, in the order of its operators.
 pub fn lower_to_loops(graph: &Graph) -> LoopModule {
     let mut env = graph.env.clone();
-    let body = graph.ops.iter().map(|op| lower_op(&mut env, op)).collect();
-    LoopModule { name: graph.name.clone(), env, body }
+    let recurrences = recurrences(graph);
+    for r in &recurrences {
+        env.recurrent.extend(graph.ops[r.ops.clone()].iter().map(|op| (op.tensor, r.dims.len())));
+    }
+    let mut body = Vec::new();
+    for (n, op) in graph.ops.iter().enumerate() {
+        match recurrences.iter().find(|r| r.ops.contains(&n)) {
+            Some(r) if r.ops.start == n => body.push(lower_recurrence(&mut env, &graph.ops[r.ops.clone()], r)),
+            Some(_) => {}
+            None => body.push(lower_op(&mut env, op)),
+        }
+    }
+    LoopModule { name: graph.name.clone(), env, body: body.into() }
+}
+
+/// The nests of a recurrence, one after the other at each of its positions. The loops over these are of its last stage.
+fn lower_recurrence(env: &mut Env, ops: &[Op], r: &Recurrence) -> Stmt {
+    let last = &ops[ops.len() - 1];
+    let shared = make_loops(env, &r.dims, &[]);
+    let body = ops.iter().flat_map(|op| lower_inside(env, op, &shared)).collect();
+    shared.into_iter().rev().fold(body, |body, l| wrap(last, body, l)).remove(0)
 }
 
 fn lower_op(env: &mut Env, op: &Op) -> Stmt {
+    let mut body = lower_inside(env, op, &[]);
+    // A scalar result with an initialiser is two statements without a loop; a loop of one holds them.
+    if body.len() == 1 { body.remove(0) } else { one_trip(env, op, body) }
+}
+
+/// Loops over dimensions, after those `around`.
+fn make_loops(env: &mut Env, dims: &[DimId], around: &[(VarId, ExprId)]) -> Vec<(VarId, ExprId)> {
     let mut map: FxHashMap<VarId, ExprId> = FxHashMap::default();
-    let mut loops: Vec<(VarId, ExprId)> = Vec::new();
-    for &dim in op.spatial.iter().chain(&op.reduce) {
+    let mut loops: Vec<(VarId, ExprId)> = around.to_vec();
+    for (n, &dim) in dims.iter().enumerate() {
+        if let Some(&(var, _)) = around.get(n) {
+            let e = env.pool.var(var);
+            map.insert(env.dims[dim].var, e);
+            continue;
+        }
         let (name, extent, dim_var) = (env.dims[dim].name.clone(), env.dims[dim].extent, env.dims[dim].var);
         let extent = env.pool.substitute(extent, &map);
         let var = env.new_var(name);
@@ -29,36 +63,44 @@ fn lower_op(env: &mut Env, op: &Op) -> Stmt {
         map.insert(dim_var, e);
         loops.push((var, extent));
     }
+    loops
+}
+
+/// A loop of an operator.
+fn wrap(op: &Op, stmts: Vec<Stmt>, (var, extent): (VarId, ExprId)) -> Vec<Stmt> {
+    vec![Stmt::For(For {
+        var,
+        stage: op.tensor,
+        extent,
+        kind: LoopKind::Serial,
+        prefetch: vec![],
+        init: false,
+        body: stmts.into(),
+    })]
+}
+
+/// The statements of an operator inside loops over its first dimensions.
+fn lower_inside(env: &mut Env, op: &Op, around: &[(VarId, ExprId)]) -> Vec<Stmt> {
+    let dims: Vec<DimId> = op.spatial.iter().chain(&op.reduce).copied().collect();
+    let loops = make_loops(env, &dims, around);
     let spatial = op.spatial.len();
     let role = match op.combiner {
         Some(c) => BlockRole::Update(c),
         None => BlockRole::Compute,
     };
     let main = make_block(env, op, &loops, loops.len(), role);
-    let wrap = |stmts: Vec<Stmt>, (var, extent): (VarId, ExprId)| {
-        vec![Stmt::For(For {
-            var,
-            stage: op.tensor,
-            extent,
-            kind: LoopKind::Serial,
-            prefetch: vec![],
-            init: false,
-            body: stmts.into(),
-        })]
-    };
     let mut body = vec![Stmt::Block(main)];
     for &l in loops[spatial..].iter().rev() {
-        body = wrap(body, l);
+        body = wrap(op, body, l);
     }
     if op.combiner.is_some() {
         let init = make_block(env, op, &loops, spatial, BlockRole::Init);
         body.insert(0, Stmt::Block(init));
     }
-    for &l in loops[..spatial].iter().rev() {
-        body = wrap(body, l);
+    for &l in loops[around.len()..spatial].iter().rev() {
+        body = wrap(op, body, l);
     }
-    // A scalar result with an initialiser is two statements without a loop; a loop of one holds them.
-    if body.len() == 1 { body.remove(0) } else { one_trip(env, op, body) }
+    body
 }
 
 fn one_trip(env: &mut Env, op: &Op, body: Vec<Stmt>) -> Stmt {

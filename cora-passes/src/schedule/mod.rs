@@ -39,6 +39,7 @@ pub mod precompute;
 pub mod prefetch;
 mod read_ranges;
 pub(crate) mod readers;
+pub(crate) mod recurrent;
 pub mod region;
 pub mod relax;
 mod relax_reduced;
@@ -118,12 +119,14 @@ fn tensor_called(m: &LoopModule, name: &str) -> Result<TensorId, Diagnostic> {
 pub fn apply_step(m: &mut LoopModule, step: &Step) -> Result<(), Diagnostic> {
     let copies = parts::for_each_part(m, &step.kind).map_err(|d| d.at(step.span))?;
     let kinds = copies.unwrap_or_else(|| vec![step.kind.clone()]);
-    let saved = (m.body.clone(), m.env.tensors.clone());
+    let (saved, known) = ((m.body.clone(), m.env.tensors.clone()), m.env.recurrent.len());
     // Steps that change what is known of loops may have done so before they are refused.
     let marks = matches!(step.kind, StepKind::HoistLoads { .. } | StepKind::CacheWrite { .. });
     let marked = marks.then(|| m.env.vars.clone());
     for kind in &kinds {
-        if let Err(d) = apply_kind(m, kind).and_then(|()| check(m, (&saved.0, &saved.1))) {
+        let outcome = apply_kind(m, kind).and_then(|()| check(m, (&saved.0, &saved.1)));
+        if let Err(d) = outcome.and_then(|()| recurrent::made(m, kind)) {
+            m.env.recurrent.truncate(known);
             (m.body, m.env.tensors) = saved;
             if let Some(vars) = marked {
                 m.env.vars = vars;
@@ -192,6 +195,7 @@ fn check_sizes(m: &LoopModule, nests: &[&Stmt]) -> Result<(), Diagnostic> {
 }
 
 fn apply_kind(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
+    recurrent::check(m, kind)?;
     match kind {
         StepKind::Split { target, factor, outer, inner, tail } => {
             split::split_step(m, target, *factor, (outer, inner), *tail)

@@ -56,9 +56,10 @@ pub fn graph(rng: &mut SmallRng) -> Made {
     let mut g = Graph { name: "random".to_owned(), ..Graph::default() };
     let shapes = Shapes::declare(&mut g.env, rng);
     let mut cx = Gen { rng, g, shapes, known: Vec::new(), dims: Vec::new(), in_order: false };
-    if cx.rng.random_bool(0.16) {
-        match cx.rng.random_range(0..18) {
-            16.. => cx.heads(),
+    if cx.rng.random_bool(0.18) {
+        match cx.rng.random_range(0..21) {
+            18.. => cx.recurrence(),
+            16..18 => cx.heads(),
             14..16 => cx.convolution(),
             12..14 => cx.nested(),
             10..12 => cx.masked(),
@@ -328,13 +329,17 @@ impl Gen<'_> {
 
     fn finish(mut self) -> Made {
         let read: Vec<TensorId> = {
-            let mut read = Vec::new();
+            let (mut read, mut defined) = (Vec::new(), Vec::new());
             for op in &self.g.ops {
                 self.g.env.pool.walk(op.value, &mut |_, n| {
-                    if let Expr::Load { tensor, .. } = n {
+                    // What a recurrence reads of itself may be a result of nobody else.
+                    if let Expr::Load { tensor, .. } = n
+                        && defined.contains(tensor)
+                    {
                         read.push(*tensor);
                     }
                 });
+                defined.push(op.tensor);
             }
             read
         };

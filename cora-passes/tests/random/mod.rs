@@ -12,6 +12,7 @@ mod indices;
 mod masked;
 mod matches;
 mod nested;
+mod recurrences;
 pub mod report;
 pub mod shapes;
 pub mod steps;

@@ -5,6 +5,7 @@ mod matches;
 mod memory;
 mod padding;
 mod products;
+mod recurrences;
 mod shapes;
 mod values;
 

@@ -29,6 +29,10 @@ impl Bounds<'_> {
     /// The magnitudes of the terms added up, and what the terms' own errors add up to; nothing if the operator is not a
     /// sum of such products.
     pub(super) fn contraction(&mut self, op: &Op) -> Option<(TensorId, ExprId)> {
+        // What follows from elements of a recurrence is not there before these.
+        if self.recurring.contains(&op.tensor) {
+            return None;
+        }
         let (a, b) = self.factors(op)?;
         let (size_a, size_b) = (self.companion(a.tensor, Companion::Size), self.companion(b.tensor, Companion::Size));
         let terms = self.products(op, "terms", (&a, size_a), (&b, size_b));

@@ -363,6 +363,8 @@ impl<'a> Outside<'a> {
         if let Some(&known) = self.finite.get(&(tensor, at)) {
             return known;
         }
+        // What a recurrence says of itself is not known.
+        self.finite.insert((tensor, at), false);
         let ends = self.reductions.contains(&tensor);
         let counted = |d: &DimId| match (graph.env.dims[*d].var == self.region.var) && ends {
             true => self.region.never_empty && at.here,

@@ -1,0 +1,151 @@
+//! Operators that are read before they are defined: recurrences.
+
+use super::{Decl, Elab, State};
+use crate::ast::{Def, ItemKind};
+use cora_ir::recurrence::recurrences;
+use cora_ir::schedule::Span;
+use cora_ir::{Diagnostic, Expr, Op, ScalarType, Tensor, TensorId};
+use petgraph::algo::tarjan_scc;
+use petgraph::graph::{DiGraph, NodeIndex};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+
+impl<'a> Elab<'a> {
+    /// The tensor of an operator whose definition is at hand or further down, if that has an index list; without a type its
+    /// elements are `f32`.
+    pub(super) fn early_tensor(&mut self, name: &str) -> Option<TensorId> {
+        if let Some(&found) = self.early.get(name) {
+            return Some(found);
+        }
+        let program = self.program;
+        let slot = self.slots.get(name).filter(|s| matches!(s.state, State::Later))?;
+        let Decl::Item(item) = slot.decl else { return None };
+        let ItemKind::Op(def) = &program.items[item].kind else { return None };
+        let saved = (self.mode, std::mem::take(&mut self.scope));
+        let dims = self.index_list(def.dims.as_deref()?);
+        (self.mode, self.scope) = saved;
+        let dims = dims?;
+        let tensor_dims = self.tensor_dims_of(&dims);
+        let ty = def.ty.unwrap_or(ScalarType::F32);
+        let tensor = self.graph.env.tensors.push(Tensor::temp(name.to_owned(), ty, tensor_dims));
+        self.tensor_dims.insert(tensor, dims.iter().map(|d| d.0).collect());
+        self.early.insert(name.to_owned(), tensor);
+        Some(tensor)
+    }
+
+    /// Defines a tensor that has been read before.
+    pub(super) fn define_early(&mut self, def: &Def, op: Op) -> Option<TensorId> {
+        let (name, tensor) = (&def.name.name, op.tensor);
+        let (found, read_as) = (self.graph.env.pool.ty(op.value).scalar, self.graph.env.tensors[tensor].ty);
+        let d = if op.combiner.is_some_and(|c| matches!(c, cora_ir::Reduction::Tuple(_))) {
+            Diagnostic::new("E0221", format!("`{name}` is a tuple and read before it is defined"))
+                .hint("a recurrence is of single values: reduce by `sum`, `prod`, `max` or `min`")
+        } else if found != read_as {
+            Diagnostic::new("E0221", format!("`{name}` is read as {read_as} before it is defined as {found}"))
+                .hint(format!("give it its type: `{name}[..] : {found} = ..`"))
+        } else {
+            self.graph.ops.push(op);
+            return Some(tensor);
+        };
+        self.error(def.value.span(), d)
+    }
+
+    /// Puts operators that need each other behind what all of them need, and checks that what they read of each other is there
+    /// before.
+    pub(super) fn order_recurrences(&mut self) {
+        if self.early.is_empty() || !self.diags.is_empty() {
+            return;
+        }
+        let groups = self.groups();
+        let group_of = |n: usize| groups.iter().position(|g| g.contains(&n));
+        let mut wrong = Vec::new();
+        for (n, op) in self.graph.ops.iter().enumerate() {
+            for t in self.read_by(op) {
+                let at = self.graph.ops.iter().position(|o| o.tensor == t);
+                if at.is_some_and(|m| m > n && group_of(m) != group_of(n)) {
+                    let what = format!("`{}` is used before its definition", self.graph.env.tensors[t].name);
+                    let d = Diagnostic::new("E0221", what);
+                    wrong.push((op.tensor, t, d.hint("operators are defined in order: move its definition up")));
+                }
+            }
+        }
+        let order = self.order(&groups);
+        let old = std::mem::take(&mut self.graph.ops);
+        self.graph.ops = order.into_iter().map(|n| old[n].clone()).collect();
+        for r in recurrences(&self.graph) {
+            for (reader, read, _) in r.unordered(&self.graph) {
+                let name = self.graph.env.tensors[read].name.clone();
+                let d = Diagnostic::new("E0221", format!("`{name}` is read where it may not be computed yet"));
+                let at: Vec<&str> = r.dims.iter().map(|&d| self.graph.env.dims[d].name.as_str()).collect();
+                let hint = if at.is_empty() {
+                    "operators that need each other have their first dimensions in common".to_owned()
+                } else {
+                    format!(
+                        "elements are computed in the order of [{}]: the first of these positions that is not the element's own is \
+                         a number less, as `t - 1` is; dimensions that are read as a whole come after it",
+                        at.join(", ")
+                    )
+                };
+                wrong.push((reader, read, d.hint(hint)));
+            }
+        }
+        for (reader, read, d) in wrong {
+            let span = self.read_at(reader, read);
+            self.report(span, d);
+        }
+    }
+
+    fn read_by(&self, op: &Op) -> BTreeSet<TensorId> {
+        let mut out = BTreeSet::new();
+        self.graph.env.pool.walk(op.value, &mut |_, e| {
+            if let Expr::Load { tensor, .. } = e {
+                out.insert(*tensor);
+            }
+        });
+        out
+    }
+
+    /// Where the definition that made `reader` reads a tensor.
+    fn read_at(&self, reader: TensorId, read: TensorId) -> Span {
+        let place = self.graph.places.iter().find(|p| p.ops.contains(&reader));
+        let is = |e| matches!(self.graph.env.pool.get(e), Expr::Load { tensor, .. } if *tensor == read);
+        let access = place.and_then(|p| p.accesses.iter().find(|a| is(a.0)).map(|a| a.1));
+        access.or(place.map(|p| p.span)).unwrap_or_default()
+    }
+
+    /// The operators that need each other, each alone if it needs no later one.
+    fn groups(&self) -> Vec<BTreeSet<usize>> {
+        let mut graph = DiGraph::<(), ()>::new();
+        let nodes: Vec<NodeIndex> = self.graph.ops.iter().map(|_| graph.add_node(())).collect();
+        for (n, op) in self.graph.ops.iter().enumerate() {
+            for t in self.read_by(op) {
+                if let Some(m) = self.graph.ops.iter().position(|o| o.tensor == t) {
+                    graph.add_edge(nodes[n], nodes[m], ());
+                }
+            }
+        }
+        tarjan_scc(&graph).into_iter().map(|g| g.into_iter().map(NodeIndex::index).collect()).collect()
+    }
+
+    /// The operators group by group, each group after those that it reads, else as they were.
+    fn order(&self, groups: &[BTreeSet<usize>]) -> Vec<usize> {
+        let of = |t: TensorId| groups.iter().position(|g| g.iter().any(|&n| self.graph.ops[n].tensor == t));
+        let needs = |g: usize| -> BTreeSet<usize> {
+            let read = groups[g].iter().flat_map(|&n| self.read_by(&self.graph.ops[n]));
+            read.filter_map(of).filter(|&other| other != g).collect()
+        };
+        let mut left: Vec<BTreeSet<usize>> = (0..groups.len()).map(needs).collect();
+        let first = |g: usize| Reverse((groups[g].first().copied(), g));
+        let mut ready: BinaryHeap<_> = (0..groups.len()).filter(|&g| left[g].is_empty()).map(first).collect();
+        let mut out = Vec::new();
+        while let Some(Reverse((_, g))) = ready.pop() {
+            out.extend(&groups[g]);
+            for (other, needed) in left.iter_mut().enumerate() {
+                if needed.remove(&g) && needed.is_empty() {
+                    ready.push(first(other));
+                }
+            }
+        }
+        out
+    }
+}

@@ -1,0 +1,247 @@
+//! Recurrences keep the order of their positions.
+//!
+//! A loop over positions of which some read others is carried: its iterations stay in their order, and everything that is
+//! computed there stays inside. Loops that all reads move along with are free of that, and so is, where iterations shall run
+//! side by side, what is inside all loops that the reads differ in.
+//!
+//! What steps would do besides to the stages and results of a recurrence is refused.
+
+use super::tree::{blocks_in, enclosing, find_loop, loop_at};
+use cora_ir::loops::{Block, For, IterKind, LoopModule};
+use cora_ir::recurrence::distance;
+use cora_ir::schedule::{LoopRef, StepKind, Tail};
+use cora_ir::{Diagnostic, Expr, ExprId, Scope, TensorId, VarId};
+
+/// Whether a stage is one of a recurrence.
+pub(crate) fn is_recurrent(m: &LoopModule, stage: TensorId) -> bool {
+    positions(m, stage).is_some()
+}
+
+/// How many of a stage's first dimensions are positions of its recurrence.
+fn positions(m: &LoopModule, stage: TensorId) -> Option<usize> {
+    m.env.recurrent.iter().find(|r| r.0 == stage).map(|r| r.1)
+}
+
+/// Whether a step leaves the recurrences of a module what they are.
+///
+/// # Errors
+/// `E0499` it may not.
+pub(super) fn check(m: &LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
+    if m.env.recurrent.is_empty() {
+        return Ok(());
+    }
+    let recurrent = |name: &String| m.env.tensor_named(name).is_some_and(|t| is_recurrent(m, t));
+    let named: Vec<String> = kind.clone().stages_mut().into_iter().map(|n| n.clone()).collect();
+    if !named.iter().any(recurrent) {
+        return Ok(());
+    }
+    match kind {
+        StepKind::Split { tail: Tail::Exact | Tail::Mask, .. } | StepKind::Fuse { .. } | StepKind::Unroll { .. } => {
+            Ok(())
+        }
+        StepKind::SplitDim { .. }
+        | StepKind::FuseDims { .. }
+        | StepKind::ReorderDims { .. }
+        | StepKind::PadDim { .. }
+        | StepKind::StorageAlign { .. } => Ok(()),
+        StepKind::ComputeAt { stage, .. } if !recurrent(stage) => Ok(()),
+        StepKind::CacheWrite { stage, at, scope, .. }
+            if recurrent(stage) && recurrent(&at.stage) && *scope != Scope::Global =>
+        {
+            let path = find_loop(m, at)?;
+            let l = loop_at(&m.body, &path);
+            let around: Vec<&For> = enclosing(&m.body, &path).into_iter().chain([l]).collect();
+            earlier_around(m, l, &around).then_some(()).ok_or_else(|| {
+                let d = carried(m, at);
+                d.note("what is written there is copied only after they are read")
+            })
+        }
+        StepKind::CacheRead { stage, tensor, .. } | StepKind::Pack { stage, tensor, .. }
+            if !recurrent(stage) || !recurrent(tensor) =>
+        {
+            Ok(())
+        }
+        StepKind::Parallel { target } | StepKind::Vectorize { target, .. } | StepKind::Bind { target, .. } => {
+            let path = find_loop(m, target)?;
+            let l = loop_at(&m.body, &path);
+            side_by_side(m, l, &enclosing(&m.body, &path)).then_some(()).ok_or_else(|| carried(m, target))
+        }
+        StepKind::Remap { target, .. } => {
+            let path = find_loop(m, target)?;
+            is_free(m, loop_at(&m.body, &path)).then_some(()).ok_or_else(|| carried(m, target))
+        }
+        StepKind::Reorder { stage, order } => reorder(m, stage, order),
+        _ => {
+            let name = named.iter().find(|&n| recurrent(n)).cloned().unwrap_or_default();
+            let d = Diagnostic::new("E0499", format!("`{name}` is computed by a recurrence, which has no such step"));
+            Err(d.hint(
+                "its loops can be split, fused, reordered, unrolled, made vectors and parallel, and bound; other stages can be \
+                 computed at them, and inputs copied",
+            ))
+        }
+    }
+}
+
+/// What a step made of a stage of a recurrence is one too.
+///
+/// # Errors
+/// `E0499` it has other positions.
+pub(super) fn made(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
+    if let StepKind::CacheWrite { stage, name, .. } = kind
+        && let (Some(of), Some(new)) = (m.env.tensor_named(stage), m.env.tensor_named(name))
+        && let Some(count) = positions(m, of)
+    {
+        m.env.recurrent.push((new, count));
+        let at = |b: &&Block| -> Vec<ExprId> {
+            let all = b.iters.iter().filter(|i| i.kind == IterKind::Spatial);
+            all.map(|i| i.binding).take(count).collect()
+        };
+        let blocks: Vec<Vec<ExprId>> = [of, new].iter().flat_map(|&s| m.blocks_of(s)).map(|b| at(&b)).collect();
+        if blocks.iter().any(|b| b.len() < count || *b != blocks[0]) {
+            let d = Diagnostic::new(
+                "E0499",
+                format!("`{name}` would not be written at the positions of `{stage}`'s recurrence"),
+            );
+            return Err(d.hint("write it at a loop inside those over the positions"));
+        }
+    }
+    Ok(())
+}
+
+fn carried(m: &LoopModule, target: &LoopRef) -> Diagnostic {
+    let what = format!(
+        "loop `{}.{}` is one of a recurrence: an iteration reads results of earlier ones",
+        target.stage, target.name
+    );
+    let d = Diagnostic::new("E0499", what);
+    let free: Vec<String> = loops_of(m, &target.stage)
+        .into_iter()
+        .filter(|l| is_free(m, l))
+        .map(|l| m.env.vars[l.var].name.clone())
+        .collect();
+    d.hint(if free.is_empty() {
+        "its iterations stay in their order: all of its loops are carried".to_owned()
+    } else {
+        format!("its iterations stay in their order; those of `{}` are independent", free.join("`, `"))
+    })
+}
+
+/// The loops of a stage.
+fn loops_of<'a>(m: &'a LoopModule, stage: &str) -> Vec<&'a For> {
+    let mut out = Vec::new();
+    let stage = m.env.tensor_named(stage);
+    for (_, around) in blocks_in(&m.body) {
+        for l in around {
+            if Some(l.stage) == stage && !out.iter().any(|o: &&For| o.var == l.var) {
+                out.push(l);
+            }
+        }
+    }
+    out
+}
+
+/// The blocks of recurrences inside a loop.
+fn blocks<'a>(m: &LoopModule, l: &'a For) -> Vec<&'a Block> {
+    blocks_in(&l.body).into_iter().map(|b| b.0).filter(|b| is_recurrent(m, b.stage)).collect()
+}
+
+/// What a block reads of recurrences, and where; buffers are what an iteration has for itself.
+fn reads(m: &LoopModule, b: &Block) -> Vec<(TensorId, Vec<ExprId>)> {
+    let mut out = Vec::new();
+    m.env.pool.walk(b.value, &mut |_, e| {
+        if let Expr::Load { tensor, index, .. } = e
+            && is_recurrent(m, *tensor)
+            && m.env.tensors[*tensor].scope == Scope::Global
+        {
+            out.push((*tensor, index.to_vec()));
+        }
+    });
+    out
+}
+
+/// The iterators that a block's own positions are: they come first, also where it writes a buffer.
+fn own_vars(m: &LoopModule, b: &Block) -> Vec<VarId> {
+    let count = positions(m, b.stage).unwrap_or(0);
+    b.iters.iter().filter(|i| i.kind == IterKind::Spatial).map(|i| i.var).take(count).collect()
+}
+
+/// The iterators that a loop moves, of a block.
+fn moved(m: &LoopModule, b: &Block, l: &For) -> Vec<VarId> {
+    b.iters.iter().filter(|i| m.env.pool.uses_var(i.binding, l.var)).map(|i| i.var).collect()
+}
+
+/// Whether all that is read of recurrences inside a loop is of the iteration itself.
+pub(crate) fn is_free(m: &LoopModule, l: &For) -> bool {
+    let all = blocks(m, l);
+    // The positions that every reader has for its own.
+    let along = |b: &Block, p: usize| {
+        let own = own_vars(m, b).get(p).copied();
+        reads(m, b).iter().all(|(_, index)| own.is_some() && index.get(p).and_then(|&e| m.env.pool.as_var(e)) == own)
+    };
+    all.iter().all(|b| {
+        moved(m, b, l).into_iter().all(|v| {
+            let p = own_vars(m, b).iter().position(|&own| own == v);
+            p.is_some_and(|p| all.iter().all(|b| along(b, p)))
+        })
+    })
+}
+
+/// Whether what is read of recurrences inside a loop is of its earlier iterations.
+fn is_carried(m: &LoopModule, l: &For) -> bool {
+    blocks(m, l).into_iter().any(|b| {
+        let own = own_vars(m, b);
+        reads(m, b).iter().any(|(_, index)| {
+            let before = distance(&m.env.pool, &own, index).flatten();
+            before.is_some_and(|(p, _)| moved(m, b, l).contains(&own[p]))
+        })
+    })
+}
+
+/// Whether iterations of a loop can run side by side: what they read of one another's is computed in iterations of loops
+/// around.
+fn side_by_side(m: &LoopModule, l: &For, around: &[&For]) -> bool {
+    is_free(m, l) || earlier_around(m, l, around)
+}
+
+/// Whether all that is read inside a loop, but what is written beside it before, is of earlier iterations of loops `around`.
+fn earlier_around(m: &LoopModule, l: &For, around: &[&For]) -> bool {
+    let inside: Vec<TensorId> = blocks(m, l).into_iter().map(|b| b.tensor).collect();
+    blocks(m, l).into_iter().all(|b| {
+        let own = own_vars(m, b);
+        reads(m, b).iter().all(|(tensor, index)| {
+            let p = match distance(&m.env.pool, &own, index) {
+                Some(Some((p, _))) => p,
+                // Of the same position, or of one that has other coordinates farther inside.
+                _ => return !inside.contains(tensor),
+            };
+            let binding = b.iters.iter().find(|i| i.var == own[p]).map(|i| i.binding);
+            let vars = binding.map(|e| m.env.pool.vars_of(e)).unwrap_or_default();
+            !vars.is_empty() && vars.iter().all(|v| around.iter().any(|o| o.var == *v))
+        })
+    })
+}
+
+/// Loops that are carried keep their places among those that are not free of them.
+fn reorder(m: &LoopModule, stage: &str, order: &[String]) -> Result<(), Diagnostic> {
+    let at = |name: &String| find_loop(m, &LoopRef { stage: stage.to_owned(), name: name.clone() });
+    let paths = order.iter().map(at).collect::<Result<Vec<_>, _>>()?;
+    let Some(last) = paths.iter().max_by_key(|p| p.len()) else { return Ok(()) };
+    let innermost = loop_at(&m.body, last);
+    let old: Vec<&For> = enclosing(&m.body, last).into_iter().chain([innermost]).collect();
+    let named: Vec<VarId> = paths.iter().map(|p| loop_at(&m.body, p).var).collect();
+    let mut next = named.iter();
+    let mut new = Vec::new();
+    for l in &old {
+        new.push(if named.contains(&l.var) { *next.next().unwrap_or(&l.var) } else { l.var });
+    }
+    let place = |v: VarId| new.iter().position(|&n| n == v);
+    for (n, x) in old.iter().enumerate() {
+        for y in old[n + 1..].iter().filter(|y| !is_free(m, x) && !is_free(m, y)) {
+            if place(x.var) > place(y.var) && (is_carried(m, x) || is_carried(m, y)) {
+                let name = m.env.vars[x.var].name.clone();
+                return Err(carried(m, &LoopRef { stage: stage.to_owned(), name }));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! Programs whose results are made of results at earlier positions.
+
+use super::{Small, check_all, small};
+
+const PROGRAMS: &[Small] = &[
+    small(
+        "gated_units",
+        "
+        param M in 0..=64
+        extent n(b) in 0..=40
+        dim b = M, t = n(b), j = 20, k = 20, d = 8
+        input X[b, t, d] : f32
+        input W[g = 3, j, d] : f32, U[g, j, k] : f32
+        fn gate(x) = 1 / (1 + exp(-x))
+        A[b, t, g, j] = sum(d) X[b, t, d] * W[g, j, d]
+        fn unit(before) = {
+          z = gate(A[b, t, 0, j] + 0.2 * sum(k) (H[b, t - 1, k] else 0) * U[0, j, k])
+          r[b, t, j] = gate(A[b, t, 1, j] + 0.2 * sum(k) (H[b, t - 1, k] else 0) * U[1, j, k])
+          c = tanh(A[b, t, 2, j] + 0.2 * sum(k) r[b, t, k] * (H[b, t - 1, k] else 0) * U[2, j, k])
+          (1 - z) * c + z * before
+        }
+        H[b, t, j] = unit(H[b, t - 1, j] else 0)
+        last[b, j] = H[b, n(b) - 1, j] else 0
+        output H, last
+        ",
+    ),
+    small(
+        "two_states",
+        "
+        param M in 0..=64
+        extent n(b) in 0..=40
+        dim b = M, t = n(b), j = 16, k = 16
+        input X[b, t, g = 4, j] : f32, U[g, k, j] : f32
+        fn gate(x) = 1 / (1 + exp(-x))
+        A[b, t, g, j] = X + 0.25 * sum(k) (H[b, t - 1, k] else 0) * U[g, k, j]
+        C[b, t, j] = gate(A[b, t, 1, j]) * (C[b, t - 1, j] else 0) + gate(A[b, t, 0, j]) * tanh(A[b, t, 2, j])
+        H[b, t, j] = gate(A[b, t, 3, j]) * tanh(C)
+        output H
+        ",
+    ),
+    small(
+        "alignments",
+        "
+        param M in 0..=64
+        extent na(b) in 0..=40, nb(b) in 0..=40
+        dim b = M, i = na(b), j = nb(b), p = na(b) + 1, q = nb(b) + 1
+        input A[b, i] : i32 in 0..4
+        input B[b, j] : i32 in 0..4
+        input C[b, i, j] : f32
+        W[b, i, j] = C + min(W[b, i - 1, j] else 9, W[b, i, j - 1] else 9, W[b, i - 1, j - 1] else 0)
+        same[b, p, q] : i32 = if A[b, p - 1] else 0 == B[b, q - 1] else 1 then 0 else 1
+        E[b, p, q] : i32 = if p == 0 then i32(q) else if q == 0 then i32(p)
+          else min((E[b, p - 1, q] else 0) + 1, (E[b, p, q - 1] else 0) + 1, (E[b, p - 1, q - 1] else 0) + same)
+        edits[b] = E[b, na(b), nb(b)]
+        output W, edits
+        ",
+    ),
+    small(
+        "states_of_a_path",
+        "
+        param M in 0..=64
+        extent n(b) in 0..=40
+        dim b = M, t = n(b), s = 9, r = 9, h = 2
+        input E[b, t, s] : f32, T[r, s] : f32
+        input D[h, b, t] : f64
+        V[b, t, s] = max(r) (E[b, t, s] + T[r, s] + (V[b, t - 1, r] else 0))
+        best[b] = max(t, s) (if t == n(b) - 1 then V[b, t, s] else -inf)
+        Z[h, b, t] : f64 = D + 0.5 * (Z[h, b, t - 2] else 1)
+        I[w = 50] : i32 = i32(w) - (I[w - 1] else 3) + (I[w - 2] else 1)
+        output V, best, Z, I
+        ",
+    ),
+    small(
+        "both_ways",
+        "
+        param M in 0..=64
+        extent n(b) in 0..=40
+        dim b = M, t = n(b), s = n(b), j = 24, k = 24
+        input X[b, t, j] : f32, U[j, k] : f32, W[j, k] : f32
+        R[b, s, j] = X[b, n(b) - 1 - s, j]
+        B[b, s, j] = tanh(R + 0.2 * sum(k) (B[b, s - 1, k] else 0) * U[j, k])
+        F[b, t, j] = tanh(X + 0.2 * sum(k) (F[b, t - 1, k] else 0) * W[j, k])
+        Y[b, t, j] = F + B[b, n(b) - 1 - t, j]
+        output Y
+        ",
+    ),
+];
+
+#[test]
+fn recurrences() {
+    check_all(PROGRAMS);
+}
