@@ -29,8 +29,8 @@ use super::region::bound_above;
 use super::results::{ask_for, companion, reads_whole, without_marks};
 use super::slots::wrap;
 use super::tree::{
-    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, reads, steered_by, stmt_at, writes_below,
-    written_by,
+    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, reads, stages_below, steered_by, stmt_at,
+    writes_below, written_by,
 };
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, interval};
@@ -47,6 +47,10 @@ use rustc_hash::FxHashMap;
 /// that is already scheduled or attached, `E0452` a reader outside the loop, `E0453` nobody reads it there.
 pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Diagnostic> {
     let stage = find_stage(m, name)?;
+    if at.stage == name {
+        return Err(Diagnostic::new("E0453", format!("loop `{name}.{}` is `{name}`'s own", at.name))
+            .hint("attach it at a loop of a stage that reads it"));
+    }
     if m.env.tensors[stage].role == Role::Output
         && m.blocks_reading(stage).iter().all(|b| !m.env.pool.reads(b.value, stage))
     {
@@ -90,7 +94,8 @@ fn not_whole(name: &str, at: &LoopRef) -> Diagnostic {
     Diagnostic::new("E0450", format!("`{name}` is an output, and loop `{stage}.{l}` would not compute all of it"))
         .hint(format!(
             "attach an output at a stage that has all of its dimensions, by the same names and extents, and reads it at its own \
-             positions or not at all; or use cache_write to compute `{name}` through a local buffer"
+             positions or not at all, outside of loops that may have no iterations; or use cache_write to compute `{name}` \
+             through a local buffer"
         ))
 }
 
@@ -101,11 +106,19 @@ fn attach(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Diagnostic
     if !result && m.env.tensors[tensor].role != Role::Temp {
         return Err(not_whole(name, at));
     }
-    let own = naive_nest(m, stage).ok_or_else(|| {
-        Diagnostic::new("E0451", format!("stage `{name}` is already scheduled or attached"))
-            .hint("compute_at comes before the steps that schedule the stage's own loops")
-    })?;
     let path = find_loop(m, at)?;
+    let own = naive_nest(m, stage).ok_or_else(|| match held_by(m, stage) {
+        Some(held) => {
+            let held = &m.env.tensors[held].name;
+            let what = format!("stage `{held}` is attached in the loops of `{name}`, which cannot be attached with it");
+            Diagnostic::new("E0451", what).hint(format!(
+                "attach `{name}` first: `compute_at {name} at {}.{}`, then `{held}` at a loop of `{name}`",
+                at.stage, at.name
+            ))
+        }
+        None => Diagnostic::new("E0451", format!("stage `{name}` is already scheduled or attached"))
+            .hint("compute_at comes before the steps that schedule the stage's own loops"),
+    })?;
     check_readers(m, tensor, &path, name, at)?;
     guard_padded_reads(m, tensor, None);
     let mut readers = collect_readers(m, tensor, &path);
@@ -159,6 +172,12 @@ fn attach(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Diagnostic
     m.body.remove(own.top);
     place_init(m, stage);
     Ok(())
+}
+
+/// Another stage that is computed in the loops of a stage's own nest.
+fn held_by(m: &LoopModule, stage: TensorId) -> Option<TensorId> {
+    let own = m.body.iter().find(|s| matches!(s, Stmt::For(l) if l.stage == stage))?;
+    stages_below(std::slice::from_ref(own)).into_iter().find(|&s| s != stage && written_by(m, s) != stage)
 }
 
 fn as_block(s: &Stmt) -> Option<&Block> {
@@ -274,12 +293,15 @@ fn check_readers(m: &LoopModule, tensor: TensorId, path: &Path, name: &str, at: 
             "E0452",
             format!("stage `{}` reads `{name}` outside loop `{}.{}`", name_of(reader), at.stage, at.name),
         )
-        .hint(match output_of(m, reader).filter(|&o| o != at_stage(m, path)) {
+        .hint(match output_of(m, reader).filter(|&o| o != at_stage(m, path) && !writes_below(inside).contains(&o)) {
             Some(output) => {
                 let what = if output == reader { "it is".to_owned() } else { format!("`{}` is computed for", name_of(reader)) };
+                let output = name_of(output);
+                let all = if output == name_of(reader) { output.clone() } else { format!("{output} {}", name_of(reader)) };
                 format!(
-                    "{what} output `{}`, which has loops of its own: keep `{name}` where it is, or define it twice",
-                    name_of(output)
+                    "{what} output `{output}`, which has loops of its own: keep `{name}` where it is, define it twice, or attach \
+                     `{output}` there too if it has these dimensions: `compute_at {all} {name} at {}.{}`",
+                    at.stage, at.name
                 )
             }
             None if written_by(m, reader) != reader => format!(

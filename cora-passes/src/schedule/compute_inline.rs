@@ -41,7 +41,11 @@ pub fn compute_inline(m: &mut LoopModule, name: &str) -> Result<(), Diagnostic> 
             "E0454",
             format!("stage `{name}` is attached inside another; it cannot be inlined"),
         )
-        .hint("inline it before compute_at or cache steps"));
+        .hint(if m.blocks_of(stage).iter().any(|b| matches!(b.role, BlockRole::Update(_))) {
+            "it is a reduction, which is computed where it is attached, or in a nest of its own"
+        } else {
+            "inline it before compute_at or cache steps"
+        }));
     };
     if !block.predicate.is_empty() {
         return Err(Diagnostic::new(
