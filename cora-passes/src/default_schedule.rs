@@ -47,6 +47,7 @@ mod recurrences;
 mod result_order;
 mod row_tasks;
 mod rows_of_elements;
+mod sequences;
 mod shared_rows;
 mod side_by_side;
 mod side_results;
@@ -281,6 +282,7 @@ fn attached_and_tiled(m: &mut LoopModule, features: Features, in_tasks: bool) ->
             || attempt(m, |m| squares::elements_across(m, stage, vectors));
         attempt(m, |m| lanes::few_tuples(m, stage));
     }
+    sequences::side_by_side(m);
     recurrences::vectors_of_recurrences(m, vectors);
     epilogues::epilogues(m, &elements);
     // Those that others were attached to are rows, or that were attached.

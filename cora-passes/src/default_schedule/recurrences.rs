@@ -1,5 +1,6 @@
 //! Stages of recurrences: vectors and dot products inside the loops over their positions. All other rules leave them alone.
 
+use super::contraction::{self, Contraction};
 use super::{attempt, columns, dots, few_terms, innermost, lanes};
 use crate::schedule::recurrent::is_recurrent;
 use cora_ir::TensorId;
@@ -16,7 +17,9 @@ fn members(m: &LoopModule) -> Vec<TensorId> {
 /// Makes vectors of them. What would change the order of positions is refused, and the next form tried.
 pub(super) fn vectors_of_recurrences(m: &mut LoopModule, vectors: Vectors) {
     for stage in members(m) {
-        let _ = attempt(m, |m| dots::dot_tiles(m, stage, vectors))
+        let rows = Contraction::of(m, stage).is_some_and(|c| c.nest.attached && !c.rows.is_empty());
+        let _ = rows && attempt(m, |m| contraction::row_tiles(m, stage, vectors))
+            || attempt(m, |m| dots::dot_tiles(m, stage, vectors))
             || attempt(m, |m| columns::column_tiles(m, stage, vectors))
             || attempt(m, |m| few_terms::few_terms(m, stage, vectors, few_terms::FEW))
             || attempt(m, |m| innermost(m, stage, vectors));

@@ -32,7 +32,7 @@ pub mod pad_dim;
 pub mod pad_loop;
 mod padded_reads;
 pub mod parallel;
-mod parts;
+pub(crate) mod parts;
 pub mod peel;
 mod positions;
 pub mod precompute;

@@ -61,7 +61,7 @@ pub(super) fn is_part(name: &str, stage: &str) -> bool {
 
 /// What a part has in place of the stages and buffers of the whole.
 #[derive(Debug, Default)]
-pub(super) struct Part {
+pub(crate) struct Part {
     /// Stages: of the whole, of the part.
     pub stages: Vec<(TensorId, TensorId)>,
     /// Local buffers, likewise.
@@ -83,7 +83,7 @@ impl Part {
 ///
 /// # Errors
 /// `E0460` a name that is taken; tensors may have been added by then.
-pub(super) fn declare(m: &mut LoopModule, stmts: &[Stmt], name: &str) -> Result<Part, Diagnostic> {
+pub(crate) fn declare(m: &mut LoopModule, stmts: &[Stmt], name: &str) -> Result<Part, Diagnostic> {
     let mut part = Part::default();
     let (outside_reads, outside_writes) = (reads_below(&m.env.pool, &m.body), writes_below(&m.body));
     for t in writes_below(stmts) {
@@ -117,7 +117,7 @@ fn enter(m: &mut LoopModule, stmts: &[Stmt], tensor: Tensor) -> Result<TensorId,
     if used || m.env.tensors[there].role != Role::Temp || stages_of(&m.body).contains(&there) {
         return Err(Diagnostic::new("E0460", format!("there already is a tensor or stage `{}`", tensor.name))
             .note("the parts of a stage are called after it, `.main` and `.tail`")
-            .hint("rename the tensor, or split the stage in another place"));
+            .hint("rename the tensor, or take the loops outside apart before those inside"));
     }
     m.env.tensors[there] = tensor;
     Ok(there)
@@ -125,7 +125,12 @@ fn enter(m: &mut LoopModule, stmts: &[Stmt], tensor: Tensor) -> Result<TensorId,
 
 /// A copy of `stmts` with variables of its own, as the statements of `part`.
 pub(super) fn copy(env: &mut Env, stmts: &[Stmt], part: &Part) -> Vec<Stmt> {
-    let mut c = Copier { env, part, vars: FxHashMap::default() };
+    copy_with(env, stmts, part, FxHashMap::default())
+}
+
+/// The same, with other values for variables of loops around.
+pub(crate) fn copy_with(env: &mut Env, stmts: &[Stmt], part: &Part, vars: FxHashMap<VarId, ExprId>) -> Vec<Stmt> {
+    let mut c = Copier { env, part, vars };
     let out = stmts.iter().map(|s| c.stmt(s)).collect();
     let vars = c.vars;
     for &(_, new) in &part.buffers {

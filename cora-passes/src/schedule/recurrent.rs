@@ -6,6 +6,7 @@
 //!
 //! What steps would do besides to the stages and results of a recurrence is refused.
 
+use super::determines::determines;
 use super::tree::{blocks_in, enclosing, find_loop, loop_at};
 use cora_ir::loops::{Block, For, IterKind, LoopModule};
 use cora_ir::recurrence::distance;
@@ -18,7 +19,7 @@ pub(crate) fn is_recurrent(m: &LoopModule, stage: TensorId) -> bool {
 }
 
 /// How many of a stage's first dimensions are positions of its recurrence.
-fn positions(m: &LoopModule, stage: TensorId) -> Option<usize> {
+pub(crate) fn positions(m: &LoopModule, stage: TensorId) -> Option<usize> {
     m.env.recurrent.iter().find(|r| r.0 == stage).map(|r| r.1)
 }
 
@@ -92,11 +93,8 @@ pub(super) fn made(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic
         && let Some(count) = positions(m, of)
     {
         m.env.recurrent.push((new, count));
-        let at = |b: &&Block| -> Vec<ExprId> {
-            let all = b.iters.iter().filter(|i| i.kind == IterKind::Spatial);
-            all.map(|i| i.binding).take(count).collect()
-        };
-        let blocks: Vec<Vec<ExprId>> = [of, new].iter().flat_map(|&s| m.blocks_of(s)).map(|b| at(&b)).collect();
+        let at = |b: &Block| -> Vec<&str> { own_vars(m, b).into_iter().map(|v| m.env.vars[v].name.as_str()).collect() };
+        let blocks: Vec<Vec<&str>> = [of, new].iter().flat_map(|&s| m.blocks_of(s)).map(at).collect();
         if blocks.iter().any(|b| b.len() < count || *b != blocks[0]) {
             let d = Diagnostic::new(
                 "E0499",
@@ -170,20 +168,30 @@ fn moved(m: &LoopModule, b: &Block, l: &For) -> Vec<VarId> {
     b.iters.iter().filter(|i| m.env.pool.uses_var(i.binding, l.var)).map(|i| i.var).collect()
 }
 
-/// Whether all that is read of recurrences inside a loop is of the iteration itself.
+/// Whether all that is read of recurrences inside a loop is of the iteration itself: every reader has the same for its own in
+/// all positions that the loop moves, or in some that say which iteration it is.
 pub(crate) fn is_free(m: &LoopModule, l: &For) -> bool {
     let all = blocks(m, l);
-    // The positions that every reader has for its own.
-    let along = |b: &Block, p: usize| {
-        let own = own_vars(m, b).get(p).copied();
-        reads(m, b).iter().all(|(_, index)| own.is_some() && index.get(p).and_then(|&e| m.env.pool.as_var(e)) == own)
-    };
-    all.iter().all(|b| {
-        moved(m, b, l).into_iter().all(|v| {
-            let p = own_vars(m, b).iter().position(|&own| own == v);
-            p.is_some_and(|p| all.iter().all(|b| along(b, p)))
+    let along = |p: usize| {
+        all.iter().all(|b| {
+            let own = own_vars(m, b).get(p).copied();
+            let at = |index: &[ExprId]| index.get(p).and_then(|&e| m.env.pool.as_var(e));
+            reads(m, b).iter().all(|(_, index)| own.is_some() && at(index) == own)
         })
-    })
+    };
+    let moves_along = |b: &Block| {
+        moved(m, b, l).into_iter().all(|v| own_vars(m, b).iter().position(|&own| own == v).is_some_and(along))
+    };
+    all.iter().all(|b| moves_along(b)) || {
+        let mut env = m.env.clone();
+        blocks_in(&l.body).into_iter().filter(|(b, _)| is_recurrent(m, b.stage)).all(|(b, inside)| {
+            let positions = own_vars(m, b).into_iter().enumerate().filter(|x| along(x.0));
+            let binding = |v: VarId| b.iters.iter().find(|i| i.var == v).map(|i| i.binding);
+            let values: Vec<ExprId> = positions.filter_map(|x| binding(x.1)).collect();
+            let moving: Vec<(VarId, ExprId)> = std::iter::once(l).chain(inside).map(|l| (l.var, l.extent)).collect();
+            determines(&mut env, &values, &moving, l.var)
+        })
+    }
 }
 
 /// Whether what is read of recurrences inside a loop is of its earlier iterations.
