@@ -92,7 +92,12 @@ fn by_blocks(m: &mut LoopModule, n: usize, all: &LoopRef) -> Option<()> {
         let StepKind::Split { inner, .. } = &split else { return None };
         let target = LoopRef { stage: last.stage, name: inner.clone() };
         step(m, split)?;
-        step(m, StepKind::Bind { target, to: Binding::Axis(Axis::ThreadX), atomic: false })?;
+        step(m, StepKind::Bind { target: target.clone(), to: Binding::Axis(Axis::ThreadX), atomic: false })?;
+        if matches!(nest.block.role, BlockRole::Update(_)) {
+            let name = m.env.fresh_tensor_name(&format!("{}.acc", m.env.tensors[stage].name));
+            let stage = target.stage.clone();
+            attempt(m, |m| step(m, StepKind::CacheWrite { stage, name, scope: Scope::Reg, at: target }));
+        }
     }
     Some(())
 }
