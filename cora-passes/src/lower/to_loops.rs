@@ -37,7 +37,7 @@ fn lower_recurrence(env: &mut Env, ops: &[Op], r: &Recurrence) -> Stmt {
     let last = &ops[ops.len() - 1];
     let shared = make_loops(env, &r.dims, &[]);
     let body = ops.iter().flat_map(|op| lower_inside(env, op, &shared)).collect();
-    shared.into_iter().rev().fold(body, |body, l| wrap(last, body, l)).remove(0)
+    shared.into_iter().rev().fold(body, |body, l| vec![wrap(last, body, l)]).remove(0)
 }
 
 fn lower_op(env: &mut Env, op: &Op) -> Stmt {
@@ -67,16 +67,9 @@ fn make_loops(env: &mut Env, dims: &[DimId], around: &[(VarId, ExprId)]) -> Vec<
 }
 
 /// A loop of an operator.
-fn wrap(op: &Op, stmts: Vec<Stmt>, (var, extent): (VarId, ExprId)) -> Vec<Stmt> {
-    vec![Stmt::For(For {
-        var,
-        stage: op.tensor,
-        extent,
-        kind: LoopKind::Serial,
-        prefetch: vec![],
-        init: false,
-        body: stmts.into(),
-    })]
+fn wrap(op: &Op, stmts: Vec<Stmt>, (var, extent): (VarId, ExprId)) -> Stmt {
+    let (kind, prefetch) = (LoopKind::Serial, vec![]);
+    Stmt::For(For { var, stage: op.tensor, extent, kind, prefetch, init: false, body: stmts.into() })
 }
 
 /// The statements of an operator inside loops over its first dimensions.
@@ -91,30 +84,21 @@ fn lower_inside(env: &mut Env, op: &Op, around: &[(VarId, ExprId)]) -> Vec<Stmt>
     let main = make_block(env, op, &loops, loops.len(), role);
     let mut body = vec![Stmt::Block(main)];
     for &l in loops[spatial..].iter().rev() {
-        body = wrap(op, body, l);
+        body = vec![wrap(op, body, l)];
     }
     if op.combiner.is_some() {
         let init = make_block(env, op, &loops, spatial, BlockRole::Init);
         body.insert(0, Stmt::Block(init));
     }
     for &l in loops[around.len()..spatial].iter().rev() {
-        body = wrap(op, body, l);
+        body = vec![wrap(op, body, l)];
     }
     body
 }
 
 fn one_trip(env: &mut Env, op: &Op, body: Vec<Stmt>) -> Stmt {
-    let var = env.new_var("once");
-    let extent = env.pool.int(1);
-    Stmt::For(For {
-        var,
-        stage: op.tensor,
-        extent,
-        kind: LoopKind::Serial,
-        prefetch: vec![],
-        init: false,
-        body: body.into(),
-    })
+    let once = (env.new_var("once"), env.pool.int(1));
+    wrap(op, body, once)
 }
 
 /// Squares and cubes as products.
