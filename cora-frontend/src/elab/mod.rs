@@ -195,6 +195,8 @@ struct Elab<'a> {
     drafts: Vec<Draft>,
     /// The tensors of operators that were read before they were defined.
     early: BTreeMap<String, TensorId>,
+    /// Those of them whose definitions state no type.
+    assumed: BTreeSet<TensorId>,
     /// Name that the current definition's parts start with.
     prefix: String,
     /// The number from which parts of a name may be free.
@@ -231,6 +233,7 @@ impl<'a> Elab<'a> {
             accesses: Vec::new(),
             drafts: Vec::new(),
             early: BTreeMap::new(),
+            assumed: BTreeSet::new(),
             prefix: String::new(),
             part_numbers: HashMap::new(),
             frame: 0,
@@ -253,6 +256,13 @@ impl<'a> Elab<'a> {
             d = d.at(span);
         } else if let Some(o) = &self.origin {
             d = d.note(format!("at {o}"));
+        }
+        if ["E0209", "E0210", "E0211"].contains(&d.code)
+            && let Some(name) = self.assumed_here()
+        {
+            d = d.note(format!(
+                "`{name}` is taken for f32 until it is defined: state its type, as in `{name}[..] : i32 = ..`"
+            ));
         }
         // Shared and inlined expressions are seen several times.
         if !self.diags.contains(&d) {

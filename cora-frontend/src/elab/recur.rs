@@ -2,7 +2,7 @@
 
 use super::{Decl, Elab, State};
 use crate::ast::{Def, ItemKind};
-use cora_ir::recurrence::recurrences;
+use cora_ir::recurrence::{distance, recurrences};
 use cora_ir::schedule::Span;
 use cora_ir::{Diagnostic, Expr, Op, ScalarType, Tensor, TensorId};
 use petgraph::algo::tarjan_scc;
@@ -30,7 +30,20 @@ impl<'a> Elab<'a> {
         let tensor = self.graph.env.tensors.push(Tensor::temp(name.to_owned(), ty, tensor_dims));
         self.tensor_dims.insert(tensor, dims.iter().map(|d| d.0).collect());
         self.early.insert(name.to_owned(), tensor);
+        if def.ty.is_none() {
+            self.assumed.insert(tensor);
+        }
         Some(tensor)
+    }
+
+    /// An operator that the definition at hand reads, of a type that no definition states.
+    pub(super) fn assumed_here(&self) -> Option<String> {
+        let read = |e| match self.graph.env.pool.get(e) {
+            Expr::Load { tensor, .. } => self.assumed.get(tensor).copied(),
+            _ => None,
+        };
+        let found = self.accesses.iter().find_map(|a| read(a.0))?;
+        Some(self.graph.env.tensors[found].name.clone())
     }
 
     /// Defines a tensor that has been read before.
@@ -73,16 +86,34 @@ impl<'a> Elab<'a> {
         let old = std::mem::take(&mut self.graph.ops);
         self.graph.ops = order.into_iter().map(|n| old[n].clone()).collect();
         for r in recurrences(&self.graph) {
-            for (reader, read, _) in r.unordered(&self.graph) {
+            let tensors = self.graph.ops[r.ops.clone()].iter().map(|op| op.tensor);
+            if let Some(t) = tensors.clone().find(|&t| self.graph.env.tensors[t].tuple.is_some()) {
+                let name = &self.graph.env.tensors[t].name;
+                let d = Diagnostic::new(
+                    "E0221",
+                    format!("`{name}` is of tuples and one of operators that need each other"),
+                );
+                let d = d.hint("a recurrence is of single values: reduce by `sum`, `prod`, `max` or `min`");
+                wrong.extend(tensors.clone().map(|other| (t, other, d.clone())).find(|x| x.1 != t));
+                continue;
+            }
+            let vars: Vec<_> = r.dims.iter().map(|&d| self.graph.env.dims[d].var).collect();
+            for (reader, read, index) in r.unordered(&self.graph) {
                 let name = self.graph.env.tensors[read].name.clone();
                 let d = Diagnostic::new("E0221", format!("`{name}` is read where it may not be computed yet"));
+                if reader != read && distance(&self.graph.env.pool, &vars, &index) == Some(None) && !vars.is_empty() {
+                    let d = d
+                        .hint(format!("it is computed later at the same position: move the definition of `{name}` up"));
+                    wrong.push((reader, read, d));
+                    continue;
+                }
                 let at: Vec<&str> = r.dims.iter().map(|&d| self.graph.env.dims[d].name.as_str()).collect();
                 let hint = if at.is_empty() {
                     "operators that need each other have their first dimensions in common".to_owned()
                 } else {
                     format!(
                         "elements are computed in the order of [{}]: the first of these positions that is not the element's own is \
-                         a number less, as `t - 1` is; dimensions that are read as a whole come after it",
+                         a constant number less, as `t - 1` is; dimensions that are read as a whole come after it",
                         at.join(", ")
                     )
                 };

@@ -125,7 +125,7 @@ pub(super) fn reader(m: &LoopModule, stage: TensorId) -> Option<TensorId> {
         && matches!(own.block.role, BlockRole::Update(_))
         && reader.role == BlockRole::Compute
         && Nest::of(m, reader.stage).is_some_and(|n| !n.attached);
-    (fits && same).then_some(reader.stage)
+    (fits && same && !is_recurrent(m, reader.stage)).then_some(reader.stage)
 }
 
 /// Reduces in a register of the thread that computes the reader's element.
@@ -144,7 +144,7 @@ pub(super) fn beside(m: &mut LoopModule, stage: TensorId, reader: TensorId) -> O
 /// The loop that the stage's outermost spatial loops become.
 fn fuse_spatial(m: &mut LoopModule, stage: TensorId) -> Option<LoopRef> {
     let loops = spatial(m, stage);
-    let first = loops.first()?.clone();
+    let first = loops.first().filter(|_| !is_recurrent(m, stage))?.clone();
     for count in (2..=loops.len()).rev() {
         let saved = m.checkpoint();
         let name = fresh(m, stage, "all");

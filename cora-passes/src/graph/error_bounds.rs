@@ -33,6 +33,9 @@ const OTHER_ORDERS: f64 = 8.0;
 /// The greatest distance between neighbouring numbers of TF32, relative to them.
 const TF32_STEP: f64 = 9.765_625e-4;
 
+/// Exponents in recurrences that errors are looked at of: far more than any that tells something.
+const MOST_GROWN: f64 = 100.0;
+
 /// Math functions may be off by this many units in the last place.
 const FUNCTION_ULPS: f64 = 8.0;
 
@@ -277,6 +280,12 @@ impl Bounds<'_> {
         match (products, error) {
             (Some((_, carried)), _) => self.env.pool.add(carried, rounding),
             (None, None) => rounding,
+            // What a recurrence carries is of one origin: no part of it cancels another.
+            (None, Some(e)) if self.recurring.contains(&op.tensor) => {
+                let all = self.define(op, "carried", Some(Combiner::Sum), e);
+                let all = self.at(all, op);
+                self.env.pool.add(all, rounding)
+            }
             (None, Some(e)) => {
                 let square = self.env.pool.mul(e, e);
                 let squares = self.define(op, "carried", Some(Combiner::Sum), square);
@@ -516,7 +525,12 @@ impl Bounds<'_> {
             }),
             UnOp::Exp => {
                 // |exp(a + d) - exp(a)| = exp(a) * |exp(d) - 1|
-                let carried = error.map(|x| {
+                let carried = error.map(|mut x| {
+                    if !self.recurring.is_empty() {
+                        // What grows without end stays a number.
+                        let most = self.number(MOST_GROWN);
+                        x = self.env.pool.min(x, most);
+                    }
                     let grown = self.env.pool.un(UnOp::Exp, x);
                     let grown = self.plus(grown, -1.0);
                     let size = self.magnitude(e);
@@ -564,7 +578,10 @@ impl Bounds<'_> {
                     let half = self.times(x, 0.4);
                     let slope = self.env.pool.add(slope, half);
                     let near = self.env.pool.mul(slope, x);
-                    self.env.pool.min(near, steepest)
+                    let least = self.env.pool.min(near, steepest);
+                    // Between -1 and 1.
+                    let two = self.number(2.0);
+                    self.env.pool.min(least, two)
                 });
                 let eps = epsilon(self.env.pool.ty(e).scalar);
                 let own = self.number(eps * FUNCTION_ULPS);
@@ -624,7 +641,12 @@ impl Bounds<'_> {
                         Some(y) => self.env.pool.sub(size, y),
                         None => size,
                     };
-                    carried = Some(self.quotient(c, least));
+                    let mut quotient = self.quotient(c, least);
+                    if let Some(most) = self.greatest_quotient(a, b) {
+                        let most = self.number(most);
+                        quotient = self.env.pool.min(quotient, most);
+                    }
+                    carried = Some(quotient);
                 }
                 self.rounded(carried, e, 1.0)
             }
@@ -647,6 +669,18 @@ impl Bounds<'_> {
             BinOp::FloorDiv | BinOp::Mod => Some(self.number(f64::INFINITY)),
             _ => None,
         }
+    }
+
+    /// The greatest magnitude of a logistic function, `c / (d + exp(x))`.
+    fn greatest_quotient(&self, a: ExprId, b: ExprId) -> Option<f64> {
+        let literal = |e: ExprId| match self.env.pool.get(e) {
+            Expr::Lit(l) => Some(l.as_f64()),
+            _ => None,
+        };
+        let Expr::Bin(BinOp::Add, x, y) = *self.env.pool.get(b) else { return None };
+        let is_exp = |e: ExprId| matches!(self.env.pool.get(e), Expr::Un(UnOp::Exp, _));
+        let d = if is_exp(y) { literal(x)? } else { literal(y).filter(|_| is_exp(x))? };
+        literal(a).filter(|_| d > 0.0).map(|c| (c / d).abs())
     }
 
     fn scaled(&mut self, error: Option<ExprId>, by: ExprId) -> Option<ExprId> {

@@ -53,7 +53,7 @@ pub(super) fn check(m: &LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
             let l = loop_at(&m.body, &path);
             let around: Vec<&For> = enclosing(&m.body, &path).into_iter().chain([l]).collect();
             earlier_around(m, l, &around).then_some(()).ok_or_else(|| {
-                let d = carried(m, at);
+                let d = carried(at);
                 d.note("what is written there is copied only after they are read")
             })
         }
@@ -62,14 +62,13 @@ pub(super) fn check(m: &LoopModule, kind: &StepKind) -> Result<(), Diagnostic> {
         {
             Ok(())
         }
-        StepKind::Parallel { target } | StepKind::Vectorize { target, .. } | StepKind::Bind { target, .. } => {
+        StepKind::Parallel { target }
+        | StepKind::Vectorize { target, .. }
+        | StepKind::Bind { target, .. }
+        | StepKind::Remap { target, .. } => {
             let path = find_loop(m, target)?;
             let l = loop_at(&m.body, &path);
-            side_by_side(m, l, &enclosing(&m.body, &path)).then_some(()).ok_or_else(|| carried(m, target))
-        }
-        StepKind::Remap { target, .. } => {
-            let path = find_loop(m, target)?;
-            is_free(m, loop_at(&m.body, &path)).then_some(()).ok_or_else(|| carried(m, target))
+            side_by_side(m, l, &enclosing(&m.body, &path)).then_some(()).ok_or_else(|| carried(target))
         }
         StepKind::Reorder { stage, order } => reorder(m, stage, order),
         _ => {
@@ -100,42 +99,23 @@ pub(super) fn made(m: &mut LoopModule, kind: &StepKind) -> Result<(), Diagnostic
                 "E0499",
                 format!("`{name}` would not be written at the positions of `{stage}`'s recurrence"),
             );
-            return Err(d.hint("write it at a loop inside those over the positions"));
+            return Err(
+                d.hint("write it at a loop inside those over the positions, with none that is reduced over around it")
+            );
         }
     }
     Ok(())
 }
 
-fn carried(m: &LoopModule, target: &LoopRef) -> Diagnostic {
+fn carried(target: &LoopRef) -> Diagnostic {
     let what = format!(
         "loop `{}.{}` is one of a recurrence: an iteration reads results of earlier ones",
         target.stage, target.name
     );
-    let d = Diagnostic::new("E0499", what);
-    let free: Vec<String> = loops_of(m, &target.stage)
-        .into_iter()
-        .filter(|l| is_free(m, l))
-        .map(|l| m.env.vars[l.var].name.clone())
-        .collect();
-    d.hint(if free.is_empty() {
-        "its iterations stay in their order: all of its loops are carried".to_owned()
-    } else {
-        format!("its iterations stay in their order; those of `{}` are independent", free.join("`, `"))
-    })
-}
-
-/// The loops of a stage.
-fn loops_of<'a>(m: &'a LoopModule, stage: &str) -> Vec<&'a For> {
-    let mut out = Vec::new();
-    let stage = m.env.tensor_named(stage);
-    for (_, around) in blocks_in(&m.body) {
-        for l in around {
-            if Some(l.stage) == stage && !out.iter().any(|o: &&For| o.var == l.var) {
-                out.push(l);
-            }
-        }
-    }
-    out
+    Diagnostic::new("E0499", what).hint(
+        "its iterations stay in their order, with those of loops that it was fused with; loops over dimensions along which \
+         nothing is read before, and those inside the positions, are free",
+    )
 }
 
 /// The blocks of recurrences inside a loop.
@@ -171,27 +151,46 @@ fn moved(m: &LoopModule, b: &Block, l: &For) -> Vec<VarId> {
 /// Whether all that is read of recurrences inside a loop is of the iteration itself: every reader has the same for its own in
 /// all positions that the loop moves, or in some that say which iteration it is.
 pub(crate) fn is_free(m: &LoopModule, l: &For) -> bool {
+    moves_along(m, l) || says_which(m, l)
+}
+
+/// Whether every reader has the same for its own in all positions that a loop moves.
+fn moves_along(m: &LoopModule, l: &For) -> bool {
     let all = blocks(m, l);
-    let along = |p: usize| {
-        all.iter().all(|b| {
-            let own = own_vars(m, b).get(p).copied();
-            let at = |index: &[ExprId]| index.get(p).and_then(|&e| m.env.pool.as_var(e));
-            reads(m, b).iter().all(|(_, index)| own.is_some() && at(index) == own)
-        })
-    };
-    let moves_along = |b: &Block| {
-        moved(m, b, l).into_iter().all(|v| own_vars(m, b).iter().position(|&own| own == v).is_some_and(along))
-    };
-    all.iter().all(|b| moves_along(b)) || {
-        let mut env = m.env.clone();
-        blocks_in(&l.body).into_iter().filter(|(b, _)| is_recurrent(m, b.stage)).all(|(b, inside)| {
-            let positions = own_vars(m, b).into_iter().enumerate().filter(|x| along(x.0));
-            let binding = |v: VarId| b.iters.iter().find(|i| i.var == v).map(|i| i.binding);
-            let values: Vec<ExprId> = positions.filter_map(|x| binding(x.1)).collect();
-            let moving: Vec<(VarId, ExprId)> = std::iter::once(l).chain(inside).map(|l| (l.var, l.extent)).collect();
-            determines(&mut env, &values, &moving, l.var)
-        })
+    let shared = shared_positions(m, &all);
+    all.iter().all(|b| {
+        let own = own_vars(m, b);
+        moved(m, b, l).into_iter().all(|v| own.iter().position(|&o| o == v).is_some_and(|p| shared.contains(&p)))
+    })
+}
+
+/// Whether the positions that every reader has for its own say which iteration of a loop it is.
+fn says_which(m: &LoopModule, l: &For) -> bool {
+    let shared = shared_positions(m, &blocks(m, l));
+    if shared.is_empty() {
+        return false;
     }
+    let mut env = m.env.clone();
+    blocks_in(&l.body).into_iter().filter(|(b, _)| is_recurrent(m, b.stage)).all(|(b, inside)| {
+        let own = own_vars(m, b);
+        let binding = |&p: &usize| b.iters.iter().find(|i| i.var == own[p]).map(|i| i.binding);
+        let values: Vec<ExprId> = shared.iter().filter_map(binding).collect();
+        let moving: Vec<(VarId, ExprId)> = std::iter::once(l).chain(inside).map(|l| (l.var, l.extent)).collect();
+        determines(&mut env, &values, &moving, l.var)
+    })
+}
+
+/// The positions in which all that the blocks read of recurrences is at their own index.
+fn shared_positions(m: &LoopModule, all: &[&Block]) -> Vec<usize> {
+    let count = all.iter().map(|b| own_vars(m, b).len()).min().unwrap_or(0);
+    let mut shared: Vec<usize> = (0..count).collect();
+    for b in all {
+        let own = own_vars(m, b);
+        for (_, index) in reads(m, b) {
+            shared.retain(|&p| index.get(p).and_then(|&e| m.env.pool.as_var(e)) == Some(own[p]));
+        }
+    }
+    shared
 }
 
 /// Whether what is read of recurrences inside a loop is of its earlier iterations.
@@ -208,7 +207,7 @@ fn is_carried(m: &LoopModule, l: &For) -> bool {
 /// Whether iterations of a loop can run side by side: what they read of one another's is computed in iterations of loops
 /// around.
 fn side_by_side(m: &LoopModule, l: &For, around: &[&For]) -> bool {
-    is_free(m, l) || earlier_around(m, l, around)
+    earlier_around(m, l, around) || is_free(m, l)
 }
 
 /// Whether all that is read inside a loop, but what is written beside it before, is of earlier iterations of loops `around`.
@@ -247,7 +246,7 @@ fn reorder(m: &LoopModule, stage: &str, order: &[String]) -> Result<(), Diagnost
         for y in old[n + 1..].iter().filter(|y| !is_free(m, x) && !is_free(m, y)) {
             if place(x.var) > place(y.var) && (is_carried(m, x) || is_carried(m, y)) {
                 let name = m.env.vars[x.var].name.clone();
-                return Err(carried(m, &LoopRef { stage: stage.to_owned(), name }));
+                return Err(carried(&LoopRef { stage: stage.to_owned(), name }));
             }
         }
     }

@@ -42,6 +42,25 @@ impl Gen<'_> {
         Val { e, bound: 4.0, exact: true }
     }
 
+    /// An element of what is reduced to before, or of an input.
+    fn reduced_or_given(&mut self, ty: ScalarType, dims: &[OpDim]) -> Val {
+        if self.rng.random_bool(0.6) {
+            return self.given(ty, dims);
+        }
+        let size = self.rng.random_range(1..=5);
+        let size = self.int(size);
+        let all = dims.to_vec();
+        self.dims.clone_from(&all);
+        let over = self.add_dim(size);
+        let x = self.given(ty, &[dims, &[over]].concat());
+        let c = if self.rng.random_bool(0.5) { Combiner::Sum } else { Combiner::Max };
+        let t = self.undefined(ty, dims);
+        self.set(t, dims, &[over], Some(c), x.e);
+        let e = self.env().load(t, dims.iter().map(|d| d.index));
+        self.dims = all;
+        Val { e, bound: 20.0, exact: true }
+    }
+
     /// A tensor over dimensions, to be defined later.
     fn undefined(&mut self, ty: ScalarType, dims: &[OpDim]) -> TensorId {
         let extents = self.over_args(dims);
@@ -91,7 +110,7 @@ impl Gen<'_> {
         let j = if self.rng.random_bool(0.5) { self.shapes.row_extent(&mut self.g.env, b.index) } else { self.int(5) };
         let dims = [b, i, self.add_dim(j)];
         let h = self.undefined(ty, &dims);
-        let mut value = self.given(ty, &dims);
+        let mut value = self.reduced_or_given(ty, &dims);
         for back in [[0, 1, 0], [0, 0, 1], [0, 1, 1]] {
             if self.rng.random_bool(0.7) {
                 let before = self.before(h, &dims, &back);
@@ -110,7 +129,7 @@ impl Gen<'_> {
         let states = self.int(5);
         let (s, r) = (self.add_dim(states), self.add_dim(states));
         let h = self.undefined(ty, &[b, t, s]);
-        let (x, a) = (self.given(ty, &[b, t, s]), self.given(ty, &[s, r]));
+        let (x, a) = (self.reduced_or_given(ty, &[b, t, s]), self.given(ty, &[s, r]));
         let back = self.rng.random_range(1..=2);
         let before = self.before(h, &[b, t, r], &[0, back, 0]);
         let moved = self.arith(BinOp::Sub, a, before);
@@ -129,7 +148,7 @@ impl Gen<'_> {
         let (j, k) = (self.add_dim(units), self.add_dim(units));
         let own = [b, t, j];
         let h = self.undefined(ty, &own);
-        let mut value = self.given(ty, &own);
+        let mut value = self.reduced_or_given(ty, &own);
         // Their operators stand before those of the recurrence.
         let mut weights = Vec::new();
         for _ in 0..self.rng.random_range(1..=2) {

@@ -66,8 +66,9 @@ const PROGRAMS: &[Small] = &[
         V[b, t, s] = max(r) (E[b, t, s] + T[r, s] + (V[b, t - 1, r] else 0))
         best[b] = max(t, s) (if t == n(b) - 1 then V[b, t, s] else -inf)
         Z[h, b, t] : f64 = D + 0.5 * (Z[h, b, t - 2] else 1)
+        G[b, t] = 0.1 * (G[b, t - 1] else 0) + sum(s) E[b, t, s]
         I[w = 50] : i32 = i32(w) - (I[w - 1] else 3) + (I[w - 2] else 1)
-        output V, best, Z, I
+        output V, best, Z, I, G
         ",
     ),
     small(
