@@ -16,7 +16,7 @@ use crate::graph::{Graph, Op};
 use crate::ids::{DimId, ExprId, TensorId, VarId};
 use crate::loops::{BlockRole, LoopModule, Stmt};
 use crate::types::BinOp;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
 /// Operators that read each other's results.
@@ -30,12 +30,16 @@ pub struct Recurrence {
 
 /// The recurrences of a graph, in its order.
 pub fn recurrences(graph: &Graph) -> Vec<Recurrence> {
-    let at = |t: TensorId| graph.ops.iter().position(|o| o.tensor == t);
+    let at: FxHashMap<TensorId, usize> = graph.ops.iter().enumerate().map(|(n, op)| (op.tensor, n)).collect();
     let mut found: Vec<Range<usize>> = Vec::new();
     for (n, op) in graph.ops.iter().enumerate() {
-        let Some(last) = reads(&graph.env, op).into_iter().filter_map(|r| at(r.0)).filter(|&m| m >= n).max() else {
-            continue;
-        };
+        let mut last = None;
+        graph.env.pool.walk(op.value, &mut |_, e| {
+            if let Expr::Load { tensor, .. } = e {
+                last = last.max(at.get(tensor).copied().filter(|&m| m >= n));
+            }
+        });
+        let Some(last) = last else { continue };
         match found.last_mut() {
             Some(open) if n < open.end => open.end = open.end.max(last + 1),
             _ => found.push(n..last + 1),
@@ -118,7 +122,7 @@ impl Recurrence {
         for (n, op) in self.ops.clone().zip(&graph.ops[self.ops.clone()]) {
             for (tensor, index) in reads(&graph.env, op) {
                 let Some(m) = self.ops.clone().find(|&m| graph.ops[m].tensor == tensor) else { continue };
-                let earlier = match distance(&graph.env.pool, &vars, &index) {
+                let earlier = match differs_before(&graph.env.pool, &vars, &index) {
                     Some(None) => m < n,
                     Some(Some(_)) => true,
                     None => false,
@@ -132,13 +136,13 @@ impl Recurrence {
     }
 }
 
-/// How far before the position `at` an index is: the first of its parts that differs, and by how much; `Some(None)` where none
-/// does, nothing if it is not a constant number of positions before.
-pub fn distance(pool: &ExprPool, at: &[VarId], index: &[ExprId]) -> Option<Option<(usize, i64)>> {
+/// Where an index is before the position `at`: the first of its parts that differs; `Some(None)` where none does, nothing if it is
+/// not a constant number less.
+pub fn differs_before(pool: &ExprPool, at: &[VarId], index: &[ExprId]) -> Option<Option<usize>> {
     for (p, &var) in at.iter().enumerate() {
         match plus_constant(pool, *index.get(p)?, var)? {
             0 => {}
-            n => return (n < 0).then_some(Some((p, -n))),
+            n => return (n < 0).then_some(Some(p)),
         }
     }
     Some(None)

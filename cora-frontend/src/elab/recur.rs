@@ -2,7 +2,7 @@
 
 use super::{Decl, Elab, State};
 use crate::ast::{Def, ItemKind};
-use cora_ir::recurrence::{distance, recurrences};
+use cora_ir::recurrence::{differs_before, recurrences};
 use cora_ir::schedule::Span;
 use cora_ir::{Diagnostic, Expr, Op, ScalarType, Tensor, TensorId};
 use petgraph::algo::tarjan_scc;
@@ -101,7 +101,10 @@ impl<'a> Elab<'a> {
             for (reader, read, index) in r.unordered(&self.graph) {
                 let name = self.graph.env.tensors[read].name.clone();
                 let d = Diagnostic::new("E0221", format!("`{name}` is read where it may not be computed yet"));
-                if reader != read && distance(&self.graph.env.pool, &vars, &index) == Some(None) && !vars.is_empty() {
+                if reader != read
+                    && differs_before(&self.graph.env.pool, &vars, &index) == Some(None)
+                    && !vars.is_empty()
+                {
                     let d = d
                         .hint(format!("it is computed later at the same position: move the definition of `{name}` up"));
                     wrong.push((reader, read, d));

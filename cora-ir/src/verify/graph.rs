@@ -25,7 +25,8 @@ pub fn verify_graph(g: &Graph) -> Result<(), Vec<VerifyError>> {
             ready.insert(id);
         }
     }
-    let known = g.ops.iter().all(|op| c.known(op.value) && !c.is_too_deep(op.value));
+    let dims = |op: &Op| op.spatial.iter().all(|&d| g.env.dims.get(d).is_some());
+    let known = g.ops.iter().all(|op| c.known(op.value) && !c.is_too_deep(op.value) && dims(op));
     let recurrences = if known { recurrences(g) } else { Vec::new() };
     for (n, op) in g.ops.iter().enumerate() {
         let name = c.tensor_name(op.tensor);

@@ -264,6 +264,24 @@ fn graphs() {
     graph("tensor @O[] : f32 output op @O[] = 0.0:f32 output @O", "");
 }
 
+/// What operators read of each other has to be of positions before.
+#[test]
+fn recurrences() {
+    let before = "(@B[%b, %i - 1] if 0 <= %i - 1 else 0.0:f32)";
+    graph(&format!("op @B[%b, %i] = @A[%b, %i] + {before}"), "");
+    graph(&format!("tensor @C[b: M, i: @lens($0)] : f32 temp op @C[%b, %i] = {before} op @B[%b, %i] = @C[%b, %i]"), "");
+    graph("op @B[%b, %i] = @B[%b, %i]", "op-order");
+    graph("op @B[%b, %i] = (@B[%b, %i + 1] if %i + 1 < @lens(%b) else 0.0:f32)", "op-order");
+    graph("op @B[%b, %i] = (@B[%b, %b - 1] if %b < 1 else 0.0:f32)", "op-order");
+    graph("op @S[%b] = sum[%i] @B[%b, %i] op @B[%b, %i] = @S[%b]", "op-order");
+    // Of dimensions that are not there nothing is a position.
+    let text = "graph.module @m { dim %a = 3 tensor @T[a: 3] : f32 temp
+        op @T[%a] = (@T[%a - 1] if 0 <= %a - 1 else 0.0:f32) }";
+    let mut g = parse_graph(text).expect("parses");
+    g.ops[0].spatial = vec![crate::ids::DimId::from_index(7)];
+    assert!(rules(verify_graph(&g)).contains(&"entities"));
+}
+
 #[test]
 fn dims_own_their_variables() {
     let mut g = parse_graph("graph.module @m { dim %a = 3 dim %b = 4 }").expect("parses");

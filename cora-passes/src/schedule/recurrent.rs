@@ -9,7 +9,7 @@
 use super::determines::determines;
 use super::tree::{blocks_in, enclosing, find_loop, loop_at};
 use cora_ir::loops::{Block, For, IterKind, LoopModule};
-use cora_ir::recurrence::distance;
+use cora_ir::recurrence::differs_before;
 use cora_ir::schedule::{LoopRef, StepKind, Tail};
 use cora_ir::{Diagnostic, Expr, ExprId, Scope, TensorId, VarId};
 
@@ -198,8 +198,8 @@ fn is_carried(m: &LoopModule, l: &For) -> bool {
     blocks(m, l).into_iter().any(|b| {
         let own = own_vars(m, b);
         reads(m, b).iter().any(|(_, index)| {
-            let before = distance(&m.env.pool, &own, index).flatten();
-            before.is_some_and(|(p, _)| moved(m, b, l).contains(&own[p]))
+            let before = differs_before(&m.env.pool, &own, index).flatten();
+            before.is_some_and(|p| moved(m, b, l).contains(&own[p]))
         })
     })
 }
@@ -216,8 +216,8 @@ fn earlier_around(m: &LoopModule, l: &For, around: &[&For]) -> bool {
     blocks(m, l).into_iter().all(|b| {
         let own = own_vars(m, b);
         reads(m, b).iter().all(|(tensor, index)| {
-            let p = match distance(&m.env.pool, &own, index) {
-                Some(Some((p, _))) => p,
+            let p = match differs_before(&m.env.pool, &own, index) {
+                Some(Some(p)) => p,
                 // Of the same position, or of one that has other coordinates farther inside.
                 _ => return !inside.contains(tensor),
             };
