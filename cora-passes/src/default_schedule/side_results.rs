@@ -101,11 +101,13 @@ fn beside_another(m: &mut LoopModule, result: TensorId) -> Option<(Block, Vec<Va
     }
     let (_, block, iters) = found?;
     let there = place(m, block.stage)?;
-    // With what it is made of, none of which reads the host.
-    let moves = |s: &Stmt| matches!(s, Stmt::For(l) if l.stage == result || mine.contains(&l.stage));
+    // With what it is made of, none of which reads the host; constants are made of constants.
     if there < here {
-        let (before, after): (Vec<Stmt>, Vec<Stmt>) = m.body.split_off(there).into_iter().partition(moves);
-        m.body.extend(before.into_iter().chain(after));
+        let moves = |s: &Stmt| matches!(s, Stmt::For(l) if l.stage == result || mine.contains(&l.stage) || is_constant(m, l.stage));
+        let first: Vec<bool> = m.body[there..].iter().map(moves).collect();
+        let nests = m.body.split_off(there).into_iter().zip(first);
+        let (before, after): (Vec<_>, Vec<_>) = nests.partition(|n| n.1);
+        m.body.extend(before.into_iter().chain(after).map(|n| n.0));
     }
     Some((block, iters))
 }

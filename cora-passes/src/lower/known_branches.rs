@@ -13,10 +13,13 @@ use super::Simplifier;
 use super::place::{Place, Rewrite, Tables};
 use cora_ir::affine::{Poly, poly};
 use cora_ir::storage::{Kernel, Stmt, StorageModule};
-use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType};
+use cora_ir::{BinOp, Env, Expr, ExprId, ExprPool, ScalarType};
 
 /// After so many questions of one kernel without a proof the rest is left as it is: each takes the solver its full time.
 const MOST_UNPROVED: usize = 12;
+/// Of more quotients, remainders and values of functions than these nothing is asked: what follows from what is around has few,
+/// and each makes the solver's time longer.
+const MOST_STEPPED: usize = 4;
 
 /// Decides branches in every kernel.
 pub fn decide_known_branches(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
@@ -82,6 +85,9 @@ impl Known<'_> {
         if self.place.assumed(c) {
             return true;
         }
+        if stepped(&self.env.pool, c) > MOST_STEPPED {
+            return false;
+        }
         let room = self.env.pool.sub(b, a);
         let mut room = poly(&mut self.env.pool, room);
         if op == BinOp::Le {
@@ -101,4 +107,13 @@ impl Known<'_> {
         }
         proved
     }
+}
+
+/// The different quotients, remainders and values of functions in a condition.
+fn stepped(pool: &ExprPool, c: ExprId) -> usize {
+    let mut found = 0;
+    pool.walk(c, &mut |_, n| {
+        found += usize::from(matches!(n, Expr::Bin(BinOp::FloorDiv | BinOp::Mod, ..) | Expr::Call(..)))
+    });
+    found
 }

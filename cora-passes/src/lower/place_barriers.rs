@@ -96,7 +96,7 @@ impl Placement<'_> {
                         out.push(Stmt::For { var, extent, kind, body });
                         continue;
                     }
-                    for part in self.parts(body, (var, kind))? {
+                    for part in self.parts(body, (var, kind), FxHashMap::default())? {
                         out.push(Stmt::For { var, extent, kind, body: part });
                     }
                 }
@@ -110,20 +110,34 @@ impl Placement<'_> {
         Ok(out)
     }
 
-    /// The body of a thread loop in parts without waiting inside; names that a part uses are given again.
-    fn parts(&mut self, body: Vec<Stmt>, (var, kind): (VarId, LoopKind)) -> Result<Vec<Vec<Stmt>>, Diagnostic> {
+    /// The body of a thread loop in parts without waiting inside; names that a part uses are given again. `names` are those
+    /// given around it within the loop.
+    fn parts(
+        &mut self,
+        body: Vec<Stmt>,
+        (var, kind): (VarId, LoopKind),
+        names: FxHashMap<VarId, ExprId>,
+    ) -> Result<Vec<Vec<Stmt>>, Diagnostic> {
+        let mut map = names;
+        map.extend(kind.axis().map(|a| (var, self.axes[&a])));
         // A condition on the whole body holds for each part.
-        if let [Stmt::If { cond, then, other }] = body.as_slice()
+        let lets = body.iter().take_while(|s| matches!(s, Stmt::Let { .. })).count();
+        if let [Stmt::If { cond, then, other }] = &body[lets..]
             && other.is_empty()
         {
-            let (cond, then) = (*cond, then.clone());
-            let parts = self.parts(then, (var, kind))?;
-            return Ok(parts.into_iter().map(|then| vec![Stmt::If { cond, then, other: Vec::new() }]).collect());
+            let (cond, then, lets) = (*cond, then.clone(), &body[..lets]);
+            for s in lets {
+                if let Stmt::Let { var, value } = s {
+                    map.insert(*var, self.env.pool.substitute(*value, &map));
+                }
+            }
+            let parts = self.parts(then, (var, kind), map)?;
+            let whole = |then| lets.iter().cloned().chain([Stmt::If { cond, then, other: Vec::new() }]).collect();
+            return Ok(parts.into_iter().map(whole).collect());
         }
         let mut lets: Vec<Stmt> = Vec::new();
         let mut parts: Vec<Vec<Stmt>> = vec![Vec::new()];
         let mut pending = Pending::default();
-        let mut map: FxHashMap<VarId, ExprId> = kind.axis().map(|a| (var, self.axes[&a])).into_iter().collect();
         for s in body {
             if let Stmt::Let { var, value } = s {
                 let value = self.env.pool.substitute(value, &map);

@@ -26,11 +26,11 @@ use super::positions::build_positions;
 use super::read_ranges::{Range, Spans, clipped, indices, range_of_dim, spanned};
 use super::readers::{Access, Reader, collect_readers, element_reads, mark_conditional, read_whole, shared_mask};
 use super::region::bound_above;
-use super::results::{ask_for, companion, reads_whole, without_marks};
+use super::results::{ask_for, ask_in, ask_no_more, companion, reads_whole, without_marks};
 use super::slots::wrap;
 use super::tree::{
-    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, reads, stages_below, steered_by, stmt_at,
-    writes_below, written_by,
+    Path, body_at_mut, find_loop, find_stage, is_reduction_var, loop_at, reads, stages_below, steered_by, writes_below,
+    written_by,
 };
 use crate::lower::sign::never_negative;
 use crate::simplify::{Facts, interval};
@@ -51,12 +51,20 @@ pub fn compute_at(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Di
         return Err(Diagnostic::new("E0453", format!("loop `{name}.{}` is `{name}`'s own", at.name))
             .hint("attach it at a loop of a stage that reads it"));
     }
-    if m.env.tensors[stage].role == Role::Output
-        && m.blocks_reading(stage).iter().all(|b| !m.env.pool.reads(b.value, stage))
-    {
+    if m.env.tensors[stage].role != Role::Output {
+        return attach(m, name, at);
+    }
+    let readers: Vec<Block> =
+        m.blocks_reading(stage).into_iter().filter(|b| m.env.pool.reads(b.value, stage)).cloned().collect();
+    if readers.is_empty() {
         return beside(m, stage, at);
     }
-    attach(m, name, at)
+    let path = find_loop(m, at)?;
+    check_readers(m, stage, &path, name, at)?;
+    if readers.iter().any(|b| reads_whole(m, stage, b, &[IterKind::Spatial, IterKind::Reduce])) {
+        return attach(m, name, at);
+    }
+    attach_asked(m, stage, at, &path)
 }
 
 /// Computes a result that nobody reads in a loop of a stage that has its dimensions.
@@ -70,7 +78,7 @@ fn beside(m: &mut LoopModule, result: TensorId, at: &LoopRef) -> Result<(), Diag
         let hint = format!("attach it at a stage that comes after `{late}`, or define it before");
         return Err(Diagnostic::new("E0452", what).hint(hint));
     }
-    let Some((block, iters)) = companion(m, result, host) else { return Err(not_whole(&name, at)) };
+    let Some((block, iters)) = companion(m, result, host) else { return attach_asked(m, result, at, &path) };
     let asked = m.env.new_var("asked");
     ask_for(m, result, (&block, &iters), asked);
     attach(m, &name, at)?;
@@ -78,6 +86,15 @@ fn beside(m: &mut LoopModule, result: TensorId, at: &LoopRef) -> Result<(), Diag
     for s in body {
         s.blocks_mut(&mut |b| b.value = without_marks(&mut env.pool, b.value, asked));
     }
+    Ok(())
+}
+
+/// Computes a result in a loop whose iterations do not all read it, or read all of it.
+fn attach_asked(m: &mut LoopModule, result: TensorId, at: &LoopRef, path: &Path) -> Result<(), Diagnostic> {
+    let name = m.env.tensors[result].name.clone();
+    let asked = ask_in(m, result, path).ok_or_else(|| not_whole(&name, at))?;
+    attach(m, &name, at)?;
+    ask_no_more(m, asked);
     Ok(())
 }
 
@@ -93,8 +110,9 @@ fn not_whole(name: &str, at: &LoopRef) -> Diagnostic {
     let (stage, l) = (&at.stage, &at.name);
     Diagnostic::new("E0450", format!("`{name}` is an output, and loop `{stage}.{l}` would not compute all of it"))
         .hint(format!(
-            "attach an output at a stage that has all of its dimensions, by the same names and extents, and reads it at its own \
-             positions or not at all, outside of loops that may have no iterations; or use cache_write to compute `{name}` \
+            "attach an output at a loop of a whole stage that is, as are those around it, over dimensions that both have, by the \
+             same names and extents, and not fused with others; or at a stage that has all of its dimensions and reads it at its \
+             own positions or not at all, outside of loops that may have no iterations; or use cache_write to compute `{name}` \
              through a local buffer"
         ))
 }
@@ -125,13 +143,6 @@ fn attach(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Diagnostic
     if readers.is_empty() {
         return Err(Diagnostic::new("E0453", format!("nothing in loop `{}.{}` reads `{name}`", at.stage, at.name))
             .hint("attach it at a loop of a stage that reads it"));
-    }
-    if result {
-        let blocks: Vec<Block> =
-            readers.iter().filter_map(|r| stmt_at(&m.body, &r.block)).filter_map(as_block).cloned().collect();
-        if !blocks.iter().any(|b| reads_whole(m, tensor, b, &[IterKind::Spatial, IterKind::Reduce])) {
-            return Err(not_whole(name, at));
-        }
     }
     let mask = shared_mask(m, &path, &readers);
     let unproved = mark_conditional(m, tensor, &mut readers, &mask);
@@ -178,13 +189,6 @@ fn attach(m: &mut LoopModule, name: &str, at: &LoopRef) -> Result<(), Diagnostic
 fn held_by(m: &LoopModule, stage: TensorId) -> Option<TensorId> {
     let own = m.body.iter().find(|s| matches!(s, Stmt::For(l) if l.stage == stage))?;
     stages_below(std::slice::from_ref(own)).into_iter().find(|&s| s != stage && written_by(m, s) != stage)
-}
-
-fn as_block(s: &Stmt) -> Option<&Block> {
-    match s {
-        Stmt::Block(b) => Some(b),
-        Stmt::For(_) => None,
-    }
 }
 
 /// Whether one iteration of loop `at` reads a box of `tensor`, so that attached there its loops would be

@@ -7,11 +7,17 @@
 //! ```text
 //! O[b, q, d] = f(..)   =>   O[b, q, d] = max(f(..), L[b, q] - %asked)   =>   O[b, q, d] = f(..)
 //! ```
+//!
+//! Where that stage may have no element at a position, or has not all dimensions, a nest of its own asks for the result
+//! while it is attached: over the loops that the two have in common, and all of what the result has besides.
 
-use super::tree::stage_loops;
+use super::readers::block_paths;
+use super::slots::wrap;
+use super::tree::{Path, body_at_mut, enclosing, loop_at, stage_loops, stmt_at};
 use crate::simplify::{Facts, Prover};
-use cora_ir::loops::{Block, BlockRole, IterKind, LoopModule};
+use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule, Stmt};
 use cora_ir::{BinOp, Expr, ExprId, ExprPool, Role, ScalarType, TensorId, VarId};
+use rustc_hash::FxHashMap;
 
 /// Whether a block has an iteration for each element of output `t`, and reads that element there whatever else holds, at
 /// iterators of these kinds.
@@ -130,4 +136,109 @@ pub(crate) fn without_marks(pool: &mut ExprPool, value: ExprId, asked: VarId) ->
         }
         (value != e).then_some(value)
     })
+}
+
+/// Puts a nest into the loop at `path` that asks for every element of result `t`, each in one iteration of the loops around
+/// it; its outermost variable. There is none where these iterations are not all of `t`'s, or are several for one element.
+pub(super) fn ask_in(m: &mut LoopModule, t: TensorId, path: &[usize]) -> Option<VarId> {
+    let host = loop_at(&m.body, path).stage;
+    let below = block_paths(&loop_at(&m.body, path).body, path);
+    let elements = |p: &Vec<usize>| match stmt_at(&m.body, p) {
+        Some(Stmt::Block(b)) => b.stage == host && b.role != BlockRole::Init,
+        _ => false,
+    };
+    let at = below.into_iter().find(elements)?;
+    let Some(Stmt::Block(b)) = stmt_at(&m.body, &at) else { return None };
+    let b = b.clone();
+    if host == t || !is_whole(m, &b) || m.env.tensors[t].tuple.is_some() {
+        return None;
+    }
+    let loops: Vec<(VarId, ExprId)> = enclosing(&m.body, &at).iter().map(|l| (l.var, l.extent)).collect();
+    // The result's dimensions, as iterators of that stage or loops of their own.
+    let mut index: Vec<ExprId> = Vec::new();
+    let mut shared: Vec<Iter> = Vec::new();
+    let mut own: Vec<(VarId, ExprId)> = Vec::new();
+    for d in 0..m.env.tensors[t].dims.len() {
+        let (name, extent) = (m.env.tensors[t].dims[d].name.clone(), m.env.tensors[t].dims[d].extent);
+        let extent = m.env.pool.instantiate(extent, &index);
+        let same = |i: &&Iter| i.kind == IterKind::Spatial && m.env.vars[i.var].name == name && i.extent == extent;
+        let var = match b.iters.iter().find(same).filter(|i| !shared.iter().any(|s| s.var == i.var)) {
+            Some(i) => {
+                shared.push(i.clone());
+                i.var
+            }
+            None => {
+                let var = m.env.new_var(name);
+                own.push((var, extent));
+                var
+            }
+        };
+        index.push(m.env.pool.var(var));
+    }
+    let pool = &m.env.pool;
+    let is_shared = |i: &Iter| shared.iter().any(|s| s.var == i.var);
+    let used: Vec<VarId> = shared.iter().flat_map(|i| pool.vars_of(i.binding)).collect();
+    let within = |e: ExprId| pool.vars_of(e).iter().all(|v| used.contains(v));
+    let apart = |e: ExprId| !pool.vars_of(e).iter().any(|v| used.contains(v));
+    let (around, inside) = loops.split_at(path.len());
+    let inside: Vec<_> = inside.iter().filter(|l| used.contains(&l.0)).copied().collect();
+    let product = around.iter().all(|l| used.contains(&l.0))
+        && inside.iter().all(|l| within(l.1))
+        && b.iters.iter().all(|i| is_shared(i) || apart(i.binding));
+    if !product {
+        return None;
+    }
+    let mut predicate: Vec<ExprId> = b.predicate.iter().copied().filter(|&p| within(p)).collect();
+    let env = &mut m.env;
+    // Loops of its own, as those of the stage.
+    let mut fresh = FxHashMap::default();
+    let mut nest = Vec::new();
+    for (var, extent) in inside {
+        let (name, extent) = (env.vars[var].name.clone(), env.pool.substitute(extent, &fresh));
+        let new = env.new_var(name);
+        fresh.insert(var, env.pool.var(new));
+        nest.push((new, extent));
+    }
+    for i in &mut shared {
+        i.binding = env.pool.substitute(i.binding, &fresh);
+    }
+    predicate.iter_mut().for_each(|p| *p = env.pool.substitute(*p, &fresh));
+    let positions: FxHashMap<VarId, ExprId> = shared.iter().map(|i| (i.var, i.binding)).collect();
+    for (iter, extent) in own {
+        let at = env.pool.substitute(extent, &positions);
+        let var = env.new_var(env.vars[iter].name.clone());
+        let binding = env.pool.var(var);
+        nest.push((var, at));
+        shared.push(Iter { var: iter, kind: IterKind::Spatial, extent, binding });
+    }
+    let read = env.pool.load(t, env.tensors[t].ty, index);
+    let zero = env.pool.int(0);
+    let asking = Block { iters: shared, predicate, value: read, index: vec![zero; b.index.len()], ..b };
+    let nest = wrap(env, host, asking, &nest);
+    let Stmt::For(first) = &nest else { return None };
+    let asked = first.var;
+    body_at_mut(&mut m.body, path).insert(at[path.len()], nest);
+    Some(asked)
+}
+
+/// Takes the nest that `ask_in` made out again.
+pub(super) fn ask_no_more(m: &mut LoopModule, asked: VarId) {
+    fn holder(body: &[Stmt], asked: VarId, path: &mut Path) -> bool {
+        body.iter().enumerate().any(|(n, s)| match s {
+            Stmt::For(l) if l.var == asked => true,
+            Stmt::For(l) => {
+                path.push(n);
+                let found = holder(&l.body, asked, path);
+                if !found {
+                    path.pop();
+                }
+                found
+            }
+            Stmt::Block(_) => false,
+        })
+    }
+    let mut path = Path::new();
+    if holder(&m.body, asked, &mut path) {
+        body_at_mut(&mut m.body, &path).retain(|s| !matches!(s, Stmt::For(l) if l.var == asked));
+    }
 }

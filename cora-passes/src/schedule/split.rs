@@ -17,7 +17,7 @@ use super::tree::{
 use super::{MAX_FACTOR, MAX_PADDING};
 use cora_ir::loops::{For, LoopKind, LoopModule, Stmt};
 use cora_ir::schedule::{LoopRef, Tail};
-use cora_ir::{Diagnostic, ExprId};
+use cora_ir::{BinOp, Diagnostic, Expr, ExprId};
 use rustc_hash::FxHashMap;
 
 /// The step: a split, and the peeling that its tail may ask for.
@@ -120,8 +120,11 @@ pub fn split(
     Ok(())
 }
 
-/// Whether `factor` is seen to divide `e` from its polynomial form.
+/// Whether `factor` is seen to divide `e` from its polynomial form, or both sides of each choice.
 pub fn divisible(pool: &mut cora_ir::ExprPool, e: ExprId, factor: i64) -> bool {
+    if let Expr::Bin(BinOp::Min | BinOp::Max, a, b) | Expr::Select(_, a, b) = *pool.get(e) {
+        return divisible(pool, a, factor) && divisible(pool, b, factor);
+    }
     let f = pool.int(factor);
     let r = pool.modulo(e, f);
     let r = cora_ir::affine::normalize(pool, r);
