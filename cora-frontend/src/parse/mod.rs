@@ -315,7 +315,10 @@ impl Parser {
             return self.fail(
                 Diagnostic::new("E0105", format!("`{}` is a reserved name and cannot be the name of {what}", t.text))
                     .at(t.span)
-                    .hint("choose another name"),
+                    .hint(match (t.text.as_str(), what) {
+                        ("const", "an input") => "`const` stands before `input`: `const input W[..]`",
+                        _ => "choose another name",
+                    }),
             );
         }
         self.name(what)
