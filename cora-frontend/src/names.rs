@@ -41,6 +41,17 @@ pub fn is_reserved(name: &str) -> bool {
         || math_function(name).is_some()
 }
 
+/// What to do about the declaration of a reserved name, as that of `kind`.
+pub fn instead_of_reserved(name: &str, kind: &str) -> &'static str {
+    match (name, kind) {
+        ("const", "input") => "`const` stands before `input`: `const input W[..]`",
+        (_, "function") if math_function(name).is_some() || BUILTINS.contains(&name) => {
+            "it is there already: leave the declaration out, or choose another name"
+        }
+        _ => "choose another name",
+    }
+}
+
 /// What functions of other languages are in this one.
 pub fn written_as(function: &str) -> Option<&'static str> {
     Some(match function {

@@ -3,7 +3,7 @@
 
 use super::{ConstValue, Decl, Elab, Entity, Mode, Num, Slot, State};
 use crate::ast::{CombinerDef, DimUse, Expr, Ident, Input, ItemKind, Range};
-use crate::names::{is_reserved, suggest};
+use crate::names::{instead_of_reserved, is_reserved, suggest};
 use cora_ir::schedule::Span;
 use cora_ir::{Diagnostic, DimId, ExprId, Param, Role, Scope, Tensor, TensorDim, UfDef};
 
@@ -102,7 +102,7 @@ impl<'a> Elab<'a> {
                 "E0105",
                 format!("`{n}` is a reserved name and cannot be the name of {} {kind}", article(kind)),
             )
-            .hint("choose another name")
+            .hint(instead_of_reserved(n, kind))
         } else if n.starts_with(|c: char| c.is_ascii_digit()) || !n.split('.').all(word) {
             Diagnostic::new("E0102", format!("`{}` is not a name", n.escape_debug()))
                 .hint("names are ASCII letters, digits and `_`, and begin with a letter or `_`")

@@ -7,7 +7,7 @@ pub(crate) mod schedule;
 
 use crate::ast::{Ident, Program, ReduceOp};
 use crate::lex::{Token, TokenKind, lex};
-use crate::names::{KEYWORDS, is_item_keyword, is_reserved, math_function, written_as};
+use crate::names::{KEYWORDS, instead_of_reserved, is_item_keyword, is_reserved, math_function, written_as};
 use cora_ir::schedule::Span;
 use cora_ir::{Diagnostic, ScalarType};
 
@@ -315,10 +315,7 @@ impl Parser {
             return self.fail(
                 Diagnostic::new("E0105", format!("`{}` is a reserved name and cannot be the name of {what}", t.text))
                     .at(t.span)
-                    .hint(match (t.text.as_str(), what) {
-                        ("const", "an input") => "`const` stands before `input`: `const input W[..]`",
-                        _ => "choose another name",
-                    }),
+                    .hint(instead_of_reserved(&t.text, what.trim_start_matches("an ").trim_start_matches("a "))),
             );
         }
         self.name(what)

@@ -328,6 +328,38 @@ pub fn encoder_layer_bf16() -> Result<Graph, Vec<Diagnostic>> {
     b.finish()
 }
 
+/// The program `gru`.
+pub fn gru() -> Result<Graph, Vec<Diagnostic>> {
+    let mut b = ProgramBuilder::new("gru");
+    let m = b.param("M", 0..=512);
+    let v_b = b.dim("b", m);
+    let lens = b.extent("lens", &[v_b], 0..=512);
+    let t = b.dim("t", lens.at([v_b]));
+    let j = b.dim("j", 256);
+    let k = b.dim("k", 256);
+    let d = b.dim("d", 256);
+    let x = b.input("X", &[v_b, t, d], ScalarType::F32);
+    let wz = b.const_input("Wz", &[d, j], ScalarType::F32);
+    let wr = b.const_input("Wr", &[d, j], ScalarType::F32);
+    let wn = b.const_input("Wn", &[d, j], ScalarType::F32);
+    let uz = b.const_input("Uz", &[k, j], ScalarType::F32);
+    let ur = b.const_input("Ur", &[k, j], ScalarType::F32);
+    let un = b.const_input("Un", &[k, j], ScalarType::F32);
+    let az = b.reduce("Az", &[v_b, t, j], Combiner::Sum, &[d], |_, _| x.at((v_b, t, d)) * wz.at((d, j)));
+    let ar = b.reduce("Ar", &[v_b, t, j], Combiner::Sum, &[d], |_, _| x.at((v_b, t, d)) * wr.at((d, j)));
+    let an = b.reduce("An", &[v_b, t, j], Combiner::Sum, &[d], |_, _| x.at((v_b, t, d)) * wn.at((d, j)));
+    let h = b.later("H", ScalarType::F32);
+    let z_sum = b.reduce("z.sum", &[v_b, t, j], Combiner::Sum, &[k], |_, _| h.at((v_b, t - 1, k)).or_else(0.0) * uz.at((k, j)));
+    let z = b.compute("z", &[v_b, t, j], |_| 1.0 / (1.0 + (-(az.at((v_b, t, j)) + z_sum.at((v_b, t, j)))).exp()));
+    let r_sum = b.reduce("r.sum", &[v_b, t, j], Combiner::Sum, &[k], |_, _| h.at((v_b, t - 1, k)).or_else(0.0) * ur.at((k, j)));
+    let v_r = b.compute("r", &[v_b, t, j], |_| 1.0 / (1.0 + (-(ar.at((v_b, t, j)) + r_sum.at((v_b, t, j)))).exp()));
+    let n_sum = b.reduce("n.sum", &[v_b, t, j], Combiner::Sum, &[k], |_, _| h.at((v_b, t - 1, k)).or_else(0.0) * un.at((k, j)));
+    let n = b.compute("n", &[v_b, t, j], |_| (an.at((v_b, t, j)) + v_r.at((v_b, t, j)) * n_sum.at((v_b, t, j))).tanh());
+    let h_2 = b.compute("H", &[v_b, t, j], |_| (1.0 - z.at((v_b, t, j))) * n.at((v_b, t, j)) + z.at((v_b, t, j)) * h.at((v_b, t - 1, j)).or_else(0.0));
+    b.output(h_2);
+    b.finish()
+}
+
 /// The program `images`.
 pub fn images() -> Result<Graph, Vec<Diagnostic>> {
     let mut b = ProgramBuilder::new("images");
@@ -794,6 +826,7 @@ pub const ALL: &[Build] = &[
     encoder6,
     encoder_layer,
     encoder_layer_bf16,
+    gru,
     images,
     layer_norm,
     listing1,
