@@ -108,7 +108,12 @@ impl Elab<'_> {
                 return local.tensor;
             }
             let d = Diagnostic::new("E0216", format!("`{}` has no order of dimensions and cannot be indexed", id.name));
-            return self.error(id.span, d.hint(format!("define it with an index list: `{}[i, j] = ...`", id.name)));
+            let hint = format!(
+                "define it with an index list: `{}[i, j] = ...`; where it is a parameter, call the function with the name of a \
+                 tensor that is defined so",
+                id.name
+            );
+            return self.error(id.span, d.hint(hint));
         }
         self.used.insert(id.name.clone());
         // A definition may have the name of a component that it copies.

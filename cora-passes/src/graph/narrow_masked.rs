@@ -350,6 +350,11 @@ fn less(env: &mut Env, a: ExprId, b: ExprId) -> ExprId {
         let (x, y) = (less(env, x, b), less(env, y, b));
         return env.pool.bin(op, x, y);
     }
+    if let Expr::Bin(op @ (BinOp::Min | BinOp::Max), x, y) = *env.pool.get(b) {
+        let (x, y) = (less(env, a, x), less(env, a, y));
+        let other = if op == BinOp::Min { BinOp::Max } else { BinOp::Min };
+        return env.pool.bin(other, x, y);
+    }
     let difference = env.pool.sub(a, b);
     with_remainders(&mut env.pool, difference)
 }

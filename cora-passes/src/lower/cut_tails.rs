@@ -40,15 +40,18 @@ const MOST_ENDS: usize = 3;
 const FEWEST_ON_GRID: usize = 4;
 /// So many are compared to see which of them come first, as those of the unrolled rows of a tile do.
 const MOST_COMPARED: usize = 16;
-/// After so many comparisons of one loop without a proof the loop is left as it is: each takes the solver its full time.
+/// After so many comparisons of one loop without a proof the loop is left as it is, and others of its kernel that have as many
+/// conditions: each takes the solver its full time.
 const MOST_UNPROVED: usize = 24;
+/// So it is after so many without any proof.
+const MOST_IN_VAIN: usize = 8;
 
 /// Cuts such loops in every kernel.
 pub fn cut_tails(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
     let tables = Tables::of(m);
     for k in &mut m.kernels {
         let (grid, place, inner) = (k.is_grid(), Place::new(&tables), FxHashMap::default());
-        let mut cx = Cut { env: &mut m.env, simplifier, grid, place, inner };
+        let mut cx = Cut { env: &mut m.env, simplifier, grid, place, inner, given_up: usize::MAX };
         let body = std::mem::take(&mut k.body);
         let body = cx.body(body);
         k.body = decide_branches(&mut m.env, body);
@@ -64,6 +67,8 @@ struct Cut<'a> {
     place: Place<'a>,
     /// What names inside the loop stand for.
     inner: FxHashMap<VarId, ExprId>,
+    /// The conditions of the smallest loop of the kernel that was given up.
+    given_up: usize,
 }
 
 /// Holds in the first `ceil(rest / step)` iterations.
@@ -105,7 +110,15 @@ impl Cut<'_> {
             return None;
         }
         if ends.len() > 1 && ends.len() <= MOST_COMPARED {
-            ends = self.earliest(ends)?;
+            if ends.len() >= self.given_up {
+                return None;
+            }
+            let many = ends.len();
+            let Some(first) = self.earliest(ends) else {
+                self.given_up = many;
+                return None;
+            };
+            ends = first;
         }
         if ends.is_empty() || ends.len() > MOST_ENDS {
             return None;
@@ -202,11 +215,12 @@ impl Cut<'_> {
     /// Without those that provably never come before another one; nothing where too few are comparable.
     fn earliest(&mut self, ends: Vec<End>) -> Option<Vec<End>> {
         let mut kept: Vec<End> = Vec::new();
-        let mut unproved = 0;
+        let (mut unproved, mut compared) = (0, false);
         for new in ends {
             let mut first = |cx: &mut Self, a: &End, b: &End| {
                 let proved = cx.comes_first(a, b);
                 unproved += usize::from(!proved);
+                compared |= proved;
                 proved
             };
             if kept.iter().any(|old| first(self, old, &new)) {
@@ -214,7 +228,8 @@ impl Cut<'_> {
             }
             kept.retain(|old| !first(self, &new, old));
             kept.push(new);
-            if unproved > MOST_UNPROVED && kept.len() > MOST_ENDS {
+            let most = if compared { MOST_UNPROVED } else { MOST_IN_VAIN };
+            if unproved > most && kept.len() > MOST_ENDS {
                 return None;
             }
         }

@@ -40,11 +40,16 @@ pub(super) fn compared(env: &mut Env, comparison: ExprId, var: VarId) -> Option<
     let end = env.pool.ceil_div(end, sign.checked_abs()?);
     let end = match *env.pool.get(atom) {
         Expr::Var(_) => end,
-        // A quotient by a constant is below it where the variable is below the multiple.
-        Expr::Bin(BinOp::FloorDiv, x, c)
-            if env.pool.as_var(x) == Some(var) && env.pool.as_int(c).is_some_and(|c| c > 0) =>
-        {
+        // A quotient by a constant is below it where what is divided is below the multiple.
+        Expr::Bin(BinOp::FloorDiv, x, c) if env.pool.as_int(c).is_some_and(|c| c > 0) => {
+            let mut others = poly(&mut env.pool, x);
+            let alone = others.terms.remove(&vec![env.pool.var(var)]) == Some(1);
+            let others = build(&mut env.pool, &others);
+            if !alone || env.pool.uses_var(others, var) {
+                return None;
+            }
             let end = env.pool.mul(end, c);
+            let end = env.pool.sub(end, others);
             normalize(&mut env.pool, end)
         }
         _ => return None,
@@ -52,11 +57,57 @@ pub(super) fn compared(env: &mut Env, comparison: ExprId, var: VarId) -> Option<
     Some((end, below))
 }
 
-/// The comparisons that hold together where `comparison` does: of what is equal neither is less.
+/// The comparisons of positions that hold together where `comparison` does: of what is equal neither is less, of several the
+/// greatest is no more than what none of them exceeds.
 pub(super) fn both_ways(pool: &mut ExprPool, comparison: ExprId) -> Vec<ExprId> {
-    match *pool.get(comparison) {
-        Expr::Bin(BinOp::Eq, a, b) if pool.ty(a).scalar == ScalarType::Index => vec![pool.le(a, b), pool.le(b, a)],
-        _ => vec![comparison],
+    let (op, a, b) = match *pool.get(comparison) {
+        Expr::Bin(op @ (BinOp::Eq | BinOp::Lt | BinOp::Le), a, b) => (op, a, b),
+        _ => return vec![comparison],
+    };
+    let (Some(a), Some(b)) = (positions(pool, a), positions(pool, b)) else { return vec![comparison] };
+    let mut all = Vec::new();
+    match op {
+        BinOp::Eq => {
+            no_more(pool, BinOp::Le, (a, b), &mut all);
+            no_more(pool, BinOp::Le, (b, a), &mut all);
+        }
+        _ => no_more(pool, op, (a, b), &mut all),
+    }
+    all
+}
+
+/// The comparisons that hold together where `op` does, which says that `a` is less than `b`, or no more.
+fn no_more(pool: &mut ExprPool, op: BinOp, (a, b): (ExprId, ExprId), out: &mut Vec<ExprId>) {
+    let (x, y) = match (pool.get(a).clone(), pool.get(b).clone()) {
+        (Expr::Bin(BinOp::Max, x, y), _) => ((x, b), (y, b)),
+        (_, Expr::Bin(BinOp::Min, x, y)) => ((a, x), (a, y)),
+        _ => return out.push(pool.bin(op, a, b)),
+    };
+    no_more(pool, op, x, out);
+    no_more(pool, op, y, out);
+}
+
+/// A position, also one that is counted in 64 bits: those are enough for differences of positions.
+fn positions(pool: &mut ExprPool, e: ExprId) -> Option<ExprId> {
+    if pool.ty(e).scalar == ScalarType::Index {
+        return Some(e);
+    }
+    if pool.ty(e).scalar != ScalarType::I64 {
+        return None;
+    }
+    match pool.get(e).clone() {
+        Expr::Cast(_, x) if pool.ty(x).scalar == ScalarType::Index => Some(x),
+        Expr::Lit(l) => Some(l.as_i64()).filter(|n| n.abs() <= i64::from(i32::MAX)).map(|n| pool.int(n)),
+        Expr::Bin(op @ (BinOp::Add | BinOp::Sub | BinOp::Min | BinOp::Max), a, b) => {
+            let (a, b) = (positions(pool, a)?, positions(pool, b)?);
+            Some(pool.bin(op, a, b))
+        }
+        Expr::Un(UnOp::Abs, a) => {
+            let (a, zero) = (positions(pool, a)?, pool.int(0));
+            let negative = pool.sub(zero, a);
+            Some(pool.max(a, negative))
+        }
+        _ => None,
     }
 }
 
@@ -171,6 +222,8 @@ struct At {
     inside: bool,
     /// In the row of a position beyond it, where there are others inside.
     here: bool,
+    /// Whether they may be the least of all, -inf, too.
+    or_least: bool,
 }
 
 /// The constants that tensors are beyond a bound.
@@ -181,12 +234,14 @@ pub(super) struct Outside<'a> {
     reductions: FxHashSet<TensorId>,
     /// Whether those elements of tensors are finite.
     finite: FxHashMap<(TensorId, At), bool>,
+    /// What is more than -inf, because a condition around says so.
+    above: Vec<ExprId>,
 }
 
 impl<'a> Outside<'a> {
     pub fn new(region: &'a Region) -> Self {
         let (values, reductions, finite) = Default::default();
-        Self { region, values, reductions, finite }
+        Self { region, values, reductions, finite, above: Vec::new() }
     }
 
     /// The reductions that lose nothing by an end, or a beginning, at the bound.
@@ -234,15 +289,17 @@ impl<'a> Outside<'a> {
                 let own = self.region.is_own(graph, tensor, &index);
                 self.values.get(&tensor).copied().filter(|_| own)?
             }
-            // What is NaN inside has to be chosen there too.
-            Expr::Select(c, a, b) => {
-                let known = match self.value(graph, c) {
-                    Some(c) if c.or_nan => return None,
-                    Some(c) => self.value(graph, if c.value == 0.0 { b } else { a })?,
-                    None => self.value(graph, a).filter(|a| self.value(graph, b) == Some(*a))?,
-                };
-                Some(known).filter(|k| !k.or_nan)?
-            }
+            Expr::Select(c, a, b) => match self.value(graph, c) {
+                Some(c) if c.or_nan => return None,
+                // What is NaN inside has to be chosen there too.
+                Some(c) => self.value(graph, if c.value == 0.0 { b } else { a }).filter(|k| !k.or_nan)?,
+                None => {
+                    let a = self.value_where(graph, a, (c, true))?;
+                    let b = self.value_where(graph, b, (c, false)).filter(|b| b.value == a.value)?;
+                    let (or_nan, of_row) = (a.or_nan || b.or_nan, !graph.env.pool.uses_var(c, self.region.var));
+                    Some(Known { or_nan, ..a }).filter(|k| of_row || !k.or_nan)?
+                }
+            },
             Expr::Un(op, a) => {
                 let Known { value: a, or_nan } = self.value(graph, a)?;
                 let value = un_f(op, a);
@@ -259,6 +316,15 @@ impl<'a> Outside<'a> {
         let exact = ty.is_float() || matches!(graph.env.pool.get(e), Expr::Lit(_)) && value.abs() < 2.0f64.powi(53);
         let fits = exact || value.abs() <= 127.0;
         (fits && !value.is_nan()).then_some(Known { value, ..known })
+    }
+
+    /// The same where the condition has this value.
+    fn value_where(&mut self, graph: &mut Graph, e: ExprId, (c, holds): (ExprId, bool)) -> Option<Known> {
+        let before = self.above.len();
+        self.above.extend(more_than_least(&graph.env.pool, c, holds));
+        let known = self.value(graph, e);
+        self.above.truncate(before);
+        known
     }
 
     fn binary(&mut self, graph: &mut Graph, op: BinOp, (a, b): (ExprId, ExprId)) -> Option<Known> {
@@ -291,8 +357,30 @@ impl<'a> Outside<'a> {
         if let Some(known) = self.with_unknown(graph, BinOp::Add, known, b) {
             return Some(known);
         }
-        let negative = known.value == f64::NEG_INFINITY && self.region.never_empty;
-        (negative && self.is_greatest(graph, b, a)).then_some(Known { or_nan: true, ..known })
+        let negative = known.value == f64::NEG_INFINITY;
+        (negative && self.is_number_or_greatest(graph, b, a)).then_some(Known { or_nan: true, ..known })
+    }
+
+    /// Whether `e` is finite, or the greatest `a` of a row that has some inside, whatever the row's own conditions choose.
+    fn is_number_or_greatest(&mut self, graph: &mut Graph, e: ExprId, a: ExprId) -> bool {
+        match *graph.env.pool.get(e) {
+            Expr::Select(c, x, y) if !graph.env.pool.uses_var(c, self.region.var) => {
+                [(x, true), (y, false)].into_iter().all(|(arm, holds)| {
+                    let before = self.above.len();
+                    self.above.extend(more_than_least(&graph.env.pool, c, holds));
+                    let fits = self.is_number_or_greatest(graph, arm, a);
+                    self.above.truncate(before);
+                    fits
+                })
+            }
+            _ => self.region.never_empty && self.is_greatest(graph, e, a) || self.is_number(graph, e),
+        }
+    }
+
+    /// Whether `e` is finite beyond the bound where the conditions around hold.
+    fn is_number(&mut self, graph: &mut Graph, e: ExprId) -> bool {
+        let or_least = self.above.contains(&e);
+        self.is_finite(graph, e, At { inside: false, here: true, or_least })
     }
 
     /// Whether `e` is the greatest `a` of the row, or the greater one of that and of what the row has once.
@@ -326,7 +414,7 @@ impl<'a> Outside<'a> {
             BinOp::Add => known.value.is_infinite(),
             _ => false,
         };
-        (absorbs && self.is_finite(graph, e, At { inside: false, here: true })).then_some(known)
+        (absorbs && self.is_number(graph, e)).then_some(known)
     }
 
     /// Whether `e` is finite for finite inputs, if nothing overflows, nothing is divided by 0 and no root is of less than 0.
@@ -335,7 +423,7 @@ impl<'a> Outside<'a> {
             return true;
         }
         match graph.env.pool.get(e).clone() {
-            Expr::Lit(l) => l.as_f64().is_finite(),
+            Expr::Lit(l) => l.as_f64().is_finite() || at.or_least && l.as_f64() == f64::NEG_INFINITY,
             Expr::Un(UnOp::Log, _) => false,
             Expr::Select(c, a, b) => {
                 let holds = if at.inside { self.region.holds(graph, c) } else { None };
@@ -346,8 +434,20 @@ impl<'a> Outside<'a> {
                 guard.is_none_or(|(_, other)| self.is_finite(graph, other, at))
                     && self.has_finite(graph, tensor, &index, at)
             }
-            Expr::Un(_, a) | Expr::Cast(_, a) => self.is_finite(graph, a, at),
-            Expr::Bin(_, a, b) => self.is_finite(graph, a, at) && self.is_finite(graph, b, at),
+            Expr::Cast(_, a) => self.is_finite(graph, a, at),
+            Expr::Bin(BinOp::Min, a, b) => self.is_finite(graph, a, at) && self.is_finite(graph, b, at),
+            // The greater one of two is finite where one is, and the other no more than that.
+            Expr::Bin(BinOp::Max, a, b) => {
+                let least = At { or_least: true, ..at };
+                self.is_finite(graph, a, least)
+                    && self.is_finite(graph, b, least)
+                    && (at.or_least || self.is_finite(graph, a, at) || self.is_finite(graph, b, at))
+            }
+            Expr::Un(_, a) => self.is_finite(graph, a, At { or_least: false, ..at }),
+            Expr::Bin(_, a, b) => {
+                let at = At { or_least: false, ..at };
+                self.is_finite(graph, a, at) && self.is_finite(graph, b, at)
+            }
             _ => false,
         }
     }
@@ -359,7 +459,7 @@ impl<'a> Outside<'a> {
         }
         let Some(op) = graph.op_of(tensor).cloned() else { return false };
         let inside = at.inside && self.region.is_own(graph, tensor, index);
-        let at = At { inside, here: at.here && is_of_row(graph, &op, index) };
+        let at = At { inside, here: at.here && is_of_row(graph, &op, index), ..at };
         if let Some(&known) = self.finite.get(&(tensor, at)) {
             return known;
         }
@@ -371,11 +471,13 @@ impl<'a> Outside<'a> {
             false => graph.env.pool.as_int(graph.env.dims[*d].extent).is_some_and(|n| n > 0),
         };
         let some = match op.combiner {
-            Some(Reduction::Op(Combiner::Max | Combiner::Min)) => op.reduce.iter().all(counted),
+            Some(Reduction::Op(Combiner::Max)) => at.or_least || op.reduce.iter().all(counted),
+            Some(Reduction::Op(Combiner::Min)) => op.reduce.iter().all(counted),
             Some(Reduction::Tuple(_)) => false,
             _ => true,
         };
-        let finite = some && self.is_finite(graph, op.value, At { inside: at.inside || ends, ..at });
+        let or_least = at.or_least && matches!(op.combiner, None | Some(Reduction::Op(Combiner::Max | Combiner::Min)));
+        let finite = some && self.is_finite(graph, op.value, At { inside: at.inside || ends, or_least, ..at });
         self.finite.insert((tensor, at), finite);
         finite
     }
@@ -385,4 +487,20 @@ impl<'a> Outside<'a> {
 fn is_of_row(graph: &Graph, op: &Op, index: &[ExprId]) -> bool {
     let mut dims = op.spatial.iter().zip(index);
     dims.all(|(&d, &i)| graph.env.pool.as_var(i) == Some(graph.env.dims[d].var))
+}
+
+/// What a condition says is more than -inf: it is compared with a number, or with -inf itself.
+fn more_than_least(pool: &ExprPool, c: ExprId, holds: bool) -> Option<ExprId> {
+    let least = |e: ExprId| matches!(pool.get(e), Expr::Lit(l) if l.as_f64() == f64::NEG_INFINITY);
+    let some = |e: ExprId| matches!(pool.get(e), Expr::Lit(l) if !l.as_f64().is_nan());
+    match *pool.get(c) {
+        Expr::Un(UnOp::Not, c) => more_than_least(pool, c, !holds),
+        Expr::Bin(BinOp::Eq, a, b) if !holds => least(b).then_some(a).or(least(a).then_some(b)),
+        Expr::Bin(BinOp::Ne, a, b) if holds => least(b).then_some(a).or(least(a).then_some(b)),
+        Expr::Bin(BinOp::Lt, a, b) if holds => some(a).then_some(b),
+        Expr::Bin(BinOp::Le, a, b) if !holds => some(b).then_some(a),
+        Expr::Bin(BinOp::Le, a, b) if holds => (some(a) && !least(a)).then_some(b),
+        Expr::Bin(BinOp::Lt, a, b) if !holds => (some(b) && !least(b)).then_some(a),
+        _ => None,
+    }
 }
