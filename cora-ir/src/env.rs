@@ -225,7 +225,7 @@ pub struct Env {
     /// Tensors.
     pub tensors: Arena<TensorId, Tensor>,
     /// In the loop dialect the stages of [recurrences](crate::recurrence), whose order every step keeps, and how many of their
-    /// first dimensions are positions.
+    /// first dimensions are positions; in a graph the operators right after a recurrence that are computed at its positions.
     pub recurrent: Vec<(TensorId, usize)>,
 }
 

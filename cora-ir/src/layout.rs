@@ -44,6 +44,14 @@ pub enum LayoutStep {
     /// Of each 8 neighbouring lines of 128 bytes the pieces of 16 bytes are permuted: piece `p` of line `l` lies where piece
     /// `p xor l % 8` would, so that the same piece of 8 lines is in all banks of shared memory. The dimensions stay.
     Swizzle,
+    /// Dimension `dim`, on which no size depends, has room for `count` positions: `p` lies where `p % count` does, and takes
+    /// the place of the one that was there.
+    Fold {
+        /// The dimension's position.
+        dim: usize,
+        /// At least 1.
+        count: i64,
+    },
     /// The stored dimensions are these, outermost first: a permutation.
     Reorder {
         /// Positions before the step.
@@ -79,6 +87,7 @@ impl LayoutStep {
             }
             Self::Slots(n) => (*n >= 2).then_some(names),
             Self::Swizzle => Some(names),
+            Self::Fold { dim, count } => (*dim < names.len() && *count >= 1).then_some(names),
             Self::Reorder { order } => {
                 let mut sorted = order.clone();
                 sorted.sort_unstable();
@@ -134,6 +143,8 @@ mod tests {
             fuse(usize::MAX, 2),
             reorder(&[0, 0]),
             reorder(&[0]),
+            LayoutStep::Fold { dim: 2, count: 2 },
+            LayoutStep::Fold { dim: 0, count: 0 },
         ] {
             assert_eq!(bad.rename(names(&["a", "b"])), None, "{bad:?}");
         }

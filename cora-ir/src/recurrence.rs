@@ -149,7 +149,7 @@ pub fn differs_before(pool: &ExprPool, at: &[VarId], index: &[ExprId]) -> Option
 }
 
 /// The `n` of `var + n`.
-fn plus_constant(pool: &ExprPool, e: ExprId, var: VarId) -> Option<i64> {
+pub fn plus_constant(pool: &ExprPool, e: ExprId, var: VarId) -> Option<i64> {
     match *pool.get(e) {
         Expr::Var(v) => (v == var).then_some(0),
         Expr::Bin(BinOp::Sub, a, n) => plus_constant(pool, a, var)?.checked_sub(pool.as_int(n)?),

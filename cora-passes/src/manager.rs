@@ -3,9 +3,9 @@
 use crate::graph::narrow_masked::Windows;
 use crate::lower::{
     Simplifier, await_tiles, capacity, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, drop_unread,
-    first_block, functions, hoist, known_branches, legalize, merge_branches, place_barriers, row_segments,
-    scatter_terms, shape_blocks, share_nests, split_accumulators, threads_outward, to_loops, to_storage, unclamp,
-    unswitch, vectorize, virtual_threads,
+    first_block, fold_positions, functions, hoist, known_branches, legalize, merge_branches, place_barriers,
+    row_segments, scatter_terms, shape_blocks, share_nests, split_accumulators, threads_outward, to_loops, to_storage,
+    unclamp, unswitch, vectorize, virtual_threads,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};
@@ -74,6 +74,17 @@ pub const PASSES: &[Pass] = &[
             let block = prefix_block(args).map_err(|d| vec![d])?;
             on_graph(p, |g| {
                 graph::split_prefixes::split_prefixes(g, block);
+                Ok(())
+            })
+        },
+    },
+    Pass {
+        name: "follow-recurrences",
+        summary: "reductions that use up the states of a recurrence are computed at its positions",
+        input: Stage::Graph,
+        run: |p, _, _| {
+            on_graph(p, |g| {
+                graph::follow_recurrences::follow_recurrences(g);
                 Ok(())
             })
         },
@@ -153,6 +164,17 @@ pub const PASSES: &[Pass] = &[
         run: |p, _, _| {
             on_loops(p, |m| {
                 relax::relax_register_tails(m);
+                Ok(())
+            })
+        },
+    },
+    Pass {
+        name: "fold-positions",
+        summary: "results that only the next positions of a recurrence read have room for these alone",
+        input: Stage::Loop,
+        run: |p, _, _| {
+            on_loops(p, |m| {
+                fold_positions::fold_positions(m);
                 Ok(())
             })
         },
@@ -470,6 +492,7 @@ impl std::fmt::Display for Invocation {
 pub const BACK_END: &[&str] = &[
     "drop-unread",
     "share-nests",
+    "fold-positions",
     "relax-register-tails",
     "to-storage",
     "scatter-terms",

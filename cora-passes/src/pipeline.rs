@@ -54,6 +54,7 @@ pub fn compile(
         let args = if form.grid.is_none() { rows() } else { String::new() };
         front.push(Invocation { pass: "narrow-masked".to_owned(), args });
         front.push(invoke("split-prefixes"));
+        front.push(invoke("follow-recurrences"));
     }
     if form.padded {
         front.push(invoke("raise-extents"));

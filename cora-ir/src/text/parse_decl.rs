@@ -205,11 +205,11 @@ impl Parser {
         Ok(id)
     }
 
-    /// `split 1 32 -> io ii`, `fuse 0 2 -> t`, `align 0 16 4`, `slots 2`, `swizzle` or `reorder 1 0 2`; whether it fits, the verifier says.
+    /// `split 1 32 -> io ii`, `fuse 0 2 -> t`, `align 0 16 4`, `slots 2`, `swizzle`, `fold 1 2` or `reorder 1 0 2`; whether it fits, the verifier says.
     fn layout_step(&mut self) -> Parse<LayoutStep> {
         match self.choice(
             "a layout step",
-            &[("split", 0), ("fuse", 1), ("align", 2), ("slots", 3), ("swizzle", 4), ("reorder", 5)],
+            &[("split", 0), ("fuse", 1), ("align", 2), ("slots", 3), ("swizzle", 4), ("fold", 5), ("reorder", 6)],
         )? {
             0 => {
                 let (dim, factor) = (self.position()?, self.signed()?);
@@ -226,6 +226,7 @@ impl Parser {
             2 => Ok(LayoutStep::Align { dim: self.position()?, multiple: self.signed()?, offset: self.signed()? }),
             3 => Ok(LayoutStep::Slots(self.signed()?)),
             4 => Ok(LayoutStep::Swizzle),
+            5 => Ok(LayoutStep::Fold { dim: self.position()?, count: self.signed()? }),
             _ => {
                 let mut order = Vec::new();
                 while matches!(self.peek(), Tok::Int(_)) {

@@ -325,7 +325,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// `split 1 32 -> io ii`, `fuse 0 2 -> t`, `align 0 16 4`, `slots 2`, `swizzle`, `reorder 1 0 2`.
+/// `split 1 32 -> io ii`, `fuse 0 2 -> t`, `align 0 16 4`, `slots 2`, `swizzle`, `fold 1 2`, `reorder 1 0 2`.
 fn layout_step(s: &LayoutStep) -> String {
     match s {
         LayoutStep::Split { dim, factor, outer, inner } => {
@@ -335,6 +335,7 @@ fn layout_step(s: &LayoutStep) -> String {
         LayoutStep::Align { dim, multiple, offset } => format!("align {dim} {multiple} {offset}"),
         LayoutStep::Slots(n) => format!("slots {n}"),
         LayoutStep::Swizzle => "swizzle".to_owned(),
+        LayoutStep::Fold { dim, count } => format!("fold {dim} {count}"),
         LayoutStep::Reorder { order } => {
             let order: Vec<String> = order.iter().map(usize::to_string).collect();
             format!("reorder {}", order.join(" "))

@@ -4,6 +4,7 @@ pub mod check_accesses;
 mod check_calls;
 mod check_sizes;
 pub mod error_bounds;
+pub mod follow_recurrences;
 mod index_range;
 pub mod narrow_masked;
 pub mod narrow_positions;

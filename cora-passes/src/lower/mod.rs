@@ -13,6 +13,7 @@ pub mod device_prelude;
 pub mod double_buffer;
 pub mod drop_unread;
 pub mod first_block;
+pub mod fold_positions;
 pub mod functions;
 pub mod grid;
 pub mod hoist;

@@ -38,6 +38,7 @@ impl Stored {
                 LayoutStep::Slots(_) => {}
                 // Addresses are permuted by those who access them (`lower/bulk.rs`).
                 LayoutStep::Swizzle => {}
+                LayoutStep::Fold { dim, count } => out.fold(env, *dim, *count),
                 LayoutStep::Reorder { order } => out.reorder(env, order),
             }
         }
@@ -57,7 +58,7 @@ impl Stored {
                     let together = parts[*first..first + count].iter().sum();
                     parts.splice(*first..first + count, [together]);
                 }
-                LayoutStep::Split { dim, .. } | LayoutStep::Align { dim, .. } => {
+                LayoutStep::Split { dim, .. } | LayoutStep::Align { dim, .. } | LayoutStep::Fold { dim, .. } => {
                     let first: usize = parts[..*dim].iter().sum();
                     if parts[*dim] > 1 {
                         let name = format!("fused{fused}");
@@ -66,12 +67,16 @@ impl Stored {
                         parts[*dim] = 1;
                     }
                     let mut step = step.clone();
-                    if let LayoutStep::Split { dim: d, .. } | LayoutStep::Align { dim: d, .. } = &mut step {
+                    if let LayoutStep::Split { dim: d, .. }
+                    | LayoutStep::Align { dim: d, .. }
+                    | LayoutStep::Fold { dim: d, .. } = &mut step
+                    {
                         *d = first;
                     }
                     // What lies inside an aligned dimension becomes one.
                     match step {
                         LayoutStep::Align { .. } => parts.splice(dim + 1.., [1]).for_each(drop),
+                        LayoutStep::Fold { .. } => {}
                         _ => parts.insert(*dim, 1),
                     }
                     own.push(step);
@@ -145,6 +150,12 @@ impl Stored {
         let room = pool.modulo(past, m);
         let pitch = pool.add(size, room);
         self.extents[d + 1] = cora_ir::affine::normalize(pool, pitch);
+    }
+
+    fn fold(&mut self, env: &mut Env, d: usize, count: i64) {
+        let count = env.pool.int(count);
+        self.extents[d] = count;
+        self.index[d] = env.pool.modulo(self.index[d], count);
     }
 
     fn reorder(&mut self, env: &mut Env, order: &[usize]) {

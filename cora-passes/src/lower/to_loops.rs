@@ -13,18 +13,28 @@ use cora_ir::loops::{Block, BlockRole, For, Iter, IterKind, LoopKind, LoopModule
 use cora_ir::recurrence::{Recurrence, recurrences};
 use cora_ir::{BinOp, DimId, Env, Expr, ExprId, ExprPool, Graph, Op, VarId};
 use rustc_hash::FxHashMap;
+use std::ops::Range;
 
 /// The naive loop nests of `graph`, in the order of its operators.
 pub fn lower_to_loops(graph: &Graph) -> LoopModule {
     let mut env = graph.env.clone();
-    let recurrences = recurrences(graph);
-    for r in &recurrences {
+    let follows = |op: &Op| graph.env.recurrent.iter().any(|f| f.0 == op.tensor);
+    // With what follows each.
+    let recurrences: Vec<(Recurrence, Range<usize>)> = recurrences(graph)
+        .into_iter()
+        .map(|r| {
+            let after = graph.ops[r.ops.end..].iter().take_while(|op| follows(op)).count();
+            let all = r.ops.start..r.ops.end + after;
+            (r, all)
+        })
+        .collect();
+    for (r, _) in &recurrences {
         env.recurrent.extend(graph.ops[r.ops.clone()].iter().map(|op| (op.tensor, r.dims.len())));
     }
     let mut body = Vec::new();
     for (n, op) in graph.ops.iter().enumerate() {
-        match recurrences.iter().find(|r| r.ops.contains(&n)) {
-            Some(r) if r.ops.start == n => body.push(lower_recurrence(&mut env, &graph.ops[r.ops.clone()], r)),
+        match recurrences.iter().find(|r| r.1.contains(&n)) {
+            Some((r, all)) if all.start == n => body.push(lower_recurrence(&mut env, &graph.ops[all.clone()], r)),
             Some(_) => {}
             None => body.push(lower_op(&mut env, op)),
         }
@@ -32,9 +42,10 @@ pub fn lower_to_loops(graph: &Graph) -> LoopModule {
     LoopModule { name: graph.name.clone(), env, body: body.into() }
 }
 
-/// The nests of a recurrence, one after the other at each of its positions. The loops over these are of its last stage.
+/// The nests of a recurrence, and of what follows it, one after the other at each of its positions. The loops over these are
+/// of its last stage.
 fn lower_recurrence(env: &mut Env, ops: &[Op], r: &Recurrence) -> Stmt {
-    let last = &ops[ops.len() - 1];
+    let last = &ops[r.ops.len() - 1];
     let shared = make_loops(env, &r.dims, &[]);
     let body = ops.iter().flat_map(|op| lower_inside(env, op, &shared)).collect();
     shared.into_iter().rev().fold(body, |body, l| vec![wrap(last, body, l)]).remove(0)

@@ -39,6 +39,23 @@ const PROGRAMS: &[Small] = &[
         ",
     ),
     small(
+        "states_used_up",
+        "
+        param M in 0..=64
+        extent n(b) in 0..=40
+        dim b = M, t = n(b), h = 2, d = 12, e = 20
+        input Q[b, t, h, d] : f32, K[b, t, h, d] : f32, V[b, t, h, e] : f32
+        S[b, h, t, d, e] = 0.5 * (S[b, h, t - 1, d, e] else 0) + K[b, t, h, d] * V[b, t, h, e]
+        z[b, h, t, d] = 0.5 * (z[b, h, t - 1, d] else 0) + K[b, t, h, d]
+        O[b, t, h, e] = (sum(d) Q[b, t, h, d] * S[b, h, t, d, e]) / (1 + abs(sum(d) Q[b, t, h, d] * z[b, h, t, d]))
+        last[b, h, d, e] = S[b, h, n(b) - 1, d, e] else 0
+        N[b, t, d, e] = 0.5 * (N[b, t - 2, d, e] else 0) + K[b, t, 0, d] * V[b, t, 1, e]
+        P[b, t, e] = sum(d) N[b, t, d, e] * Q[b, t, 1, d]
+        R[b, t, e] = sum(d) N[b, t, d, e] * (N[b, t - 1, d, e] else 0)
+        output O, last, P, R
+        ",
+    ),
+    small(
         "alignments",
         "
         param M in 0..=64

@@ -128,6 +128,7 @@ impl Gen {
             _ if self.rng.chance(30) => LayoutStep::Align { dim: 0, multiple: 16, offset: self.rng.pick(&[0, 4]) },
             _ if self.rng.chance(30) => LayoutStep::Slots(2 + self.rng.below(3) as i64),
             _ if self.rng.chance(20) => LayoutStep::Swizzle,
+            _ if self.rng.chance(20) => LayoutStep::Fold { dim: 1, count: 2 },
             _ => LayoutStep::Reorder { order: vec![1, 0, 2] },
         });
         steps.collect()
