@@ -203,11 +203,12 @@ pub(super) fn ask_in(m: &mut LoopModule, t: TensorId, path: &[usize]) -> Option<
         i.binding = env.pool.substitute(i.binding, &fresh);
     }
     predicate.iter_mut().for_each(|p| *p = env.pool.substitute(*p, &fresh));
-    let positions: FxHashMap<VarId, ExprId> = shared.iter().map(|i| (i.var, i.binding)).collect();
+    let mut positions: FxHashMap<VarId, ExprId> = shared.iter().map(|i| (i.var, i.binding)).collect();
     for (iter, extent) in own {
         let at = env.pool.substitute(extent, &positions);
         let var = env.new_var(env.vars[iter].name.clone());
         let binding = env.pool.var(var);
+        positions.insert(iter, binding);
         nest.push((var, at));
         shared.push(Iter { var: iter, kind: IterKind::Spatial, extent, binding });
     }
