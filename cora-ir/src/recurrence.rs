@@ -10,6 +10,7 @@
 //! what every operator has there, one operator after the other. So each read of a recurrence's own results has to be of a
 //! position before, or, of operators further up, of the same.
 
+use crate::affine::{normalize, poly};
 use crate::env::Env;
 use crate::expr::{Expr, ExprPool};
 use crate::graph::{Graph, Op};
@@ -146,6 +147,14 @@ pub fn differs_before(pool: &ExprPool, at: &[VarId], index: &[ExprId]) -> Option
         }
     }
     Some(None)
+}
+
+/// How many positions before the last one of dimension `d`, of this extent over the indices outside, an index is.
+pub fn before_last(pool: &mut ExprPool, (extent, d): (ExprId, usize), index: &[ExprId]) -> Option<i64> {
+    let size = pool.instantiate(extent, &index[..d]);
+    let after = pool.sub(size, index[d]);
+    let after = normalize(pool, after);
+    poly(pool, after).as_constant()?.checked_sub(1).filter(|&n| n >= 0)
 }
 
 /// The `n` of `var + n`.

@@ -13,9 +13,8 @@
 //! Requires: checked accesses. Ensures: the same results. Runs for programs without a schedule: stages of a recurrence
 //! cannot be moved.
 
-use cora_ir::affine::{normalize, poly};
 use cora_ir::env::{Role, Tensor, TensorDim};
-use cora_ir::recurrence::{Recurrence, recurrences};
+use cora_ir::recurrence::{Recurrence, before_last, recurrences};
 use cora_ir::{DimId, Env, Expr, ExprId, Graph, Op, TensorId, VarId};
 use rustc_hash::FxHashMap;
 
@@ -52,7 +51,10 @@ fn followers(graph: &mut Graph, r: &Recurrence) -> Vec<usize> {
             let op = graph.ops[n].clone();
             let fits = uses_up(graph, r, (&op, state), &members);
             using.extend(fits.then_some(n));
-            fits || reads_of(&graph.env, &op, state).iter().all(|index| is_last(graph, r, state, index))
+            let d = r.dims.len() - 1;
+            let along = (graph.env.tensors[state].dims[d].extent, d);
+            let reads = reads_of(&graph.env, &op, state);
+            fits || reads.iter().all(|index| before_last(&mut graph.env.pool, along, index) == Some(0))
         });
         if all {
             found.extend(using);
@@ -105,17 +107,6 @@ fn uses_up(graph: &Graph, r: &Recurrence, (op, state): (&Op, TensorId), members:
         };
     });
     fits
-}
-
-/// Whether an index is of the last position of the recurrence's innermost dimension.
-fn is_last(graph: &mut Graph, r: &Recurrence, state: TensorId, index: &[ExprId]) -> bool {
-    let d = r.dims.len() - 1;
-    let extent = graph.env.tensors[state].dims[d].extent;
-    let pool = &mut graph.env.pool;
-    let size = pool.instantiate(extent, &index[..d]);
-    let after = pool.sub(size, index[d]);
-    let after = normalize(pool, after);
-    poly(pool, after).as_constant() == Some(1)
 }
 
 /// Moves the operator at `from` behind a recurrence, to place `to`.

@@ -12,10 +12,9 @@
 //! Requires: a scheduled module. Ensures: the same values; only layouts change. Runs before `to-storage`.
 
 use crate::schedule::recurrent::positions;
-use cora_ir::affine::{normalize, poly};
 use cora_ir::layout::LayoutStep;
 use cora_ir::loops::{Block, IterKind, LoopModule, Stmt};
-use cora_ir::recurrence::plus_constant;
+use cora_ir::recurrence::{before_last, plus_constant};
 use cora_ir::{Env, Expr, ExprId, Role, Scope, TensorId, VarId};
 
 /// At most so many positions are kept apart from the others.
@@ -114,8 +113,11 @@ fn kept(m: &mut LoopModule, home: usize, (t, d): (TensorId, usize)) -> Option<i6
                 return None;
             }
             for index in reads(&m.env, &b, t) {
-                let before =
-                    if n == home { distance(m, &b, &index, d)? } else { from_the_end(m, &index, (extent, d))? };
+                let before = if n == home {
+                    distance(m, &b, &index, d)?
+                } else {
+                    before_last(&mut m.env.pool, (extent, d), &index)?
+                };
                 if n < home {
                     return None;
                 }
@@ -132,13 +134,4 @@ fn distance(m: &LoopModule, b: &Block, index: &[ExprId], d: usize) -> Option<i64
     let vars = own(b, positions(m, b.stage)?);
     let at = |q: usize| plus_constant(&m.env.pool, *index.get(q)?, *vars.get(q)?);
     (0..d).all(|q| at(q) == Some(0)).then(|| at(d))?.and_then(i64::checked_neg).filter(|&n| n >= 0)
-}
-
-/// How many positions before the last one of dimension `d` an index is.
-fn from_the_end(m: &mut LoopModule, index: &[ExprId], (extent, d): (ExprId, usize)) -> Option<i64> {
-    let pool = &mut m.env.pool;
-    let size = pool.instantiate(extent, &index[..d]);
-    let after = pool.sub(size, index[d]);
-    let after = normalize(pool, after);
-    poly(pool, after).as_constant()?.checked_sub(1).filter(|&n| n >= 0)
 }
