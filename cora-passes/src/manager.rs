@@ -47,12 +47,7 @@ pub const PASSES: &[Pass] = &[
         name: "narrow-positions",
         summary: "positions of extremes are compared with 32 bits where dimensions are that short",
         input: Stage::Graph,
-        run: |p, _, _| {
-            on_graph(p, |g| {
-                graph::narrow_positions::narrow_positions(g);
-                Ok(())
-            })
-        },
+        run: |p, _, _| edit_graph(p, graph::narrow_positions::narrow_positions),
     },
     Pass {
         name: "narrow-masked",
@@ -60,10 +55,7 @@ pub const PASSES: &[Pass] = &[
         input: Stage::Graph,
         run: |p, cx, args| {
             let windows = windows(args).map_err(|d| vec![d])?;
-            on_graph(p, |g| {
-                graph::narrow_masked::narrow_masked(g, cx.simplifier, windows);
-                Ok(())
-            })
+            edit_graph(p, |g| graph::narrow_masked::narrow_masked(g, cx.simplifier, windows))
         },
     },
     Pass {
@@ -72,22 +64,14 @@ pub const PASSES: &[Pass] = &[
         input: Stage::Graph,
         run: |p, _, args| {
             let block = prefix_block(args).map_err(|d| vec![d])?;
-            on_graph(p, |g| {
-                graph::split_prefixes::split_prefixes(g, block);
-                Ok(())
-            })
+            edit_graph(p, |g| graph::split_prefixes::split_prefixes(g, block))
         },
     },
     Pass {
         name: "follow-recurrences",
         summary: "reductions that use up the states of a recurrence are computed at its positions",
         input: Stage::Graph,
-        run: |p, _, _| {
-            on_graph(p, |g| {
-                graph::follow_recurrences::follow_recurrences(g);
-                Ok(())
-            })
-        },
+        run: |p, _, _| edit_graph(p, graph::follow_recurrences::follow_recurrences),
     },
     Pass {
         name: "raise-extents",
@@ -139,45 +123,25 @@ pub const PASSES: &[Pass] = &[
         name: "drop-unread",
         summary: "nests whose results nobody reads are left out",
         input: Stage::Loop,
-        run: |p, _, _| {
-            on_loops(p, |m| {
-                drop_unread::drop_unread(m);
-                Ok(())
-            })
-        },
+        run: |p, _, _| edit_loops(p, drop_unread::drop_unread),
     },
     Pass {
         name: "share-nests",
         summary: "nests that compute the same, such as copies for several readers, are one",
         input: Stage::Loop,
-        run: |p, _, _| {
-            on_loops(p, |m| {
-                share_nests::share_nests(m);
-                Ok(())
-            })
-        },
+        run: |p, _, _| edit_loops(p, share_nests::share_nests),
     },
     Pass {
         name: "relax-register-tails",
         summary: "run full tiles where a stage writes registers",
         input: Stage::Loop,
-        run: |p, _, _| {
-            on_loops(p, |m| {
-                relax::relax_register_tails(m);
-                Ok(())
-            })
-        },
+        run: |p, _, _| edit_loops(p, relax::relax_register_tails),
     },
     Pass {
         name: "fold-positions",
         summary: "results that only the next positions of a recurrence read have room for these alone",
         input: Stage::Loop,
-        run: |p, _, _| {
-            on_loops(p, |m| {
-                fold_positions::fold_positions(m);
-                Ok(())
-            })
-        },
+        run: |p, _, _| edit_loops(p, fold_positions::fold_positions),
     },
     Pass {
         name: "to-storage",
@@ -461,6 +425,20 @@ fn on_loops(p: Program, f: impl FnOnce(&mut cora_ir::loops::LoopModule) -> Resul
         Program::Loops(mut m) => f(&mut m).map(|()| Program::Loops(m)).map_err(|d| vec![d]),
         p => Ok(p),
     }
+}
+
+fn edit_graph(p: Program, f: impl FnOnce(&mut cora_ir::Graph)) -> Outcome {
+    on_graph(p, |g| {
+        f(g);
+        Ok(())
+    })
+}
+
+fn edit_loops(p: Program, f: impl FnOnce(&mut cora_ir::loops::LoopModule)) -> Outcome {
+    on_loops(p, |m| {
+        f(m);
+        Ok(())
+    })
 }
 
 fn on_storage(p: Program, f: impl FnOnce(&mut cora_ir::storage::StorageModule)) -> Outcome {

@@ -78,9 +78,10 @@ fn carried(m: &LoopModule, nest: &Stmt, members: &[TensorId]) -> Option<usize> {
         let Stmt::Block(b) = s else { return };
         for &t in members {
             for index in reads(&m.env, b, t) {
-                let vars = own(b, positions(m, b.stage).unwrap_or(0));
+                let count = positions(m, b.stage);
+                let vars = own(b, count.unwrap_or(0));
                 let differs = vars.iter().zip(&index).position(|(&v, &e)| plus_constant(&m.env.pool, e, v) != Some(0));
-                known &= positions(m, b.stage).is_some();
+                known &= count.is_some();
                 if let Some(d) = differs {
                     outermost = Some(outermost.map_or(d, |o: usize| o.min(d)));
                 }
@@ -109,18 +110,16 @@ fn kept(m: &mut LoopModule, home: usize, (t, d): (TensorId, usize)) -> Option<i6
             }
         });
         for b in blocks {
-            if b.tensor == t && n != home {
+            let reads = reads(&m.env, &b, t);
+            if b.tensor == t && n != home || n < home && !reads.is_empty() {
                 return None;
             }
-            for index in reads(&m.env, &b, t) {
+            for index in reads {
                 let before = if n == home {
                     distance(m, &b, &index, d)?
                 } else {
                     before_last(&mut m.env.pool, (extent, d), &index)?
                 };
-                if n < home {
-                    return None;
-                }
                 count = count.max(before + 1);
             }
         }
