@@ -100,7 +100,10 @@ fn attach_asked(m: &mut LoopModule, result: TensorId, at: &LoopRef, path: &Path)
 
 /// What a stage reads that nest `n`, or one between that and its own, computes.
 fn computed_from(m: &LoopModule, stage: TensorId, n: usize) -> Option<TensorId> {
-    let own = m.body.iter().position(|s| matches!(s, Stmt::For(l) if l.stage == stage))?;
+    let own = m.body.iter().position(|s| match s {
+        Stmt::For(l) => l.stage == stage,
+        Stmt::Block(b) => b.stage == stage,
+    })?;
     let written = writes_below(m.body.get(n..own)?);
     let blocks = m.blocks_of(stage);
     written.into_iter().find(|&t| t != stage && blocks.iter().any(|b| m.env.pool.reads(b.value, t)))
