@@ -98,7 +98,7 @@ impl Poly {
 
 /// The polynomial of a scalar `Index` expression; what is not `+ - *` becomes an atom, and so does
 /// an operation whose coefficients would not fit.
-pub fn poly(pool: &mut ExprPool, e: ExprId) -> Poly {
+pub fn poly(pool: &ExprPool, e: ExprId) -> Poly {
     let p = match *pool.get(e) {
         Expr::Int(v) => Some(Poly::constant(v)),
         Expr::Bin(op @ (BinOp::Add | BinOp::Sub), a, b) => {

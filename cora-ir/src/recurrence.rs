@@ -8,7 +8,10 @@
 //! The operators of a recurrence follow one another. Its positions are over dimensions that all of them have first, as few as
 //! will do: `b` and `t` here. Its meaning is a loop over the positions in lexicographic order, which computes at each of them
 //! what every operator has there, one operator after the other. So each read of a recurrence's own results has to be of a
-//! position before, or, of operators further up, of the same.
+//! position before, or, of operators further up, of the same. That has to follow from what is known where the read stands: in
+//! `%j < %i` of `sum[%j] @X[%b, %j]`, from the extent of `%j`.
+
+mod earlier;
 
 use crate::affine::{normalize, poly};
 use crate::env::Env;
@@ -17,6 +20,7 @@ use crate::graph::{Graph, Op};
 use crate::ids::{DimId, ExprId, TensorId, VarId};
 use crate::loops::{BlockRole, LoopModule, Stmt};
 use crate::types::BinOp;
+use earlier::Known;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
@@ -104,49 +108,107 @@ fn shared_dims(ops: &[Op]) -> Vec<DimId> {
     shared
 }
 
-/// What an operator reads, and where.
-fn reads(env: &Env, op: &Op) -> Vec<(TensorId, Vec<ExprId>)> {
-    let mut out = Vec::new();
-    env.pool.walk(op.value, &mut |_, e| {
-        if let Expr::Load { tensor, index, .. } = e {
-            out.push((*tensor, index.to_vec()));
+/// Where what is read stands, seen from the position that reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At the same position.
+    Same,
+    /// Before it: the first part of the index that is less than the position's own is one of these.
+    Before(Vec<usize>),
+    /// That is not known.
+    Unknown,
+}
+
+/// A read in an expression.
+#[derive(Clone, Debug)]
+pub struct Read {
+    /// What is read.
+    pub tensor: TensorId,
+    /// Which element.
+    pub index: Vec<ExprId>,
+    /// Where that is.
+    pub place: Place,
+}
+
+/// The reads of tensors in `value`, seen from the position `at`, where variables are in their extents.
+pub fn reads(env: &Env, value: ExprId, tensors: &[TensorId], vars: &[(VarId, ExprId)], at: &[VarId]) -> Vec<Read> {
+    let mut cx = Reads { env, tensors, at, found: Vec::new() };
+    cx.read_in(value, &Known::in_extents(env, vars), &mut FxHashSet::default());
+    cx.found
+}
+
+struct Reads<'a> {
+    env: &'a Env,
+    tensors: &'a [TensorId],
+    at: &'a [VarId],
+    found: Vec<Read>,
+}
+
+impl<'a> Reads<'a> {
+    /// Looks into an expression where this is known, unless it was `seen` there.
+    fn read_in(&mut self, e: ExprId, known: &Known<'a>, seen: &mut FxHashSet<ExprId>) {
+        if !seen.insert(e) {
+            return;
         }
-    });
-    out
+        let env = self.env;
+        match env.pool.get(e) {
+            Expr::Select(c, a, b) => {
+                self.read_in(*c, known, seen);
+                self.read_under((*c, true), *a, known);
+                self.read_under((*c, false), *b, known);
+            }
+            Expr::Bin(BinOp::And, a, b) => {
+                self.read_in(*a, known, seen);
+                self.read_under((*a, true), *b, known);
+            }
+            Expr::Load { tensor, index, guard, .. } => {
+                let mut known = known.clone();
+                if let Some((c, other)) = guard {
+                    self.read_in(*c, &known, seen);
+                    self.read_under((*c, false), *other, &known);
+                    known.assume(*c, true);
+                }
+                index.iter().for_each(|&i| self.read_in(i, &known, &mut FxHashSet::default()));
+                if self.tensors.contains(tensor) {
+                    let place = known.place(index, self.at);
+                    self.found.push(Read { tensor: *tensor, index: index.to_vec(), place });
+                }
+            }
+            _ => env.pool.children(e).into_iter().for_each(|e| self.read_in(e, known, seen)),
+        }
+    }
+
+    /// Looks into what is used only where a condition holds, or does not.
+    fn read_under(&mut self, (cond, holds): (ExprId, bool), e: ExprId, known: &Known<'a>) {
+        if !self.tensors.iter().any(|&t| self.env.pool.reads(e, t)) {
+            return;
+        }
+        let mut known = known.clone();
+        known.assume(cond, holds);
+        self.read_in(e, &known, &mut FxHashSet::default());
+    }
 }
 
 impl Recurrence {
-    /// The reads of the recurrence's own results that are not of positions before: reader, tensor, index.
-    pub fn unordered(&self, graph: &Graph) -> Vec<(TensorId, TensorId, Vec<ExprId>)> {
-        let vars: Vec<VarId> = self.dims.iter().map(|&d| graph.env.dims[d].var).collect();
+    /// The reads of the recurrence's own results that are not known to be of positions before: reader and what it reads.
+    pub fn unordered(&self, graph: &Graph) -> Vec<(TensorId, Read)> {
+        let env = &graph.env;
+        let at: Vec<VarId> = self.dims.iter().map(|&d| env.dims[d].var).collect();
+        let members: Vec<TensorId> = graph.ops[self.ops.clone()].iter().map(|op| op.tensor).collect();
         let mut out = Vec::new();
-        for (n, op) in self.ops.clone().zip(&graph.ops[self.ops.clone()]) {
-            for (tensor, index) in reads(&graph.env, op) {
-                let Some(m) = self.ops.clone().find(|&m| graph.ops[m].tensor == tensor) else { continue };
-                let earlier = match differs_before(&graph.env.pool, &vars, &index) {
-                    Some(None) => m < n,
-                    Some(Some(_)) => true,
-                    None => false,
-                };
-                if !earlier {
-                    out.push((op.tensor, tensor, index));
-                }
-            }
+        for (n, op) in graph.ops[self.ops.clone()].iter().enumerate() {
+            let dims = op.spatial.iter().chain(&op.reduce);
+            let vars: Vec<(VarId, ExprId)> = dims.map(|&d| (env.dims[d].var, env.dims[d].extent)).collect();
+            let later = |r: &Read| match r.place {
+                Place::Before(_) => false,
+                Place::Same => !members[..n].contains(&r.tensor),
+                Place::Unknown => true,
+            };
+            let found = reads(env, op.value, &members, &vars, &at);
+            out.extend(found.into_iter().filter(later).map(|r| (op.tensor, r)));
         }
         out
     }
-}
-
-/// Where an index is before the position `at`: the first of its parts that differs; `Some(None)` where none does, nothing if it is
-/// not a constant number less.
-pub fn differs_before(pool: &ExprPool, at: &[VarId], index: &[ExprId]) -> Option<Option<usize>> {
-    for (p, &var) in at.iter().enumerate() {
-        match plus_constant(pool, *index.get(p)?, var)? {
-            0 => {}
-            n => return (n < 0).then_some(Some(p)),
-        }
-    }
-    Some(None)
 }
 
 /// How many positions before the last one of dimension `d`, of this extent over the indices outside, an index is.
@@ -167,5 +229,76 @@ pub fn plus_constant(pool: &ExprPool, e: ExprId, var: VarId) -> Option<i64> {
             plus_constant(pool, a, var)?.checked_add(pool.as_int(n)?)
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::recurrences;
+    use crate::text::parse_graph;
+
+    /// Whether `T` reads only what is before its own position, and how many of its dimensions are positions.
+    fn ordered(reduced: &str, value: &str) -> Option<usize> {
+        let text = format!(
+            "graph.module @g {{
+               param M in 0..=8
+               param D in 1..=4
+               param Z in 0..=4
+               uf @n($0 < M) = extent in 0..=9
+               dim %b = M
+               dim %i = @n(%b)
+               dim %j = %i + 1
+               dim %s = {reduced}
+               tensor @p[b: M, i: @n($0)] : i32 input range -1..9
+               tensor @near[b: M, i: @n($0)] : i32 input range 1..4
+               tensor @T[b: M, i: @n($0), j: $1 + 1] : f32 output
+               op @T[%b, %i, %j] = sum[%s] ({value})
+               output @T
+             }}"
+        );
+        let graph = parse_graph(&text).unwrap_or_else(|d| panic!("{d:?}"));
+        let [r] = recurrences(&graph).try_into().ok()?;
+        r.unordered(&graph).is_empty().then_some(r.dims.len())
+    }
+
+    #[test]
+    fn earlier_positions_follow_from_extents_ranges_and_conditions() {
+        let earlier = [
+            ("%i", "@T[%b, %s, %j]", 2),
+            ("%j", "@T[%b, %i, %s]", 3),
+            ("min(%i, %j)", "@T[%b, %s, %s]", 2),
+            ("@n(%b)", "select(%s < %i, @T[%b, %s, %j], 0.0:f32)", 2),
+            ("@n(%b)", "select(%i <= %s, 0.0:f32, @T[%b, %s, %j])", 2),
+            ("%i", "@T[%b, %i - 1 - %s, 0]", 2),
+            ("%i", "@T[%b, %i - D, 0]", 2),
+            ("%i", "@T[%b, (%i - 1) // 2, 0] if 0 <= (%i - 1) // 2 else 0.0:f32", 2),
+            ("%i", "@T[%b, %i - 1 - %s % 4, 0]", 2),
+            ("%i", "@T[%b, max(%s - Z, 0), 0]", 2),
+            ("%i", "@T[%b, min(index(@p[%b, %i]), %i - 1), 0]", 2),
+            ("%i", "@T[%b, %i - index(@near[%b, %i]), 0]", 2),
+            ("%i", "select(index(@p[%b, %i]) < %i and 0 <= index(@p[%b, %i]), @T[%b, index(@p[%b, %i]), 0], 0.0:f32)", 2),
+            ("%j", "select(%i != %j, @T[%b, %j, %s], 0.0:f32)", 2),
+            ("%j", "@T[%b, %j, %s]", 3),
+        ];
+        for (reduced, value, positions) in earlier {
+            assert_eq!(ordered(reduced, value), Some(positions), "{value} over {reduced}");
+        }
+        let unknown = [
+            ("%i + 1", "@T[%b, %s, %j]"),
+            ("%j + 1", "@T[%b, %i, %s]"),
+            ("@n(%b)", "select(%s <= %i, @T[%b, %s, %j], 0.0:f32)"),
+            ("@n(%b)", "select(%s < %i, 0.0:f32, @T[%b, %s, %j])"),
+            ("%i", "@T[%b, %i - Z, 0]"),
+            ("%i", "@T[%b, (%i + 1) // 2, 0]"),
+            ("%i", "@T[%b, %s + 1, 0]"),
+            ("%i", "@T[%b, max(%s, Z), 0]"),
+            ("%i", "@T[%b, index(@p[%b, %i]), 0]"),
+            ("%i", "@T[%b, %i + 1 - index(@near[%b, %i]), 0]"),
+            ("%i", "select(%i != %s, @T[%b, %i + %s, 0], 0.0:f32)"),
+            ("%j + 1", "@T[%b, %j, %s]"),
+        ];
+        for (reduced, value) in unknown {
+            assert_eq!(ordered(reduced, value), None, "{value} over {reduced}");
+        }
     }
 }

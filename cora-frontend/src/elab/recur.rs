@@ -2,7 +2,7 @@
 
 use super::{Decl, Elab, State};
 use crate::ast::{Def, ItemKind};
-use cora_ir::recurrence::{differs_before, recurrences};
+use cora_ir::recurrence::{Place, recurrences};
 use cora_ir::schedule::Span;
 use cora_ir::{Diagnostic, Expr, Op, ScalarType, Tensor, TensorId};
 use petgraph::algo::tarjan_scc;
@@ -97,14 +97,11 @@ impl<'a> Elab<'a> {
                 wrong.extend(tensors.clone().map(|other| (t, other, d.clone())).find(|x| x.1 != t));
                 continue;
             }
-            let vars: Vec<_> = r.dims.iter().map(|&d| self.graph.env.dims[d].var).collect();
-            for (reader, read, index) in r.unordered(&self.graph) {
+            for (reader, of) in r.unordered(&self.graph) {
+                let read = of.tensor;
                 let name = self.graph.env.tensors[read].name.clone();
                 let d = Diagnostic::new("E0221", format!("`{name}` is read where it may not be computed yet"));
-                if reader != read
-                    && differs_before(&self.graph.env.pool, &vars, &index) == Some(None)
-                    && !vars.is_empty()
-                {
+                if reader != read && of.place == Place::Same && !r.dims.is_empty() {
                     let d = d
                         .hint(format!("it is computed later at the same position: move the definition of `{name}` up"));
                     wrong.push((reader, read, d));
@@ -115,8 +112,9 @@ impl<'a> Elab<'a> {
                     "operators that need each other have their first dimensions in common".to_owned()
                 } else {
                     format!(
-                        "elements are computed in the order of [{}]: the first of these positions that is not the element's own is \
-                         a constant number less, as `t - 1` is; dimensions that are read as a whole come after it",
+                        "elements are computed in the order of [{}]: it has to follow from extents, ranges and conditions that \
+                         the first of these positions that is not the element's own is less, as of `t - 1`, of `s` in a \
+                         dimension `s = t`, or of `p` in `if p < t then ..`; dimensions that are read as a whole come after it",
                         at.join(", ")
                     )
                 };

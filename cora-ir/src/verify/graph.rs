@@ -142,9 +142,9 @@ impl Checker<'_> {
             let name = self.tensor_name(op.tensor);
             self.error("op-order", format!("`{name}` is of tuples and read before it is defined"));
         }
-        for (reader, tensor, index) in r.unordered(g) {
-            let index: Vec<String> = index.iter().map(|&e| self.show(e)).collect();
-            let (reader, tensor) = (self.tensor_name(reader), self.tensor_name(tensor));
+        for (reader, of) in r.unordered(g) {
+            let index: Vec<String> = of.index.iter().map(|&e| self.show(e)).collect();
+            let (reader, tensor) = (self.tensor_name(reader), self.tensor_name(of.tensor));
             let read = format!("`{reader}` reads `{tensor}[{}]`", index.join(", "));
             self.error("op-order", format!("{read}, which is read before it is defined"));
         }

@@ -9,9 +9,9 @@
 use super::determines::determines;
 use super::tree::{blocks_in, enclosing, find_loop, loop_at};
 use cora_ir::loops::{Block, For, IterKind, LoopModule};
-use cora_ir::recurrence::differs_before;
+use cora_ir::recurrence::{Place, Read, reads};
 use cora_ir::schedule::{LoopRef, StepKind, Tail};
-use cora_ir::{Diagnostic, Expr, ExprId, Scope, TensorId, VarId};
+use cora_ir::{Diagnostic, ExprId, Scope, TensorId, VarId};
 
 /// Whether a stage is one of a recurrence.
 pub(crate) fn is_recurrent(m: &LoopModule, stage: TensorId) -> bool {
@@ -124,17 +124,11 @@ fn blocks<'a>(m: &LoopModule, l: &'a For) -> Vec<&'a Block> {
 }
 
 /// What a block reads of recurrences, and where; buffers are what an iteration has for itself.
-fn reads(m: &LoopModule, b: &Block) -> Vec<(TensorId, Vec<ExprId>)> {
-    let mut out = Vec::new();
-    m.env.pool.walk(b.value, &mut |_, e| {
-        if let Expr::Load { tensor, index, .. } = e
-            && is_recurrent(m, *tensor)
-            && m.env.tensors[*tensor].scope == Scope::Global
-        {
-            out.push((*tensor, index.to_vec()));
-        }
-    });
-    out
+fn reads_in(m: &LoopModule, b: &Block) -> Vec<Read> {
+    let shared = |r: &&(TensorId, usize)| m.env.tensors[r.0].scope == Scope::Global;
+    let tensors: Vec<TensorId> = m.env.recurrent.iter().filter(shared).map(|r| r.0).collect();
+    let vars: Vec<(VarId, ExprId)> = b.iters.iter().map(|i| (i.var, i.extent)).collect();
+    reads(&m.env, b.value, &tensors, &vars, &own_vars(m, b))
 }
 
 /// The iterators that a block's own positions are: they come first, also where it writes a buffer.
@@ -186,20 +180,22 @@ fn shared_positions(m: &LoopModule, all: &[&Block]) -> Vec<usize> {
     let mut shared: Vec<usize> = (0..count).collect();
     for b in all {
         let own = own_vars(m, b);
-        for (_, index) in reads(m, b) {
-            shared.retain(|&p| index.get(p).and_then(|&e| m.env.pool.as_var(e)) == Some(own[p]));
+        for read in reads_in(m, b) {
+            shared.retain(|&p| read.index.get(p).and_then(|&e| m.env.pool.as_var(e)) == Some(own[p]));
         }
     }
     shared
 }
 
-/// Whether what is read of recurrences inside a loop is of its earlier iterations.
+/// Whether what is read of recurrences inside a loop may be of its earlier iterations.
 fn is_carried(m: &LoopModule, l: &For) -> bool {
+    let inside: Vec<TensorId> = blocks(m, l).into_iter().map(|b| b.tensor).collect();
     blocks(m, l).into_iter().any(|b| {
         let own = own_vars(m, b);
-        reads(m, b).iter().any(|(_, index)| {
-            let before = differs_before(&m.env.pool, &own, index).flatten();
-            before.is_some_and(|p| moved(m, b, l).contains(&own[p]))
+        reads_in(m, b).iter().any(|r| match &r.place {
+            Place::Same => false,
+            Place::Before(first) => first.iter().any(|&p| moved(m, b, l).contains(&own[p])),
+            Place::Unknown => inside.contains(&r.tensor),
         })
     })
 }
@@ -215,15 +211,15 @@ fn earlier_around(m: &LoopModule, l: &For, around: &[&For]) -> bool {
     let inside: Vec<TensorId> = blocks(m, l).into_iter().map(|b| b.tensor).collect();
     blocks(m, l).into_iter().all(|b| {
         let own = own_vars(m, b);
-        reads(m, b).iter().all(|(tensor, index)| {
-            let p = match differs_before(&m.env.pool, &own, index) {
-                Some(Some(p)) => p,
-                // Of the same position, or of one that has other coordinates farther inside.
-                _ => return !inside.contains(tensor),
-            };
+        let around = |&p: &usize| {
             let binding = b.iters.iter().find(|i| i.var == own[p]).map(|i| i.binding);
             let vars = binding.map(|e| m.env.pool.vars_of(e)).unwrap_or_default();
             !vars.is_empty() && vars.iter().all(|v| around.iter().any(|o| o.var == *v))
+        };
+        reads_in(m, b).iter().all(|r| match &r.place {
+            Place::Before(first) => first.iter().all(around),
+            // Of the same position, also of one that has other coordinates farther inside.
+            Place::Same | Place::Unknown => !inside.contains(&r.tensor),
         })
     })
 }

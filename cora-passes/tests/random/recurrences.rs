@@ -15,9 +15,10 @@ impl Gen<'_> {
         let ty = *[ScalarType::F32, ScalarType::F32, ScalarType::I32, ScalarType::F64]
             .choose(self.rng)
             .unwrap_or(&ScalarType::F32);
-        match self.rng.random_range(0..4) {
+        match self.rng.random_range(0..5) {
             0 => self.over_two(ty),
             1 => self.best_before(ty),
+            2 => self.all_before(ty),
             _ => self.of_sums(ty),
         }
         for _ in 0..self.rng.random_range(0..=2) {
@@ -137,6 +138,37 @@ impl Gen<'_> {
         let value = self.kept(ty, moved);
         let best = if self.rng.random_bool(0.5) { Combiner::Max } else { Combiner::Min };
         self.set(h, &[b, t, s], &[r], Some(best), value);
+        self.known_result(h);
+    }
+
+    /// What is made of all that was before, as where triangular systems are solved, or of some of it.
+    fn all_before(&mut self, ty: ScalarType) {
+        let (b, t) = self.positions();
+        let width = self.rng.random_range(1..=6);
+        let units = self.int(width);
+        let c = self.add_dim(units);
+        let whole = self.rng.random_bool(0.4);
+        let s = if whole { self.shapes.row_extent(&mut self.g.env, b.index) } else { t.index };
+        let s = self.add_dim(s);
+        let (own, there) = ([b, t, c], [b, s, c]);
+        let (h, best) = (self.undefined(ty, &own), self.undefined(ty, &own));
+        let (x, w) = (self.reduced_or_given(ty, &own), self.given(ty, &[b, t, s]));
+        let at: Vec<ExprId> = there.iter().map(|d| d.index).collect();
+        let read = self.env().pool.load(h, ty, at);
+        let mut term = self.arith(BinOp::Sub, Val { e: read, bound: MOST as f64, exact: true }, w);
+        if whole || self.rng.random_bool(0.3) {
+            let earlier = self.env().pool.lt(s.index, t.index);
+            let zero = self.literal(ty, 0);
+            term.e = self.env().pool.select(earlier, term.e, zero);
+        }
+        let combiner = *[Combiner::Sum, Combiner::Max].choose(self.rng).unwrap_or(&Combiner::Sum);
+        self.set(best, &own, &[s], Some(combiner), term.e);
+        let e = self.env().load(best, own.map(|d| d.index));
+        // Least values of a maximum over nothing stay in bounds.
+        let value = self.kept(ty, Val { e, bound: 1000.0, exact: true });
+        let value = self.arith(BinOp::Sub, x, Val { e: value, bound: MOST as f64, exact: true });
+        let value = self.kept(ty, value);
+        self.set(h, &own, &[], None, value);
         self.known_result(h);
     }
 

@@ -102,6 +102,46 @@ const PROGRAMS: &[Small] = &[
         output Y
         ",
     ),
+    small(
+        "systems_solved",
+        "
+        param M in 0..=64
+        extent n(b) in 0..=40
+        dim b = M, i = n(b), j = i, c = 20, r = n(b), k = min(i, r)
+        input L[b, i, l = n(b)] : f32, R[b, i, c] : f32
+        X[b, i, c] = (R - sum(j) L[b, i, j] * X[b, j, c]) / (abs(L[b, i, i]) + 4)
+        F[b, i, r] = (L[b, i, r] + (if i == r then 40 else 0) - sum(k) F[b, i, k] * F[b, k, r]) / (if r < i then F[b, r, r] else 1)
+        output X, F
+        ",
+    ),
+    small(
+        "trees",
+        "
+        param M in 0..=64
+        extent n(b) in 0..=40
+        dim b = M, t = n(b), j = 20, k = 20
+        input X[b, t, j] : f32, U[j, k] : f32, parent[b, t] : i32 in 0..40
+        H[b, t, j] = tanh(X + 0.2 * sum(k) (if index(parent) < t then H[b, parent[b, t], k] else 0) * U[j, k])
+        G[b, t, j] = X + 0.5 * (G[b, (t + 1) / 2 - 1, j] else 0)
+        first[b, t] : i32 = if index(parent) < t then first[b, parent[b, t]] else i32(t)
+        output H, G, first
+        ",
+    ),
+    small(
+        "of_all_before",
+        "
+        param M in 0..=64
+        extent n(b) in 0..=40
+        dim b = M, i = n(b), j = n(b), s = i, l = n(b), at = n(b) - l, k = l, d = 12
+        input x[b, i] : f32, Y[b, i, d] : f32
+        longest[b, i] : i32 = 1 + max(max(j) (if j < i and x[b, j] < x[b, i] then longest[b, j] else 0), 0)
+        W[b, i, s] = 0.2 * sum(d) Y[b, i, d] * Z[b, s, d]
+        e[b, i, s] = exp(W - max(s) W)
+        Z[b, i, d] = Y + (sum(s) e * Z[b, s, d]) / (sum(s) e + 1)
+        cost[b, l, at] = if l == 0 then x[b, at] else min(k) (cost[b, k, at] + cost[b, l - 1 - k, at + k + 1])
+        output longest, Z, cost
+        ",
+    ),
 ];
 
 #[test]
