@@ -17,6 +17,7 @@ use super::own_names::parts_of;
 use super::{TASK_ROWS, attempt, row_tasks, stages};
 use crate::schedule::inits::place_init;
 use crate::schedule::precompute::{naive, nest};
+use crate::schedule::recurrent::is_recurrent;
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
 use cora_ir::{BinOp, Expr, ExprId, ExprPool, Role, TensorDim, TensorId, VarId};
 use rustc_hash::FxHashMap;
@@ -97,10 +98,10 @@ fn take_apart(m: &mut LoopModule, stage: TensorId, iter: VarId, group: i64) -> O
 }
 
 /// The stages whose elements at a position of an iterator are read at just that position, by a stage or of it, and their
-/// iterators; none that is a sum of products without batches.
+/// iterators; none that is a sum of products without batches, or of a recurrence.
 fn beside(m: &LoopModule, stage: TensorId, iter: VarId) -> Vec<(TensorId, VarId)> {
     let pool = &m.env.pool;
-    let fits = |s: TensorId| Contraction::of(m, s).is_none_or(|c| c.has_batches());
+    let fits = |s: TensorId| !is_recurrent(m, s) && Contraction::of(m, s).is_none_or(|c| c.has_batches());
     let Some(own) = block_of(m, stage) else { return Vec::new() };
     let mut found = Vec::new();
     let mut reads = Vec::new();

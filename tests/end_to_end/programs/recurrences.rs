@@ -142,6 +142,19 @@ const PROGRAMS: &[Small] = &[
         output longest, Z, cost
         ",
     ),
+    small(
+        "groups_of_heads",
+        "
+        param M in 0..=64
+        extent n(b) in 0..=40
+        dim b = M, h = 8, t = n(b), d = 16, c = 20
+        input X[b, h, t, d] : f32, K[b, g = 2, t, c] : f32
+        F[b, h, t, d] = sum(c) X[b, h, t, d] * K[b, h / 4, t, c]
+        H[b, h, t, d] = F + 0.5 * (H[b, h, t - 1, d] else 0)
+        O[b, h, c] = sum(t) H[b, h, t, 3] * K[b, h / 4, t, c]
+        output O
+        ",
+    ),
 ];
 
 #[test]
