@@ -68,6 +68,8 @@ pub struct Program {
     pub handles: Handles,
     /// Names that unparsable items seem to declare: using them is no further error.
     pub broken: Vec<String>,
+    /// What of a correct text may not mean what its writer thinks.
+    pub doubtful: Vec<Diagnostic>,
 }
 
 /// One item.

@@ -54,7 +54,7 @@ use cora_ir::schedule::{Schedule, Span};
 ///
 /// # Errors
 /// `E0101` to `E0122` for text that cannot be read, `E0201` to `E0242` and `E0251` to `E0255` for a program without a
-/// meaning; warnings about the text (`W0203`) are then among them. A pass checks accesses and index arithmetic
+/// meaning; warnings about the text (`W0203`, `W0204`) are then among them. A pass checks accesses and index arithmetic
 /// (`E0243`, `E0244`, `E0250`).
 pub fn parse_program(name: &str, text: &str, consts: &[(String, ConstValue)]) -> Result<Graph, Vec<Diagnostic>> {
     parse_with_warnings(name, text, consts).map(|e| e.graph)
@@ -73,6 +73,7 @@ pub fn parse_with_warnings(
     match elaborate(name, &program, consts) {
         Ok(mut e) if diags.is_empty() => {
             e.warnings.extend(lex::quotients_in_comments(text));
+            e.warnings.extend(program.doubtful);
             e.warnings.sort_by_key(|d| d.span.map_or((0, 0), |s| (s.start, s.end)));
             return Ok(e);
         }
@@ -85,6 +86,7 @@ pub fn parse_with_warnings(
     let nowhere = |d: &&mut Diagnostic| d.code == "E0218" && d.span.is_none();
     diags.iter_mut().filter(nowhere).for_each(|d| d.span = Some(Span { start: 0, end: text.len().min(1) }));
     diags.extend(lex::quotients_in_comments(text));
+    diags.extend(program.doubtful);
     diags.sort_by_key(|d| d.span.map_or((0, 0), |s| (s.start, s.end)));
     Err(diags)
 }

@@ -334,9 +334,9 @@ impl Parser {
             self.no_else = saved;
             let cond = cond?;
             self.expect("else")?;
-            guard = Some((Some(cond), self.nested(Self::unary)?));
+            guard = Some((Some(cond), self.other()?));
         } else if !self.no_else && self.eat("else") {
-            guard = Some((None, self.nested(Self::unary)?));
+            guard = Some((None, self.other()?));
         }
         if self.at("[") && !self.peek().first {
             let found = describe(self.peek());
@@ -350,6 +350,26 @@ impl Parser {
         let span = self.span_from(start);
         self.make(ExprKind::Access { base, index, guard }, span)
     }
+
+    /// The operand of an access's `else`.
+    fn other(&mut self) -> Parsed<Expr> {
+        let start = self.peek().span;
+        let parentheses = self.at("(");
+        let other = self.nested(Self::unary)?;
+        let plain = matches!(other.kind(), ExprKind::Int(_) | ExprKind::Float(_)) || is_minus_infinity(&other);
+        if !parentheses && !plain && ["+", "-", "*", "/", "%"].iter().any(|op| self.at(op)) {
+            let next = self.peek().text.clone();
+            let d = Diagnostic::new("W0204", format!("this `else` ends before `{next}`")).at(self.span_from(start));
+            self.doubtful.push(d.hint(format!(
+                "it takes one operand: write `(T[..] else x) {next} y`, or `T[..] else (x {next} y)`"
+            )));
+        }
+        Ok(other)
+    }
+}
+
+fn is_minus_infinity(e: &Expr) -> bool {
+    matches!(e.kind(), ExprKind::Un(UnOp::Neg, x) if matches!(x.kind(), ExprKind::Float(v) if v.is_infinite()))
 }
 
 fn too_deep(span: Span) -> Diagnostic {

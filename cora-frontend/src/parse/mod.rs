@@ -23,6 +23,7 @@ pub(crate) struct Parser {
     tokens: Vec<Token>,
     pos: usize,
     pub(crate) diags: Vec<Diagnostic>,
+    doubtful: Vec<Diagnostic>,
     depth: u32,
     /// Inside `then`, where `else` belongs to the `if` and not to an access.
     no_else: bool,
@@ -34,7 +35,8 @@ pub fn parse_ast(text: &str) -> (Program, Vec<Diagnostic>) {
     let mut parser = Parser::new(tokens);
     // What follows from a character that is none of the language says nothing new about its line.
     let unreadable: Vec<usize> = diags.iter().filter_map(|d| Some(line_of(text, d.span?.start))).collect();
-    let program = parser.program();
+    let mut program = parser.program();
+    program.doubtful = parser.doubtful;
     let new = parser.diags.into_iter();
     let new = new.filter(|d| d.span.is_none_or(|s| !unreadable.contains(&line_of(text, s.start))));
     (program, diags.into_iter().chain(new).collect())
@@ -46,7 +48,7 @@ fn line_of(text: &str, at: usize) -> usize {
 
 impl Parser {
     pub(crate) fn new(tokens: Vec<Token>) -> Self {
-        Self { tokens, pos: 0, diags: Vec::new(), depth: 0, no_else: false }
+        Self { tokens, pos: 0, diags: Vec::new(), doubtful: Vec::new(), depth: 0, no_else: false }
     }
 
     fn program(&mut self) -> Program {

@@ -107,11 +107,12 @@ const PROGRAMS: &[Small] = &[
         "
         param M in 0..=64
         extent n(b) in 0..=40
-        dim b = M, i = n(b), j = i, c = 20, r = n(b), k = min(i, r)
+        dim b = M, i = n(b), j = i, c = 20, r = n(b), k = min(i, r), p = r
         input L[b, i, l = n(b)] : f32, R[b, i, c] : f32
         X[b, i, c] = (R - sum(j) L[b, i, j] * X[b, j, c]) / (abs(L[b, i, i]) + 4)
         F[b, i, r] = (L[b, i, r] + (if i == r then 40 else 0) - sum(k) F[b, i, k] * F[b, k, r]) / (if r < i then F[b, r, r] else 1)
-        output X, F
+        C[b, i, r] = if r > i then 0 else if r == i then sqrt(40 + abs(L[b, i, i]) - sum(p) C[b, i, p] * C[b, i, p]) else (L[b, i, r] - sum(p) C[b, i, p] * C[b, r, p]) / C[b, r, r]
+        output X, F, C
         ",
     ),
     small(
