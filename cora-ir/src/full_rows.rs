@@ -39,7 +39,7 @@ impl Env {
     /// `k` and `e` of `k * e`, where `k` does not depend on `Arg(n)`.
     fn factor_and_rows(&mut self, body: ExprId, n: u32) -> Option<(ExprId, ExprId)> {
         let arg = Expr::Arg(n);
-        let p = poly(&mut self.pool, body);
+        let p = poly(&self.pool, body);
         let (1, Some((atoms, &k))) = (p.terms.len(), p.terms.first_key_value()) else { return None };
         let mut rows = atoms.iter().copied().filter(|&a| self.pool.any(a, &mut |e| *e == arg));
         let (Some(row), None) = (rows.next(), rows.next()) else { return None };
@@ -60,7 +60,7 @@ impl Env {
 
     /// `e` as `(u, k)` of `u // k`, k positive.
     fn quotient(&mut self, e: ExprId) -> (ExprId, i64) {
-        let mut p = poly(&mut self.pool, e);
+        let mut p = poly(&self.pool, e);
         let more = p.terms.remove(&Vec::new()).unwrap_or(0);
         if let (1, Some((atoms, 1))) = (p.terms.len(), p.terms.first_key_value())
             && let [a] = atoms[..]
@@ -82,12 +82,12 @@ impl Env {
             let (slope, constant) = affine_in_arg(&mut self.pool, u, n)?;
             let step = self.pool.as_int(slope).and_then(i64::checked_neg).filter(|&s| s > 0)?;
             // At the last row but one, 2 below the bound.
-            let constant = poly(&mut self.pool, constant);
+            let constant = poly(&self.pool, constant);
             let rest = match self.pool.as_int(bound) {
                 Some(rows) => constant.as_constant()?.checked_sub(step.checked_mul(rows)?)?,
                 None => {
                     let (v, by) = self.quotient(bound);
-                    let v = poly(&mut self.pool, v);
+                    let v = poly(&self.pool, v);
                     let rest = constant.checked_add_scaled(&v, -1)?.as_constant()?;
                     if by == step { rest } else { return None }
                 }
@@ -119,8 +119,8 @@ impl Env {
                 && rows.checked_mul(c).is_some_and(|all| all >= elements);
         }
         let (v, by) = self.quotient(rows);
-        let v = poly(&mut self.pool, v);
-        let elements = poly(&mut self.pool, elements);
+        let v = poly(&self.pool, v);
+        let elements = poly(&self.pool, elements);
         by == c && v.checked_add_scaled(&elements, -1).and_then(|d| d.as_constant()) == Some(c - 1)
     }
 

@@ -276,7 +276,11 @@ mod tests {
             ("%i", "@T[%b, max(%s - Z, 0), 0]", 2),
             ("%i", "@T[%b, min(index(@p[%b, %i]), %i - 1), 0]", 2),
             ("%i", "@T[%b, %i - index(@near[%b, %i]), 0]", 2),
-            ("%i", "select(index(@p[%b, %i]) < %i and 0 <= index(@p[%b, %i]), @T[%b, index(@p[%b, %i]), 0], 0.0:f32)", 2),
+            (
+                "%i",
+                "select(index(@p[%b, %i]) < %i and 0 <= index(@p[%b, %i]), @T[%b, index(@p[%b, %i]), 0], 0.0:f32)",
+                2,
+            ),
             ("%j", "select(%i != %j, @T[%b, %j, %s], 0.0:f32)", 2),
             ("%j", "@T[%b, %j, %s]", 3),
         ];

@@ -360,9 +360,9 @@ impl Parser {
         if !parentheses && !plain && ["+", "-", "*", "/", "%"].iter().any(|op| self.at(op)) {
             let next = self.peek().text.clone();
             let d = Diagnostic::new("W0204", format!("this `else` ends before `{next}`")).at(self.span_from(start));
-            self.doubtful.push(d.hint(format!(
-                "it takes one operand: write `(T[..] else x) {next} y`, or `T[..] else (x {next} y)`"
-            )));
+            self.doubtful.push(
+                d.hint(format!("it takes one operand: write `(T[..] else x) {next} y`, or `T[..] else (x {next} y)`")),
+            );
         }
         Ok(other)
     }

@@ -118,8 +118,12 @@ impl<'a> Known<'a> {
                 Poly::atom(atom).checked_add_scaled(&least, -1)
             }));
             match *env.pool.get(atom) {
-                Expr::Bin(BinOp::Min, a, b) => out.extend([a, b].into_iter().filter_map(|x| self.difference(x, atom, 0))),
-                Expr::Bin(BinOp::Max, a, b) => out.extend([a, b].into_iter().filter_map(|x| self.difference(atom, x, 0))),
+                Expr::Bin(BinOp::Min, a, b) => {
+                    out.extend([a, b].into_iter().filter_map(|x| self.difference(x, atom, 0)))
+                }
+                Expr::Bin(BinOp::Max, a, b) => {
+                    out.extend([a, b].into_iter().filter_map(|x| self.difference(atom, x, 0)))
+                }
                 Expr::Bin(op @ (BinOp::FloorDiv | BinOp::Mod), a, b) => {
                     let Some(c) = env.pool.as_int(b).filter(|&c| c > 0) else { continue };
                     let rest = match op {
@@ -185,7 +189,11 @@ fn sum_of(facts: &[Poly], goal: &Poly, steps: usize, tries: &mut usize) -> bool 
             }
             *tries -= 1;
             let scaled = Poly::default().checked_add_scaled(goal, of.saturating_abs());
-            let Some(rest) = scaled.and_then(|p| p.checked_add_scaled(f, c.saturating_neg().saturating_mul(of.signum()))) else { continue };
+            let Some(rest) =
+                scaled.and_then(|p| p.checked_add_scaled(f, c.saturating_neg().saturating_mul(of.signum())))
+            else {
+                continue;
+            };
             if sum_of(facts, &rest, steps - 1, tries) {
                 return true;
             }

@@ -113,7 +113,7 @@ fn sides(env: &mut Env, e: ExprId) -> Option<[Side; 2]> {
         return None;
     }
     let difference = env.pool.sub(a, b);
-    let terms = cora_ir::affine::poly(&mut env.pool, difference).terms;
+    let terms = cora_ir::affine::poly(&env.pool, difference).terms;
     let side = |positive: bool| {
         let own = terms.iter().filter(|&(_, &c)| (c > 0) == positive);
         own.map(|(m, &c)| (m.to_vec(), c.saturating_abs())).collect()

@@ -206,7 +206,7 @@ impl Run {
 fn side(env: &mut Env, op: &Op, t: DimId, s: DimId) -> Option<(Side, ExprId)> {
     let (own, there) = (env.pool.var(env.dims[t].var), env.pool.var(env.dims[s].var));
     let (whole, extent) = (env.dims[t].extent, env.dims[s].extent);
-    let constant = |env: &mut Env, e: ExprId| poly(&mut env.pool, e).as_constant();
+    let constant = |env: &mut Env, e: ExprId| poly(&env.pool, e).as_constant();
     let more = env.pool.sub(extent, own);
     if let Some(more) = constant(env, more).filter(|&n| n >= 0) {
         return Some((Side::Before(more), op.value));

@@ -413,7 +413,7 @@ impl Lowering<'_> {
             return refuse(self, fact, "let the box's largest step be a row of the source");
         };
         let mut at = vec![self.env.pool.int(0); sides.len()];
-        for (atoms, c) in poly(&mut self.env.pool, base).terms {
+        for (atoms, c) in poly(&self.env.pool, base).terms {
             let n = order.iter().copied().find(|&n| c % sides[n].from == 0).unwrap_or(0);
             let mut term = self.env.pool.int(c / sides[n].from);
             for a in atoms {
@@ -437,7 +437,7 @@ impl Lowering<'_> {
     /// `e / n`, if that is exact whatever the values are.
     fn quotient(&mut self, e: ExprId, n: i64) -> Option<ExprId> {
         let mut sum = self.env.pool.int(0);
-        for (atoms, c) in poly(&mut self.env.pool, e).terms {
+        for (atoms, c) in poly(&self.env.pool, e).terms {
             let mut term = self.env.pool.int((c % n == 0).then_some(c / n)?);
             for a in atoms {
                 term = self.env.pool.mul(term, a);
@@ -507,7 +507,7 @@ impl Lowering<'_> {
         let unit = if self.env.tensors[to].is_swizzled() { SWIZZLED } else { BEGIN };
         let elems = self.buffer(to).elems;
         for e in [offset, elems] {
-            if poly(&mut self.env.pool, e).terms.values().any(|c| c * size % unit != 0) {
+            if poly(&self.env.pool, e).terms.values().any(|c| c * size % unit != 0) {
                 let fact = format!("in `{}` it begins at no multiple of {unit} bytes", self.env.tensors[to].name);
                 return Err(no_box(&self.env, l, &fact, &format!("let the box have a multiple of {unit} bytes")));
             }

@@ -224,7 +224,7 @@ impl Capacities<'_> {
 
     /// What is left of a sum of quotients whose slopes cancel: `(x + 15) // 16 - x // 64 * 4` is at most 4.
     fn slopes(&mut self, e: ExprId) -> Option<i64> {
-        let p = poly(&mut self.env.pool, e);
+        let p = poly(&self.env.pool, e);
         let mut scale: i64 = 1;
         for atoms in p.terms.keys() {
             if let [a] = atoms[..]
@@ -246,7 +246,7 @@ impl Capacities<'_> {
             };
             match quotient {
                 Some((x, c)) => {
-                    let x = poly(&mut self.env.pool, x);
+                    let x = poly(&self.env.pool, x);
                     sum = sum.checked_add_scaled(&x, scaled / c)?;
                     let less = if scaled < 0 { (scaled / c).checked_mul(1 - c)? } else { 0 };
                     sum = sum.checked_add_scaled(&cora_ir::affine::Poly::constant(less), 1)?;

@@ -344,7 +344,7 @@ impl Cut<'_> {
                 return None;
             }
             for d in least_operands(&mut self.env.pool, d) {
-                let mut rest = poly(&mut self.env.pool, d);
+                let mut rest = poly(&self.env.pool, d);
                 match rest.terms.remove(&vec![v]) {
                     Some(a) if a < 0 && !uses(self.env, &rest, var) => out.push(End { rest, step: -a }),
                     None if rest.as_constant().is_some_and(|c| c > 0) => {}

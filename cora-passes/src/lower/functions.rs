@@ -420,7 +420,7 @@ impl Functions<'_> {
             && let UfDef::PrefixSum { body } = self.env.ufs[f].def
             && let Some(&x) = args.last()
         {
-            let mut rest = cora_ir::affine::poly(&mut self.env.pool, body);
+            let mut rest = cora_ir::affine::poly(&self.env.pool, body);
             let c = rest.terms.remove(&Vec::new()).unwrap_or(0);
             let rest = cora_ir::affine::build(&mut self.env.pool, &rest);
             let domain = self.env.ufs[f].domain.clone();

@@ -89,7 +89,7 @@ impl Known<'_> {
             return false;
         }
         let room = self.env.pool.sub(b, a);
-        let mut room = poly(&mut self.env.pool, room);
+        let mut room = poly(&self.env.pool, room);
         if op == BinOp::Le {
             room.add_term(Vec::new(), 1);
         }

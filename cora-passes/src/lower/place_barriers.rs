@@ -410,7 +410,7 @@ impl Placement<'_> {
     /// The index as a function of the thread, if different threads have different ones: an affine
     /// function with strides that do not overlap. Loops over one thread run on the first.
     fn tells_threads_apart(&mut self, index: ExprId, threads: &[(ExprId, i64)]) -> Option<Own> {
-        let p = cora_ir::affine::poly(&mut self.env.pool, index);
+        let p = cora_ir::affine::poly(&self.env.pool, index);
         let mut strides: Vec<((i128, i128), ExprId)> = Vec::new();
         let alone = threads.iter().all(|t| t.1 == 1);
         for &(v, n) in threads.iter().filter(|t| t.1 > 1) {

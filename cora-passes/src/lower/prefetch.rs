@@ -356,7 +356,7 @@ impl Lowering<'_> {
     fn by_lines(&mut self, p: &Prefetch, at: ExprId, inner: &mut [(VarId, ExprId)]) -> ExprId {
         let bytes = self.env.tensors[p.tensor].ty.bytes().max(1) as i64;
         let mut finest: Option<(usize, i64)> = None;
-        let terms = poly(&mut self.env.pool, at).terms;
+        let terms = poly(&self.env.pool, at).terms;
         for (n, &(var, _)) in inner.iter().enumerate() {
             let v = self.env.pool.var(var);
             let elsewhere = terms.keys().any(|m| m != &vec![v] && m.iter().any(|&a| self.env.pool.uses_var(a, var)));

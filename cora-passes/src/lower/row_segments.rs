@@ -461,7 +461,7 @@ impl Segments<'_> {
 
     /// Whether each term of `whole` has the factor `size`: where `whole` is not 0, `size` is not either.
     fn is_factor(&mut self, size: ExprId, whole: ExprId) -> bool {
-        let (size, whole) = (poly(&mut self.env.pool, size), poly(&mut self.env.pool, whole));
+        let (size, whole) = (poly(&self.env.pool, size), poly(&self.env.pool, whole));
         let [(atoms, 1)] = size.terms.iter().map(|(m, &k)| (m, k)).collect::<Vec<_>>()[..] else { return false };
         whole.terms.keys().all(|m| {
             let mut rest = m.clone();

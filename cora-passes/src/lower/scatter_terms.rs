@@ -198,7 +198,7 @@ impl Scatter<'_> {
     /// Whether an index has another value at each position.
     fn steps(&mut self, var: VarId, index: ExprId) -> bool {
         let v = self.env.pool.var(var);
-        let terms = poly(&mut self.env.pool, index).terms;
+        let terms = poly(&self.env.pool, index).terms;
         let mut coefficient = 0;
         for (monomial, &k) in &terms {
             if monomial[..] == [v] {

@@ -36,7 +36,7 @@ pub fn inside(env: &mut Env, ranges: &[Range], e: ExprId, size: ExprId) -> bool 
 
 fn prove(env: &mut Env, ranges: &[Range], e: ExprId, steps: usize) -> bool {
     let e = normalize(&mut env.pool, e);
-    let p = poly(&mut env.pool, e);
+    let p = poly(&env.pool, e);
     if sum_of_least(env, &p).is_some_and(|v| v >= 0) {
         return true;
     }
@@ -91,7 +91,7 @@ fn min_max_cases(env: &mut Env, p: &Poly) -> Option<(bool, [ExprId; 2])> {
         _ => None,
     })?;
     let positive = p.terms[&m] > 0;
-    let (px, py) = (poly(&mut env.pool, x), poly(&mut env.pool, y));
+    let (px, py) = (poly(&env.pool, x), poly(&env.pool, y));
     let sides = [with_term(env, p, &m, &px)?, with_term(env, p, &m, &py)?];
     Some((positive == (op == BinOp::Min), sides))
 }
@@ -145,13 +145,13 @@ fn below_search(env: &mut Env, ranges: &[Range], p: &Poly) -> Option<ExprId> {
         if !inside(env, ranges, x, total) {
             continue;
         }
-        let position = poly(&mut env.pool, x);
+        let position = poly(&env.pool, x);
         let atom = Poly::atom(*a);
         let inside = position.checked_add_scaled(&atom, -1)?;
         let body = env.pool.instantiate(body, &args);
         let one = env.pool.int(1);
         let last = env.pool.sub(body, one);
-        let last = poly(&mut env.pool, last);
+        let last = poly(&env.pool, last);
         let lower = p.clone().checked_add_scaled(&inside, c)?.checked_add_scaled(&last, c.checked_neg()?)?;
         return Some(build(&mut env.pool, &lower));
     }
@@ -177,7 +177,7 @@ fn below_rows(env: &mut Env, p: &Poly) -> Option<ExprId> {
     let rows = env.pool.instantiate(rows, &outer);
     let one = env.pool.int(1);
     let last = env.pool.sub(rows, one);
-    let last = poly(&mut env.pool, last);
+    let last = poly(&env.pool, last);
     with_term(env, p, &m, &last)
 }
 
@@ -196,7 +196,7 @@ fn below_index(env: &mut Env, ranges: &[Range], p: &Poly) -> Option<ExprId> {
         } else {
             let one = env.pool.int(1);
             let last = env.pool.sub(extent, one);
-            poly(&mut env.pool, last)
+            poly(&env.pool, last)
         };
         return with_term(env, p, &alone, &end);
     }
@@ -215,7 +215,7 @@ fn below_quotient(env: &mut Env, p: &Poly) -> Option<ExprId> {
         },
         _ => None,
     })?;
-    let mut bound = poly(&mut env.pool, a);
+    let mut bound = poly(&env.pool, a);
     if c > 0 {
         bound = bound.checked_add_scaled(&Poly::constant(1 - k), 1)?;
     }

@@ -329,7 +329,7 @@ fn ends_once(env: &mut Env, var: VarId, c: ExprId) -> bool {
         return false;
     }
     let difference = env.pool.sub(b, a);
-    let mut p = poly(&mut env.pool, difference);
+    let mut p = poly(&env.pool, difference);
     let v = env.pool.var(var);
     let slope = p.terms.remove(&vec![v]).unwrap_or(0);
     slope <= 0 && !p.terms.keys().flatten().any(|&a| env.pool.uses_var(a, var))
@@ -476,7 +476,7 @@ fn lanes_apart(env: &mut Env, l: &Lanes, tensor: TensorId, index: ExprId) -> boo
     if in_memory && !l.passed_on.contains(&tensor) {
         return true;
     }
-    let index = poly(&mut env.pool, index);
+    let index = poly(&env.pool, index);
     let pool = &env.pool;
     let is_lane = |e: &ExprId| pool.as_var(*e) == Some(l.var);
     let position = index.terms.keys().any(|m| m.iter().all(is_lane) && !m.is_empty());
@@ -578,7 +578,7 @@ fn vector_expr(env: &mut Env, l: &Lanes, e: ExprId) -> Option<ExprId> {
 
 /// `base + stride * lane`, where the index is affine in the lane with a constant stride.
 fn as_ramp(env: &mut Env, l: &Lanes, e: ExprId) -> Option<ExprId> {
-    let mut p = poly(&mut env.pool, e);
+    let mut p = poly(&env.pool, e);
     let v = env.pool.lookup(&Expr::Var(l.var))?;
     let stride = p.terms.remove(&vec![v])?;
     if p.terms.keys().any(|m| m.iter().any(|&a| env.pool.uses_var(a, l.var))) {

@@ -126,7 +126,7 @@ fn stretch(env: &mut Env, b: &Block, e: ExprId, loops: &Loops) -> Option<Stretch
     let v = env.pool.as_var(e)?;
     let binding = b.iters.iter().find(|i| i.var == v)?.binding;
     b.predicate.is_empty().then_some(())?;
-    let p = poly(&mut env.pool, binding);
+    let p = poly(&env.pool, binding);
     let mut steps: Vec<(i64, ExprId, VarId)> = Vec::new();
     for &(l, extent) in loops {
         let x = env.pool.var(l);
@@ -294,7 +294,7 @@ struct Place {
 
 /// The part of a sum that iterators other than the `spatial` ones move; nothing where these move it, too.
 fn reduced_part(env: &mut Env, e: ExprId, spatial: &FxHashSet<VarId>) -> Option<ExprId> {
-    let terms = poly(&mut env.pool, e).terms;
+    let terms = poly(&env.pool, e).terms;
     let mut sum = env.pool.int(0);
     for (product, c) in terms {
         let vars: Vec<VarId> = product.iter().flat_map(|&a| env.pool.vars_of(a)).collect();

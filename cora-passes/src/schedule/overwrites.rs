@@ -94,7 +94,7 @@ fn goes_on(env: &mut Env, b: &Block, inside: &[Moving]) -> bool {
         if !written(env, i.var) || !moved(env, i.binding) {
             return true;
         }
-        let mut terms = poly(&mut env.pool, i.binding).terms;
+        let mut terms = poly(&env.pool, i.binding).terms;
         let steps: Vec<(i64, bool)> =
             inside.iter().filter_map(|l| Some((terms.remove(&vec![env.pool.var(l.var)])?, l.in_order))).collect();
         let others = terms.keys().flatten().any(|&a| moved(env, a));

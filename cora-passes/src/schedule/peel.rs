@@ -308,7 +308,7 @@ fn cut(env: &mut Env, around: &[(VarId, ExprId)], l: &For, tiles: &[Tile]) -> Op
     let facts = facts_in(env, around);
     let mut prover = Prover::new();
     for &slack in tiles.iter().flat_map(|t| &t.slack) {
-        let mut p = poly(&mut env.pool, slack);
+        let mut p = poly(&env.pool, slack);
         // slack = rest - c * v >= 0  <=>  v < rest // c + 1
         let c = p.terms.remove(&vec![v])?.checked_neg().filter(|&c| c > 0)?;
         let rest = build(&mut env.pool, &p);

@@ -275,7 +275,7 @@ fn range_of_several(env: &mut Env, e: ExprId, v: VarId, r: Range, around: Around
     }
     // Term by term, which is loose: for a range whose length has a constant bound only.
     let terms: Vec<(Vec<ExprId>, i64)> =
-        poly(&mut env.pool, quotients).terms.iter().map(|(mono, &k)| (mono.clone(), k)).collect();
+        poly(&env.pool, quotients).terms.iter().map(|(mono, &k)| (mono.clone(), k)).collect();
     if terms.len() < 2 {
         return None;
     }
@@ -467,7 +467,7 @@ fn within_quotient(pool: &mut ExprPool, e: ExprId) -> Option<ExprId> {
 /// `k*(x - P(at(x))) + r` as `k*(n(at(x)) - 1) + r`, which is no less: `at(x)` is the row of the flat position `x`, which begins
 /// at `P(at(x))` and has `n(at(x))` positions.
 fn within_row(env: &mut Env, e: ExprId) -> Option<ExprId> {
-    let p = poly(&mut env.pool, e);
+    let p = poly(&env.pool, e);
     let (begin, times, body, args, x) = p.terms.iter().find_map(|(mono, &k)| {
         let &[begin] = mono.as_slice() else { return None };
         let Expr::Call(sum, args) = env.pool.get(begin) else { return None };
@@ -478,7 +478,7 @@ fn within_row(env: &mut Env, e: ExprId) -> Option<ExprId> {
         found.then(|| (begin, -k, *body, args.to_vec(), *x))
     })?;
     // Otherwise nothing is gained.
-    let flat = poly(&mut env.pool, x);
+    let flat = poly(&env.pool, x);
     if !flat.terms.iter().any(|(mono, _)| !mono.is_empty() && p.terms.contains_key(mono)) {
         return None;
     }

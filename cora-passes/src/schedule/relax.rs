@@ -299,7 +299,7 @@ fn surplus_of_empty(
 /// bound that no loop changes, as where a row takes as many tiles as the longest one.
 fn end_of_all_tiles(env: &mut Env, (binding, storage): (ExprId, ExprId), loops: &[(VarId, ExprId)]) -> Option<ExprId> {
     // Only steps of loops: parts of a fused one's position have bounds that say little.
-    let steps = poly(&mut env.pool, binding).terms.keys().flatten().all(|&a| env.pool.as_var(a).is_some());
+    let steps = poly(&env.pool, binding).terms.keys().flatten().all(|&a| env.pool.as_var(a).is_some());
     if !steps || !is_position(env, binding, loops) {
         return None;
     }
@@ -349,7 +349,7 @@ fn room(
                     continue;
                 }
                 let binding = binding.ok_or(NO_ROOM)?;
-                let slope = poly(&mut env.pool, binding).terms.get(&vec![v]).copied().unwrap_or(0);
+                let slope = poly(&env.pool, binding).terms.get(&vec![v]).copied().unwrap_or(0);
                 let less = shrinks_by(env, storage, d).and_then(|c| c.checked_mul(slope.checked_mul(tile - 1)?));
                 let less = less.filter(|&n| n >= 0).ok_or(NO_ROOM)?;
                 if out.iter().all(|(k, _)| *k != inner) {
@@ -389,7 +389,7 @@ fn room(
                 continue;
             }
             let binding = binding.ok_or(NO_ROOM)?;
-            let slope = poly(&mut env.pool, binding).terms.get(&vec![v]).copied().filter(|&c| c > 0).ok_or(NO_ROOM)?;
+            let slope = poly(&env.pool, binding).terms.get(&vec![v]).copied().filter(|&c| c > 0).ok_or(NO_ROOM)?;
             if steers {
                 return Err(NO_ROOM);
             }
@@ -419,7 +419,7 @@ fn room(
 /// By how much `e` is less for an `Arg(d)` that is 1 greater, if that is always the same.
 fn shrinks_by(env: &mut Env, e: ExprId, d: usize) -> Option<i64> {
     let own = env.pool.arg(d as u32);
-    let mut terms = poly(&mut env.pool, e).terms;
+    let mut terms = poly(&env.pool, e).terms;
     let slope = terms.remove(&vec![own])?;
     let elsewhere = terms.keys().flatten().any(|&a| env.pool.any(a, &mut |n| *n == Expr::Arg(d as u32)));
     if elsewhere { None } else { slope.checked_neg() }

@@ -151,7 +151,7 @@ fn tail(env: &mut Env, b: &Block, d: usize, loops: &Loops) -> Option<Tail> {
     }
     let v = env.pool.as_var(b.index[d])?;
     let at = b.iters.iter().find(|i| i.var == v)?.binding;
-    let terms = poly(&mut env.pool, at).terms;
+    let terms = poly(&env.pool, at).terms;
     let mut steps: Vec<(i64, VarId, ExprId)> = Vec::new();
     for &(var, extent) in loops {
         let x = env.pool.var(var);

@@ -20,7 +20,7 @@ pub(super) fn in_terms_of(env: &mut Env, facts: &Facts, e: ExprId, known: &[(Exp
         if env.pool.as_var(binding).is_some() || !uses_any(&env.pool, e, &vars) {
             continue;
         }
-        let p = poly(&mut env.pool, binding);
+        let p = poly(&env.pool, binding);
         let solutions = [difference(env, &p, position), digits(env, facts, &p, position)];
         for map in solutions.into_iter().flatten() {
             let solved = env.pool.substitute(e, &map);

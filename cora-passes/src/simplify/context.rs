@@ -256,8 +256,8 @@ impl<'a> Cx<'a> {
         }
     }
 
-    pub(super) fn poly(&mut self, e: ExprId) -> Poly {
-        affine::poly(&mut self.env.pool, e)
+    pub(super) fn poly(&self, e: ExprId) -> Poly {
+        affine::poly(&self.env.pool, e)
     }
 
     pub(super) fn is_index(&self, e: ExprId) -> bool {

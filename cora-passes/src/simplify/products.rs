@@ -51,7 +51,7 @@ fn collect(env: &mut Env, cond: ExprId, found: &mut Found) {
             Expr::Bin(op, a, b) if op.is_comparison() && env.pool.ty(a).scalar == cora_ir::ScalarType::Index => {
                 let (a, b) = (without_remainders(env, a, None), without_remainders(env, b, None));
                 let d = env.pool.sub(a, b);
-                let d = affine::poly(&mut env.pool, d);
+                let d = affine::poly(&env.pool, d);
                 collect_monomials(&d, found);
                 add(&mut found.differences, d);
             }
@@ -64,7 +64,7 @@ fn collect(env: &mut Env, cond: ExprId, found: &mut Found) {
 fn without_remainders(env: &mut Env, e: ExprId, only: Option<ExprId>) -> ExprId {
     let mut out = e;
     for _ in 0..4 {
-        let p = affine::poly(&mut env.pool, out);
+        let p = affine::poly(&env.pool, out);
         let before = out;
         for (m, &k) in &p.terms {
             for (at, &atom) in m.iter().enumerate() {
@@ -101,7 +101,7 @@ pub(super) fn remainder(env: &mut Env, x: ExprId, y: ExprId) -> ExprId {
 }
 
 fn collect_products(env: &mut Env, e: ExprId, found: &mut Found) {
-    let p = affine::poly(&mut env.pool, e);
+    let p = affine::poly(&env.pool, e);
     collect_monomials(&p, found);
 }
 
@@ -151,7 +151,7 @@ pub(super) fn lemmas(env: &mut Env, conditions: &[ExprId], goal: ExprId) -> Vec<
     let mut differences: Vec<Poly> = Vec::new();
     for q in &found.quotients {
         out.extend(about_quotient(env, q));
-        add(&mut factors, affine::poly(&mut env.pool, q.by));
+        add(&mut factors, affine::poly(&env.pool, q.by));
     }
     for m in &found.products {
         m.iter().for_each(|&a| add(&mut factors, Poly::atom(a)));
@@ -168,20 +168,20 @@ pub(super) fn lemmas(env: &mut Env, conditions: &[ExprId], goal: ExprId) -> Vec<
         add(&mut differences, d);
     }
     for (i, q) in found.quotients.iter().enumerate() {
-        let p = affine::poly(&mut env.pool, q.value);
+        let p = affine::poly(&env.pool, q.value);
         for r in found.quotients[..i].iter().filter(|r| r.by == q.by) {
-            differences.extend(minus(&p, &affine::poly(&mut env.pool, r.value)));
+            differences.extend(minus(&p, &affine::poly(&env.pool, r.value)));
         }
         // The bounds of the remainder, to be multiplied by other factors.
         let rest = remainder(env, q.of, q.by);
         let rest = without_remainders(env, rest, None);
-        let rest = affine::poly(&mut env.pool, rest);
-        let by = affine::poly(&mut env.pool, q.by);
+        let rest = affine::poly(&env.pool, rest);
+        let by = affine::poly(&env.pool, q.by);
         let room = minus(&by, &rest).and_then(|r| minus(&r, &Poly::constant(1)));
         differences.push(rest.clone());
         differences.extend(room);
         let remainder = env.pool.modulo(q.of, q.by);
-        differences.extend(minus(&affine::poly(&mut env.pool, remainder), &rest));
+        differences.extend(minus(&affine::poly(&env.pool, remainder), &rest));
     }
     for (i, m) in found.products.iter().enumerate() {
         for &a in m {

@@ -346,7 +346,7 @@ impl Translation {
 
     /// A polynomial; each product of atoms is an unknown.
     fn sum(&mut self, env: &mut Env, e: ExprId) -> Option<Int> {
-        let p = poly(&mut env.pool, e);
+        let p = poly(&env.pool, e);
         let mut terms = Vec::new();
         for (m, &k) in &p.terms {
             let k = Int::from_i64(k);

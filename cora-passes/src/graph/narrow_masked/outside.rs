@@ -26,7 +26,7 @@ pub(super) fn compared(env: &mut Env, comparison: ExprId, var: VarId) -> Option<
         let one = env.pool.int(1);
         room = env.pool.add(room, one);
     }
-    let mut rest = poly(&mut env.pool, room);
+    let mut rest = poly(&env.pool, room);
     let with_var = |m: &[ExprId]| m.iter().any(|&e| env.pool.uses_var(e, var));
     let mut own = rest.terms.iter().filter(|(m, _)| with_var(m)).map(|(m, &c)| (m.clone(), c));
     let ((term, sign), None) = (own.next()?, own.next()) else { return None };
@@ -42,7 +42,7 @@ pub(super) fn compared(env: &mut Env, comparison: ExprId, var: VarId) -> Option<
         Expr::Var(_) => end,
         // A quotient by a constant is below it where what is divided is below the multiple.
         Expr::Bin(BinOp::FloorDiv, x, c) if env.pool.as_int(c).is_some_and(|c| c > 0) => {
-            let mut others = poly(&mut env.pool, x);
+            let mut others = poly(&env.pool, x);
             let alone = others.terms.remove(&vec![env.pool.var(var)]) == Some(1);
             let others = build(&mut env.pool, &others);
             if !alone || env.pool.uses_var(others, var) {
@@ -187,7 +187,7 @@ impl Region {
     fn decided_one(&self, env: &mut Env, comparison: ExprId, inside: bool) -> Option<bool> {
         let (end, below) = compared(env, comparison, self.var)?;
         let difference = env.pool.sub(end, self.bound);
-        let farther = poly(&mut env.pool, difference).as_constant()?;
+        let farther = poly(&env.pool, difference).as_constant()?;
         // Whether all of them are below the comparison's own bound, or none is.
         let all_below = match inside == (self.side == Side::Below) {
             true => (farther >= 0).then_some(true),

@@ -167,7 +167,7 @@ fn reaches(strides: &[(i128, i128)], d: i128, other: bool) -> bool {
 pub(in crate::lower) fn slot_of(env: &mut Env, (tensor, elems): (TensorId, i64), at: ExprId) -> Option<(ExprId, i64)> {
     let slots = env.tensors[tensor].slots()?;
     let mut found = None;
-    for (atoms, c) in cora_ir::affine::poly(&mut env.pool, at).terms {
+    for (atoms, c) in cora_ir::affine::poly(&env.pool, at).terms {
         for &a in &atoms {
             if let Expr::Bin(BinOp::Mod, x, n) = *env.pool.get(a)
                 && env.pool.as_int(n) == Some(slots)

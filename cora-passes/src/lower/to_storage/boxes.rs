@@ -515,7 +515,7 @@ impl Lowering<'_> {
 /// `e`, or less: what a search finds at the first position, `f(min(0, n - 1))`, is taken as 0, since a loop that has no
 /// iterations has no such position. Other writers may run where it has none, and readers of padding.
 fn first_positions(env: &mut Env, e: ExprId) -> ExprId {
-    let mut p = poly(&mut env.pool, e);
+    let mut p = poly(&env.pool, e);
     let missing = |m: &[ExprId], c: i64| match (m, c > 0) {
         (&[a], true) => match env.pool.get(a) {
             Expr::Call(f, args) if matches!(env.ufs[*f].def, UfDef::Search { .. }) => {

@@ -18,7 +18,7 @@ impl Digits {
     /// an index that is not a sum of loops counts as such.
     pub(super) fn of(env: &mut Env, e: ExprId, loops: &[(VarId, ExprId)]) -> Option<Self> {
         let mut digits = Vec::new();
-        for (m, c) in poly(&mut env.pool, e).terms {
+        for (m, c) in poly(&env.pool, e).terms {
             let Some(&(_, extent)) = loops.iter().find(|&&(v, _)| m.iter().any(|&a| env.pool.uses_var(a, v))) else {
                 continue;
             };
@@ -44,7 +44,7 @@ impl Digits {
         let Some(top) = self.0.len().checked_sub(1) else { return false };
         // The greatest value of each digit.
         let mut greatest = vec![Some(0_i64); self.0.len()];
-        for (m, c) in poly(&mut env.pool, offset).terms {
+        for (m, c) in poly(&env.pool, offset).terms {
             let Some(digit) = self.0.iter().rposition(|d| c % d.0 == 0) else { return false };
             let most = match m[..] {
                 [] => Some(1),
