@@ -70,7 +70,12 @@ pub fn narrow_masked(graph: &mut Graph, simplifier: &mut dyn Simplifier, windows
     for _ in 0..MOST_BOUNDS {
         let mut new = bounds(graph).into_iter().filter(|b| !done.contains(&b.dim) && tried.insert(*b));
         let Some(ended) = new.find_map(|b| Ended::of(graph, simplifier, b, windows)) else { return };
+        let before = graph.clone();
         ended.apply(graph);
+        // The condition may have said that what a recurrence reads is there, and not the extent.
+        if recurrences(graph).iter().any(|r| !r.unordered(graph).is_empty()) {
+            *graph = before;
+        }
     }
 }
 
@@ -87,21 +92,21 @@ fn in_tiles(graph: &mut Graph, simplifier: &mut dyn Simplifier, from: Bound, row
         let tiles = Tiles::of(&mut graph.env, simplifier, from, end.at, rows)?;
         let (zero, at) = (graph.env.pool.int(0), tiles.end);
         let narrow = |env: &mut Env, prove: &mut Prove, _: &_| Some((zero, narrower(env, prove, at, whole)?));
-        let ended = Ended::where_narrow(graph, simplifier, end, narrow)?;
+        let ended = Ended::where_narrow(graph, simplifier, (end, true), narrow)?;
         // Rows that share what they read are those of a sum for each position.
         let sums = graph.ops.iter().any(|op| ended.along.contains(&op.tensor) && op.combiner.is_some());
         sums.then_some((tiles, (end, ended.extent)))
     })?;
     let first = tiles.beginning;
-    let began = Ended::where_narrow(graph, simplifier, from, |env, prove, _| later(env, prove, first, whole))?;
-    let (first, began) = (began.first, Ended { in_tiles: true, ..began }.apply(graph));
+    let began = Ended::where_narrow(graph, simplifier, (from, true), |env, prove, _| later(env, prove, first, whole))?;
+    let (first, began) = (began.first, began.apply(graph));
     let (bound, extent) = end;
     let env = &mut graph.env;
     let [at, left] = [bound.at, extent].map(|e| env.pool.sub(e, first)).map(|e| normalize(&mut env.pool, e));
     let narrow = |env: &mut Env, prove: &mut Prove, _: &_| Some((env.pool.int(0), not_negative(env, prove, left)));
     let end = Bound { dim: began, at, ..bound };
-    let ended = Ended::where_narrow(graph, simplifier, end, narrow);
-    Some(ended.map_or(began, |ended| Ended { in_tiles: true, ..ended }.apply(graph)))
+    let ended = Ended::where_narrow(graph, simplifier, (end, true), narrow);
+    Some(ended.map_or(began, |ended| ended.apply(graph)))
 }
 
 /// A position of a dimension, over the variables of other dimensions.
@@ -156,27 +161,28 @@ impl Ended {
     /// What of `graph` ends at `bound`; nothing if no reduction does.
     fn of(graph: &mut Graph, simplifier: &mut dyn Simplifier, bound: Bound, windows: Windows) -> Option<Self> {
         let whole = graph.env.dims[bound.dim].extent;
-        Self::where_narrow(graph, simplifier, bound, |env, prove, loops| match bound.side {
+        Self::where_narrow(graph, simplifier, (bound, false), |env, prove, loops| match bound.side {
             Side::Below => Some((env.pool.int(0), narrower(env, prove, bound.at, whole)?)),
             Side::From => later(env, prove, bound.at, whole)
                 .filter(|l| windows == Windows::Counted || is_little(env, loops, l.1, whole)),
         })
     }
 
-    /// What ends at `bound`, if it does so by the first position that is left and how many are.
+    /// What ends at `bound`, of all rows of a tile or of each, if it does so by the first position that is left and how many
+    /// are.
     fn where_narrow(
         graph: &mut Graph,
         simplifier: &mut dyn Simplifier,
-        bound: Bound,
+        (bound, in_tiles): (Bound, bool),
         narrow: impl FnOnce(&mut Env, &mut Prove, &[(VarId, ExprId)]) -> Option<(ExprId, ExprId)>,
     ) -> Option<Self> {
         let Bound { dim, at, side } = bound;
         let outer = dims_of(&graph.env, at)?;
         let vars = outer.iter().map(|&d| graph.env.dims[d].var).collect();
-        // The positions of a recurrence are those of all its operators.
+        // The positions of a recurrence are those of all its operators, and tiles have rows that are not computed yet.
         let recurrences = recurrences(graph);
-        let alone = |n: usize| !recurrences.iter().any(|r| r.ops.contains(&n));
-        let fitting = graph.ops.iter().enumerate().filter(|(n, op)| alone(*n) && fits(&graph.env, op, dim, &outer));
+        let free = |n: usize| !recurrences.iter().any(|r| r.ops.contains(&n) && (in_tiles || r.dims.contains(&dim)));
+        let fitting = graph.ops.iter().enumerate().filter(|(n, op)| free(*n) && fits(&graph.env, op, dim, &outer));
         let fitting: FxHashSet<TensorId> = fitting.map(|(_, op)| op.tensor).collect();
         // Most bounds end nothing: that is known without a proof.
         let mut region = Region { var: graph.env.dims[dim].var, bound: at, side, outer: vars, never_empty: true };
@@ -200,7 +206,7 @@ impl Ended {
         }
         let own = |op: &&Op| graph.env.tensors[op.tensor].role == Role::Temp && op.spatial.contains(&dim);
         let along = graph.ops.iter().filter(own).map(|op| op.tensor).filter(|t| fitting.contains(t)).collect();
-        let mut ended = Self { region, dim, first, extent, along, reductions, in_tiles: false };
+        let mut ended = Self { region, dim, first, extent, along, reductions, in_tiles };
         while ended.keep_what_is_read_elsewhere(graph) {}
         Some(ended)
     }

@@ -139,8 +139,11 @@ const PROGRAMS: &[Small] = &[
         W[b, i, s] = 0.2 * sum(d) Y[b, i, d] * Z[b, s, d]
         e[b, i, s] = exp(W - max(s) W)
         Z[b, i, d] = Y + (sum(s) e * Z[b, s, d]) / (sum(s) e + 1)
+        V[b, i, j] = if j < i and j + 7 >= i then sum(d) Y[b, i, d] * N[b, j, d] else -inf
+        w[b, i, j] = exp(V - max(max(j) V, -1e30))
+        N[b, i, d] = tanh(Y + 0.2 * sum(j) (if j < i then w * N[b, j, d] else 0))
         cost[b, l, at] = if l == 0 then x[b, at] else min(k) (cost[b, k, at] + cost[b, l - 1 - k, at + k + 1])
-        output longest, Z, cost
+        output longest, Z, N, cost
         ",
     ),
     small(

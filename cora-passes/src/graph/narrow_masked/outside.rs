@@ -443,7 +443,14 @@ impl<'a> Outside<'a> {
                     && self.is_finite(graph, b, least)
                     && (at.or_least || self.is_finite(graph, a, at) || self.is_finite(graph, b, at))
             }
+            Expr::Un(UnOp::Exp, a) => self.is_finite(graph, a, At { or_least: true, ..at }),
             Expr::Un(_, a) => self.is_finite(graph, a, At { or_least: false, ..at }),
+            Expr::Bin(BinOp::Add, a, b) if at.or_least => {
+                self.is_finite(graph, a, at) && self.is_finite(graph, b, at)
+            }
+            Expr::Bin(BinOp::Sub, a, b) if at.or_least => {
+                self.is_finite(graph, a, at) && self.is_finite(graph, b, At { or_least: false, ..at })
+            }
             Expr::Bin(_, a, b) => {
                 let at = At { or_least: false, ..at };
                 self.is_finite(graph, a, at) && self.is_finite(graph, b, at)
@@ -463,8 +470,8 @@ impl<'a> Outside<'a> {
         if let Some(&known) = self.finite.get(&(tensor, at)) {
             return known;
         }
-        // What a recurrence says of itself is not known.
-        self.finite.insert((tensor, at), false);
+        // A recurrence is finite at a position if it is where what is before it is.
+        self.finite.insert((tensor, at), true);
         let ends = self.reductions.contains(&tensor);
         let counted = |d: &DimId| match (graph.env.dims[*d].var == self.region.var) && ends {
             true => self.region.never_empty && at.here,
@@ -478,6 +485,10 @@ impl<'a> Outside<'a> {
         };
         let or_least = at.or_least && matches!(op.combiner, None | Some(Reduction::Op(Combiner::Max | Combiner::Min)));
         let finite = some && self.is_finite(graph, op.value, At { inside: at.inside || ends, or_least, ..at });
+        if !finite {
+            // That it is may have been taken for granted.
+            self.finite.retain(|_, known| !*known);
+        }
         self.finite.insert((tensor, at), finite);
         finite
     }
