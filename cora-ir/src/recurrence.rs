@@ -283,6 +283,9 @@ mod tests {
             ),
             ("%j", "select(%i != %j, @T[%b, %j, %s], 0.0:f32)", 2),
             ("%j", "@T[%b, %j, %s]", 3),
+            ("%j", "select(%i == 0, 0.0:f32, @T[%b, (%i - 1) // 2, 0])", 2),
+            ("%i", "@T[%b, %i // D * D - 1, 0]", 2),
+            ("%i", "@T[%b, %i - index((@near[%b, %i] if %j < 3 else 0:i32)), 0] if %j < 3 else 0.0:f32", 2),
         ];
         for (reduced, value, positions) in earlier {
             assert_eq!(ordered(reduced, value), Some(positions), "{value} over {reduced}");
@@ -300,6 +303,9 @@ mod tests {
             ("%i", "@T[%b, %i + 1 - index(@near[%b, %i]), 0]"),
             ("%i", "select(%i != %s, @T[%b, %i + %s, 0], 0.0:f32)"),
             ("%j + 1", "@T[%b, %j, %s]"),
+            ("%i", "@T[%b, %i // D * D, 0]"),
+            ("%i", "@T[%b, %i // Z * Z - 1 + Z, 0]"),
+            ("%i", "@T[%b, %i - index((@near[%b, %i] if %j < 3 else 0:i32)), 0]"),
         ];
         for (reduced, value) in unknown {
             assert_eq!(ordered(reduced, value), None, "{value} over {reduced}");

@@ -24,12 +24,14 @@ pub(super) struct Known<'a> {
     facts: Vec<Poly>,
     /// Polynomials that are not zero.
     nonzero: Vec<Poly>,
+    /// Conditions that hold.
+    held: Vec<ExprId>,
 }
 
 impl<'a> Known<'a> {
     /// That variables are in their extents.
     pub(super) fn in_extents(env: &'a Env, vars: &[(VarId, ExprId)]) -> Self {
-        let mut known = Known { env, facts: Vec::new(), nonzero: Vec::new() };
+        let mut known = Known { env, facts: Vec::new(), nonzero: Vec::new(), held: Vec::new() };
         for (var, extent) in vars {
             if let Some(var) = env.pool.lookup(&Expr::Var(*var)) {
                 known.least_difference(*extent, var, 1);
@@ -40,6 +42,9 @@ impl<'a> Known<'a> {
 
     /// Adds that a condition holds, or that it does not.
     pub(super) fn assume(&mut self, cond: ExprId, holds: bool) {
+        if holds {
+            self.held.push(cond);
+        }
         match *self.env.pool.get(cond) {
             Expr::Un(UnOp::Not, a) => self.assume(a, !holds),
             Expr::Bin(BinOp::And, a, b) if holds => [a, b].into_iter().for_each(|c| self.assume(c, true)),
@@ -53,13 +58,21 @@ impl<'a> Known<'a> {
                     self.least_difference(a, b, 0);
                     self.least_difference(b, a, 0);
                 }
-                (BinOp::Ne, true) | (BinOp::Eq, false) => {
-                    let p = self.difference(a, b, 0);
-                    self.nonzero.extend(p);
-                }
+                (BinOp::Ne, true) | (BinOp::Eq, false) => self.differ(a, b),
                 _ => {}
             },
             _ => {}
+        }
+    }
+
+    /// Adds that two differ.
+    fn differ(&mut self, a: ExprId, b: ExprId) {
+        for (a, b) in [(a, b), (b, a)] {
+            let Some(apart) = self.difference(a, b, 0) else { continue };
+            if self.follows(&apart) {
+                self.fact(plus(&apart, 1, -1));
+            }
+            self.nonzero.push(apart);
         }
     }
 
@@ -75,8 +88,7 @@ impl<'a> Known<'a> {
             }
             first.push(n);
             let (Some(less), Some(after)) = (plus(&before, 1, -1), plus(&before, -1, 0)) else { return Place::Unknown };
-            let differs = |p: &Poly| *p == before || *p == after;
-            if self.follows(&less) || self.nonzero.iter().any(differs) && self.follows(&before) {
+            if self.follows(&less) || self.nonzero.contains(&before) && self.follows(&before) {
                 return Place::Before(first);
             }
             if !self.follows(&before) {
@@ -88,9 +100,34 @@ impl<'a> Known<'a> {
         if first.is_empty() { Place::Same } else { Place::Unknown }
     }
 
+    /// An index as a polynomial; an element that is read where a condition holds is the element itself where that does.
+    fn poly(&self, e: ExprId) -> Poly {
+        let pool = &self.env.pool;
+        let mut out = Poly::default();
+        for (m, c) in poly(pool, e).terms {
+            let plain = |&atom: &ExprId| {
+                let Expr::Cast(ScalarType::Index, x) = *pool.get(atom) else { return atom };
+                let Expr::Load { tensor, part, index, guard: Some((c, _)) } = pool.get(x) else { return atom };
+                let element = Expr::Load { tensor: *tensor, part: *part, index: index.clone(), guard: None };
+                let known = pool.lookup(&element).filter(|_| self.holds(*c));
+                known.and_then(|x| pool.lookup(&Expr::Cast(ScalarType::Index, x))).unwrap_or(atom)
+            };
+            let mut m: Vec<ExprId> = m.iter().map(plain).collect();
+            m.sort_unstable();
+            if !out.add_term(m, c) {
+                return Poly::atom(e);
+            }
+        }
+        out
+    }
+
+    fn holds(&self, cond: ExprId) -> bool {
+        self.env.pool.conjuncts(cond).iter().all(|c| self.held.contains(c))
+    }
+
     /// `a - b + n`.
     fn difference(&self, a: ExprId, b: ExprId, n: i64) -> Option<Poly> {
-        let p = poly(&self.env.pool, a).checked_add_scaled(&poly(&self.env.pool, b), -1)?;
+        let p = self.poly(a).checked_add_scaled(&self.poly(b), -1)?;
         p.checked_add_scaled(&Poly::constant(n), 1)
     }
 
@@ -112,7 +149,10 @@ impl<'a> Known<'a> {
         let env = self.env;
         let mut out = Vec::new();
         for m in p.terms.keys() {
-            let &[atom] = m.as_slice() else { continue };
+            let &[atom] = m.as_slice() else {
+                out.extend(self.of_quotient(m));
+                continue;
+            };
             out.extend(env.least(atom).and_then(|n| {
                 let least = Poly::constant(n);
                 Poly::atom(atom).checked_add_scaled(&least, -1)
@@ -128,14 +168,17 @@ impl<'a> Known<'a> {
                     let Some(c) = env.pool.as_int(b).filter(|&c| c > 0) else { continue };
                     let rest = match op {
                         BinOp::Mod => Some(Poly::atom(atom)),
-                        _ => poly(&env.pool, a).checked_add_scaled(&Poly::atom(atom), -c),
+                        _ => self.poly(a).checked_add_scaled(&Poly::atom(atom), -c),
                     };
                     let Some(rest) = rest else { continue };
                     out.extend(Poly::constant(c - 1).checked_add_scaled(&rest, -1));
                     out.push(rest);
                 }
                 Expr::Cast(ScalarType::Index, x) => {
-                    let Expr::Load { tensor, guard: None, .. } = *env.pool.get(x) else { continue };
+                    let Expr::Load { tensor, guard, .. } = *env.pool.get(x) else { continue };
+                    if guard.is_some_and(|(c, _)| !self.holds(c)) {
+                        continue;
+                    }
                     let Some((lo, hi)) = env.tensors[tensor].range else { continue };
                     out.extend([self.difference(atom, lo, 0), self.difference(hi, atom, -1)].into_iter().flatten());
                 }
@@ -143,6 +186,18 @@ impl<'a> Known<'a> {
             }
         }
         out
+    }
+
+    /// That `x // n * n` is no more than `x`, for a positive `n` that is not constant.
+    fn of_quotient(&self, m: &[ExprId]) -> Option<Poly> {
+        let &[a, b] = m else { return None };
+        [(a, b), (b, a)].into_iter().find_map(|(quotient, n)| {
+            let Expr::Bin(BinOp::FloorDiv, x, by) = *self.env.pool.get(quotient) else { return None };
+            let positive = by == n && self.env.least(n)? > 0;
+            let mut product = Poly::default();
+            positive.then(|| product.add_term(m.to_vec(), 1))?;
+            self.poly(x).checked_add_scaled(&product, -1)
+        })
     }
 
     /// Whether a polynomial is not negative, whichever operands its `min` and `max` are.
@@ -156,7 +211,7 @@ impl<'a> Known<'a> {
         });
         if let Some((atom, c, both)) = operands {
             let Some(rest) = goal.clone().checked_add_scaled(&Poly::atom(atom), -c) else { return false };
-            let either = |x: ExprId| rest.clone().checked_add_scaled(&poly(&self.env.pool, x), c);
+            let either = |x: ExprId| rest.clone().checked_add_scaled(&self.poly(x), c);
             return both.into_iter().all(|x| either(x).is_some_and(|goal| self.follows(&goal)));
         }
         let mut all = self.clone();

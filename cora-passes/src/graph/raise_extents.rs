@@ -10,13 +10,15 @@
 
 use crate::schedule::compute_inline::guard_loads;
 use cora_ir::expr::ExprPool;
+use cora_ir::recurrence::recurrences;
 use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, Graph, UfDef, UfId, VarId};
 use rustc_hash::FxHashMap;
 
 /// Raises every extent function in the extents of `graph`'s loops and tensors.
 ///
 /// # Errors
-/// `E0256` an extent that does not grow with the lengths in it, and whose greatest value no function gives.
+/// `E0256` an extent that does not grow with the lengths in it, and whose greatest value no function gives; a recurrence whose
+/// reads are not known to be of earlier positions any more.
 pub fn raise_extents(graph: &mut Graph) -> Result<(), Diagnostic> {
     let env = &mut graph.env;
     let truth: Vec<(VarId, ExprId)> = env.dims.iter().map(|(_, d)| (d.var, d.extent)).collect();
@@ -43,7 +45,16 @@ pub fn raise_extents(graph: &mut Graph) -> Result<(), Diagnostic> {
             op.value = if env.tensors[op.tensor].tuple.is_some() { env.pool.make_tuple(&parts) } else { parts[0] };
         }
     }
-    Ok(())
+    in_order(graph)
+}
+
+/// That recurrences still read what is computed before.
+fn in_order(graph: &Graph) -> Result<(), Diagnostic> {
+    let unordered = recurrences(graph).iter().find_map(|r| r.unordered(graph).into_iter().next());
+    let Some((reader, read)) = unordered else { return Ok(()) };
+    let [reader, read] = [reader, read.tensor].map(|t| &graph.env.tensors[t].name);
+    let d = Diagnostic::new("E0256", format!("the padded form of `{reader}` may read `{read}` before it is computed"));
+    Err(d.hint("limit the position that is read: `min(p, t - 1)`"))
 }
 
 /// The greatest value of an extent over the batch, or more: calls of extent functions replaced by their greatest values

@@ -122,10 +122,16 @@ const PROGRAMS: &[Small] = &[
         extent n(b) in 0..=40
         dim b = M, t = n(b), j = 20, k = 20
         input X[b, t, j] : f32, U[j, k] : f32, parent[b, t] : i32 in 0..40
+        input lag[b, t] : i32 in 1..8, up[b, t] : i32 in -2..40
         H[b, t, j] = tanh(X + 0.2 * sum(k) (if index(parent) < t then H[b, parent[b, t], k] else 0) * U[j, k])
         G[b, t, j] = X + 0.5 * (G[b, (t + 1) / 2 - 1, j] else 0)
         first[b, t] : i32 = if index(parent) < t then first[b, parent[b, t]] else i32(t)
-        output H, G, first
+        depth[b, t] : i32 = if t == 0 then 0 else 1 + depth[b, (t - 1) / 2]
+        lagged[b, t, j] = S[b, t - index(lag[b, t]), j] else 0
+        S[b, t, j] = 1 + 0.1 * sum(k) lagged[b, t, k] * U[j, k]
+        T[b, t, j] = X + (if index(up[b, t]) < t then (T[b, up[b, t], j] else 0) else 0)
+        Q[b, t] = sum(j) T[b, t, j] * X[b, t, j]
+        output H, G, first, depth, S, Q
         ",
     ),
     small(

@@ -445,9 +445,7 @@ impl<'a> Outside<'a> {
             }
             Expr::Un(UnOp::Exp, a) => self.is_finite(graph, a, At { or_least: true, ..at }),
             Expr::Un(_, a) => self.is_finite(graph, a, At { or_least: false, ..at }),
-            Expr::Bin(BinOp::Add, a, b) if at.or_least => {
-                self.is_finite(graph, a, at) && self.is_finite(graph, b, at)
-            }
+            Expr::Bin(BinOp::Add, a, b) if at.or_least => self.is_finite(graph, a, at) && self.is_finite(graph, b, at),
             Expr::Bin(BinOp::Sub, a, b) if at.or_least => {
                 self.is_finite(graph, a, at) && self.is_finite(graph, b, At { or_least: false, ..at })
             }
