@@ -192,22 +192,35 @@ impl<'a> Reads<'a> {
 impl Recurrence {
     /// The reads of the recurrence's own results that are not known to be of positions before: reader and what it reads.
     pub fn unordered(&self, graph: &Graph) -> Vec<(TensorId, Read)> {
+        let members: Vec<TensorId> = graph.ops[self.ops.clone()].iter().map(|op| op.tensor).collect();
+        let place = |t: TensorId| members.iter().position(|&m| m == t);
+        let mut all = self.own_reads(graph);
+        all.retain(|(reader, read)| match read.place {
+            Place::Before(_) => false,
+            Place::Same => place(read.tensor) >= place(*reader),
+            Place::Unknown => true,
+        });
+        all
+    }
+
+    /// Which of its results its operators read at the same position: reader and what it reads.
+    pub fn same_positions(&self, graph: &Graph) -> Vec<(TensorId, TensorId)> {
+        let all = self.own_reads(graph).into_iter();
+        all.filter(|(_, read)| read.place == Place::Same).map(|(reader, read)| (reader, read.tensor)).collect()
+    }
+
+    /// What its operators read of its results.
+    fn own_reads(&self, graph: &Graph) -> Vec<(TensorId, Read)> {
         let env = &graph.env;
         let at: Vec<VarId> = self.dims.iter().map(|&d| env.dims[d].var).collect();
         let members: Vec<TensorId> = graph.ops[self.ops.clone()].iter().map(|op| op.tensor).collect();
-        let mut out = Vec::new();
-        for (n, op) in graph.ops[self.ops.clone()].iter().enumerate() {
+        let of_op = |op: &Op| {
             let dims = op.spatial.iter().chain(&op.reduce);
             let vars: Vec<(VarId, ExprId)> = dims.map(|&d| (env.dims[d].var, env.dims[d].extent)).collect();
-            let later = |r: &Read| match r.place {
-                Place::Before(_) => false,
-                Place::Same => !members[..n].contains(&r.tensor),
-                Place::Unknown => true,
-            };
             let found = reads(env, op.value, &members, &vars, &at);
-            out.extend(found.into_iter().filter(later).map(|r| (op.tensor, r)));
-        }
-        out
+            found.into_iter().map(|r| (op.tensor, r)).collect::<Vec<_>>()
+        };
+        graph.ops[self.ops.clone()].iter().flat_map(of_op).collect()
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::{Decl, Elab, State};
 use crate::ast::{Def, ItemKind};
-use cora_ir::recurrence::{Place, recurrences};
+use cora_ir::recurrence::{Place, Read, Recurrence, recurrences};
 use cora_ir::schedule::Span;
-use cora_ir::{Diagnostic, Expr, Op, ScalarType, Tensor, TensorId};
+use cora_ir::{Diagnostic, DimId, Expr, ExprId, Op, ScalarType, Tensor, TensorId};
 use petgraph::algo::tarjan_scc;
 use petgraph::graph::{DiGraph, NodeIndex};
 use std::cmp::Reverse;
@@ -71,7 +71,7 @@ impl<'a> Elab<'a> {
         }
         let groups = self.groups();
         let group_of = |n: usize| groups.iter().position(|g| g.contains(&n));
-        let mut wrong = Vec::new();
+        let (mut wrong, mut out_of_order) = (Vec::new(), Vec::new());
         for (n, op) in self.graph.ops.iter().enumerate() {
             for t in self.read_by(op) {
                 let at = self.graph.ops.iter().position(|o| o.tensor == t);
@@ -99,33 +99,67 @@ impl<'a> Elab<'a> {
                 continue;
             }
             for (reader, of) in r.unordered(&self.graph) {
-                let read = of.tensor;
-                let name = self.graph.env.tensors[read].name.clone();
+                let name = &self.graph.env.tensors[of.tensor].name;
                 let d = Diagnostic::new("E0221", format!("`{name}` is read where it may not be computed yet"));
-                if reader != read && of.place == Place::Same && !r.dims.is_empty() {
-                    let d = d
-                        .hint(format!("it is computed later at the same position: move the definition of `{name}` up"));
-                    wrong.push((reader, read, d));
-                    continue;
-                }
-                let at: Vec<&str> = r.dims.iter().map(|&d| self.graph.env.dims[d].name.as_str()).collect();
-                let hint = if at.is_empty() {
-                    "operators that need each other have their first dimensions in common".to_owned()
-                } else {
-                    format!(
-                        "elements are computed in the order of [{}]: it has to follow from extents, ranges and conditions that \
-                         the first of these positions that is not the element's own is less, as of `t - 1`, of `s` in a \
-                         dimension `s = t`, or of `p` in `if p < t then ..`; dimensions that are read as a whole come after it",
-                        at.join(", ")
-                    )
-                };
-                wrong.push((reader, read, d.hint(hint)));
+                let d = d.hint(self.what_orders(&r, reader, &of));
+                out_of_order.push((self.read_at(reader, &|e| self.is_read(e, &of)), d));
             }
         }
         for (reader, read, d) in wrong {
-            let span = self.read_at(reader, read);
+            let is = |e| matches!(self.graph.env.pool.get(e), Expr::Load { tensor, .. } if *tensor == read);
+            out_of_order.push((self.read_at(reader, &is), d));
+        }
+        for (span, d) in out_of_order {
             self.report(span, d);
         }
+    }
+
+    /// What would have a read of a recurrence be of something that is computed before.
+    fn what_orders(&self, r: &Recurrence, reader: TensorId, of: &Read) -> String {
+        let env = &self.graph.env;
+        let dims = |dims: &[DimId]| dims.iter().map(|&d| env.dims[d].name.as_str()).collect::<Vec<_>>().join(", ");
+        let name = |t: TensorId| &env.tensors[t].name;
+        let ops = &self.graph.ops[r.ops.clone()];
+        let all: Vec<String> = ops.iter().map(|op| format!("`{}[{}]`", name(op.tensor), dims(&op.spatial))).collect();
+        let all = all.join(", ");
+        if r.dims.is_empty() {
+            return format!("operators that need each other have their first dimensions in common: {all}");
+        }
+        let at = dims(&r.dims);
+        if of.place != Place::Same {
+            return format!(
+                "elements are computed in the order of [{at}]: it has to follow from extents, ranges and conditions that the \
+                 first of these positions that is not the element's own is less, as of `t - 1`, of `s` in a dimension `s = t`, \
+                 or of `p` in `if p < t then ..`; dimensions that are read as a whole come after it"
+            );
+        }
+        // What it needs at the same position, and what that needs.
+        let same = r.same_positions(&self.graph);
+        let mut needed = vec![of.tensor];
+        let mut next = 0;
+        while next < needed.len() {
+            let new = same.iter().filter(|(by, _)| *by == needed[next]).map(|&(_, t)| t);
+            let new: Vec<TensorId> = new.filter(|t| !needed.contains(t)).collect();
+            needed.extend(new);
+            next += 1;
+        }
+        let read = name(of.tensor);
+        if !needed.contains(&reader) {
+            return format!("it is computed later at the same position: move the definition of `{read}` up");
+        }
+        if ops.len() == 1 {
+            return format!("`{read}` is made of itself at a position of [{at}]: read an earlier one, as of `t - 1`");
+        }
+        format!(
+            "{all} are computed together for each position of [{at}], the dimensions that all of them have first, and there \
+             `{read}` is made of what reads it: have one of these reads be of an earlier position, or put a dimension that \
+             decides the order first in all of them"
+        )
+    }
+
+    /// Whether an expression reads the element that `of` does.
+    fn is_read(&self, e: ExprId, of: &Read) -> bool {
+        matches!(self.graph.env.pool.get(e), Expr::Load { tensor, index, .. } if *tensor == of.tensor && **index == *of.index)
     }
 
     fn read_by(&self, op: &Op) -> BTreeSet<TensorId> {
@@ -138,10 +172,9 @@ impl<'a> Elab<'a> {
         out
     }
 
-    /// Where the definition that made `reader` reads a tensor.
-    fn read_at(&self, reader: TensorId, read: TensorId) -> Span {
+    /// Where the definition that made `reader` reads what is looked for.
+    fn read_at(&self, reader: TensorId, is: &dyn Fn(ExprId) -> bool) -> Span {
         let place = self.graph.places.iter().find(|p| p.ops.contains(&reader));
-        let is = |e| matches!(self.graph.env.pool.get(e), Expr::Load { tensor, .. } if *tensor == read);
         let access = place.and_then(|p| p.accesses.iter().find(|a| is(a.0)).map(|a| a.1));
         access.or(place.map(|p| p.span)).unwrap_or_default()
     }
