@@ -19,6 +19,8 @@
 //! processor the rows of a tile begin and end together where a window along them is longer than the tile
 //! (`narrow_masked/tiles.rs`); the mask stays, for what the others have.
 //!
+//! In a recurrence dimensions inside of its positions end, not these: they are those of all its operators.
+//!
 //! Infinities and NaN that would arise beyond the bound alone, from infinite inputs, from what overflows, from a division by 0
 //! or a root of less than 0, do not.
 //!
