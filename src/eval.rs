@@ -65,7 +65,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Calls `f` for each point of a box until it says stop.
-    fn each_point(&self, domain: &[ExprId], args: &mut Vec<i64>, f: &mut dyn FnMut(&[i64]) -> bool) -> bool {
+    pub fn each_point(&self, domain: &[ExprId], args: &mut Vec<i64>, f: &mut dyn FnMut(&[i64]) -> bool) -> bool {
         if args.len() == domain.len() {
             return f(args);
         }

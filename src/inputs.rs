@@ -5,7 +5,7 @@ use cora_ir::types::round_float;
 use cora_ir::{EntityId, Env, Role, ScalarType, TensorId};
 use cora_runtime::Result;
 use cora_runtime::abi::DType;
-use cora_runtime::array::{Element, RaggedArray, Shape};
+use cora_runtime::array::{Element, RaggedArray, Shape, ValueRanges};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -16,32 +16,33 @@ pub fn dtype(ty: ScalarType) -> DType {
 
 /// Random elements of one tensor: uniform in -1..1 for floats (weights are scaled so that sums over their longest
 /// dimension keep that size), in the declared range for integers.
-struct Random {
+struct Random<'a> {
     rng: SmallRng,
     ty: ScalarType,
     scale: f64,
-    range: (i64, i64),
+    ranges: Option<&'a ValueRanges>,
 }
 
-impl Random {
-    fn new(env: &Env, tensor: TensorId, range: Option<(i64, i64)>, seed: u64) -> Self {
-        let ty = env.tensors[tensor].ty;
-        let range = match (ty, range) {
-            (ScalarType::Bool, _) => (0, 2),
-            // The declared range may go beyond the type's where it depends on parameters.
-            (ty, Some((lo, hi))) => (lo.max(ty.int_min()), hi.min(ty.int_max().saturating_add(1))),
-            (ty, None) => (ty.int_min().max(-100), ty.int_max().min(100)),
-        };
+impl Random<'_> {
+    fn new<'a>(env: &Env, tensor: TensorId, ranges: Option<&'a ValueRanges>, seed: u64) -> Random<'a> {
         let own = (tensor.index() as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Random { rng: SmallRng::seed_from_u64(seed ^ own), ty, scale: weight_scale(env, tensor), range }
+        let ty = env.tensors[tensor].ty;
+        Random { rng: SmallRng::seed_from_u64(seed ^ own), ty, scale: weight_scale(env, tensor), ranges }
     }
 
     fn float(&mut self) -> f64 {
         round_float(self.ty, self.rng.random_range(-1.0..1.0) * self.scale)
     }
 
-    fn int(&mut self) -> i64 {
-        let (lo, hi) = self.range;
+    /// The element with that number.
+    fn int(&mut self, number: usize) -> i64 {
+        let ty = self.ty;
+        let (lo, hi) = match self.ranges.and_then(|r| r.of(number as u64)) {
+            _ if ty == ScalarType::Bool => (0, 2),
+            // The declared range may go beyond the type's where it depends on parameters.
+            Some((lo, hi)) => (lo.max(ty.int_min()), hi.min(ty.int_max().saturating_add(1))),
+            None => (ty.int_min().max(-100), ty.int_max().min(100)),
+        };
         if lo < hi { self.rng.random_range(lo..hi) } else { lo }
     }
 }
@@ -56,12 +57,12 @@ fn weight_scale(env: &Env, tensor: TensorId) -> f64 {
 }
 
 /// `count` random elements for `tensor`, as the interpreter holds them.
-pub fn random(env: &Env, tensor: TensorId, count: usize, range: Option<(i64, i64)>, seed: u64) -> Data {
-    let mut random = Random::new(env, tensor, range, seed);
+pub fn random(env: &Env, tensor: TensorId, count: usize, ranges: Option<&ValueRanges>, seed: u64) -> Data {
+    let mut random = Random::new(env, tensor, ranges, seed);
     if random.ty.is_float() {
         return Data::F64((0..count).map(|_| random.float()).collect());
     }
-    Data::I64((0..count).map(|_| random.int()).collect())
+    Data::I64((0..count).map(|n| random.int(n)).collect())
 }
 
 /// The elements of [`random`], as the runtime holds them.
@@ -72,14 +73,14 @@ pub fn random_array(
     env: &Env,
     tensor: TensorId,
     shape: Shape,
-    range: Option<(i64, i64)>,
+    ranges: Option<&ValueRanges>,
     seed: u64,
 ) -> Result<RaggedArray> {
-    let mut random = Random::new(env, tensor, range, seed);
+    let mut random = Random::new(env, tensor, ranges, seed);
     if random.ty.is_float() {
         of_floats(random.ty, shape, |_| random.float())
     } else {
-        of_integers(random.ty, shape, |_| random.int())
+        of_integers(random.ty, shape, |n| random.int(n))
     }
 }
 

@@ -329,14 +329,12 @@ fn each_input(source: &Source, tables: &Tables, desc: &ProgramDesc, visit: Visit
     let (env, limits) = (&source.graph.env, Limits::default());
     for (n, t) in desc.tensors.iter().enumerate() {
         let Some(id) = env.tensor_named(&t.name).filter(|_| t.role != Role::Output) else { continue };
-        let shape = TensorLayout::new(t).shape(tables.env(), &limits)?;
+        let layout = TensorLayout::new(t);
+        let shape = layout.shape(tables.env(), &limits)?;
+        let ranges = layout.value_ranges(tables.env(), &limits)?;
         let count = shape.elements().and_then(|n| usize::try_from(n).ok());
         let count = count.ok_or_else(|| Failure::User(format!("error[E0312]: input `{}` is too large", t.name)))?;
-        let range = t.value_range.as_ref().map(|(lo, hi)| {
-            let at = |ix| cora::runtime::eval::eval(ix, tables.env(), &[]).unwrap_or(0);
-            (at(lo), at(hi))
-        });
-        let data = inputs::random(env, id, count, range, 0);
+        let data = inputs::random(env, id, count, ranges.as_ref(), 0);
         visit(n, &t.name, &inputs::to_array(env.tensors[id].ty, shape, &data)?)?;
     }
     Ok(())

@@ -168,13 +168,19 @@ pub struct Tensor {
     pub role: Role,
     /// Where it lives.
     pub scope: Scope,
-    /// For an integer tensor used as an index: values lie in `lo ..= hi - 1` (both over parameters).
+    /// For an integer tensor used as an index: values lie in `lo ..= hi - 1`, both over parameters, extent functions and the
+    /// element's position (`Arg`).
     pub range: Option<(ExprId, ExprId)>,
     /// How the dimensions are stored; nothing = as they are, row-major.
     pub layout: Vec<LayoutStep>,
 }
 
 impl Tensor {
+    /// Whether elements have ranges of their own.
+    pub fn range_by_position(&self, pool: &ExprPool) -> bool {
+        self.range.is_some_and(|(lo, hi)| [lo, hi].into_iter().any(|e| pool.any(e, &mut |n| matches!(n, Expr::Arg(_)))))
+    }
+
     /// A temporary in global memory, stored as its dimensions are.
     pub fn temp(name: impl Into<String>, ty: ScalarType, dims: Vec<TensorDim>) -> Tensor {
         let (role, scope) = (Role::Temp, Scope::Global);
@@ -302,6 +308,19 @@ impl Env {
     pub fn extent_at(&mut self, tensor: TensorId, d: usize, index: &[ExprId]) -> ExprId {
         let extent = self.tensors[tensor].dims[d].extent;
         self.pool.instantiate(extent, &index[..d.min(index.len())])
+    }
+
+    /// The first value that the integer element at `index` may have and the one after the last, if they are declared; `index`
+    /// may be that of a later form of the program, which says nothing of a range that depends on the position.
+    pub fn range_at(&mut self, tensor: TensorId, index: &[ExprId]) -> Option<(ExprId, ExprId)> {
+        let t = &self.tensors[tensor];
+        let (lo, hi) = t.range?;
+        let one = |&i: &ExprId| self.pool.ty(i).lanes == 1;
+        if !t.range_by_position(&self.pool) {
+            return Some((lo, hi));
+        }
+        let logical = t.dims.len() == index.len() && index.iter().all(one);
+        logical.then(|| (self.pool.instantiate(lo, index), self.pool.instantiate(hi, index)))
     }
 
     /// A load of `tensor` at `index` with the tensor's element type.

@@ -32,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 pub mod affine;
+mod branches;
 pub mod diag;
 pub mod dimgraph;
 pub mod env;

@@ -264,6 +264,8 @@ mod tests {
                dim %s = {reduced}
                tensor @p[b: M, i: @n($0)] : i32 input range -1..9
                tensor @near[b: M, i: @n($0)] : i32 input range 1..4
+               tensor @up[b: M, i: @n($0)] : i32 input range -1..$1
+               tensor @left[b: M, i: @n($0)] : i32 input range @n($0) - $1..@n($0) + 1
                tensor @T[b: M, i: @n($0), j: $1 + 1] : f32 output
                op @T[%b, %i, %j] = sum[%s] ({value})
                output @T
@@ -289,6 +291,9 @@ mod tests {
             ("%i", "@T[%b, max(%s - Z, 0), 0]", 2),
             ("%i", "@T[%b, min(index(@p[%b, %i]), %i - 1), 0]", 2),
             ("%i", "@T[%b, %i - index(@near[%b, %i]), 0]", 2),
+            ("%i", "@T[%b, index(@up[%b, %i]), 0] if 0 <= index(@up[%b, %i]) else 0.0:f32", 2),
+            ("%i", "@T[%b, index(@up[%b, %s + 1]), 0] if 0 <= index(@up[%b, %s + 1]) else 0.0:f32", 2),
+            ("%i", "@T[%b, @n(%b) - 1 - index(@left[%b, %i]), 0]", 2),
             (
                 "%i",
                 "select(index(@p[%b, %i]) < %i and 0 <= index(@p[%b, %i]), @T[%b, index(@p[%b, %i]), 0], 0.0:f32)",

@@ -97,14 +97,8 @@ pub fn prepare(
         let array = match args.inputs.iter().rev().find(|(name, _)| *name == t.name) {
             Some((_, path)) => npy::NpyArray::read(path)?.into_array(t.dtype, shape)?,
             None => {
-                let range = match &t.value_range {
-                    Some((lo, hi)) => {
-                        let at = |ix| cora_runtime::eval::eval(ix, tables.env(), &[]).unwrap_or(0);
-                        Some((at(lo), at(hi)))
-                    }
-                    None => None,
-                };
-                inputs::random_array(env, id, shape, range, args.seed)?
+                let ranges = layouts[n].value_ranges(tables.env(), &limits)?;
+                inputs::random_array(env, id, shape, ranges.as_ref(), args.seed)?
             }
         };
         layouts[n].check(tables.env(), array.bytes(), &limits)?;

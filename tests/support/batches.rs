@@ -4,6 +4,7 @@ use cora::batch::{self, BatchValues, Source};
 use cora::eval::Evaluator;
 use cora::ir::interp::{self, Data};
 use cora::ir::{Env, ExprId, Role, UfDef};
+use cora::runtime::array::ValueRanges;
 
 /// How to choose parameters and lengths, whatever the program.
 #[derive(Clone, Debug)]
@@ -96,9 +97,17 @@ pub fn with_inputs(env: &Env, values: &BatchValues, seed: u64, fill: Fill) -> in
     for (id, t) in env.tensors.iter().filter(|(_, t)| matches!(t.role, Role::Input | Role::ConstInput)) {
         let extents: Vec<ExprId> = t.dims.iter().map(|d| d.extent).collect();
         let count = batch::count(env, values, &extents).expect("a small tensor");
-        let range = t.range.map(|(lo, hi)| (bound(env, &values.params, lo), bound(env, &values.params, hi)));
+        let ranges = t.range.map(|(lo, hi)| {
+            let known = Evaluator::new(env, &values.params, &values.extents);
+            let mut each = Vec::new();
+            known.each_point(&extents, &mut Vec::new(), &mut |at| {
+                each.push((known.closed(lo, at), known.closed(hi, at)));
+                true
+            });
+            ValueRanges::of_each(each)
+        });
         let seed = if t.role == Role::ConstInput { 0 } else { seed };
-        let data = fill(&t.name, count).unwrap_or_else(|| cora::inputs::random(env, id, count, range, seed));
+        let data = fill(&t.name, count).unwrap_or_else(|| cora::inputs::random(env, id, count, ranges.as_ref(), seed));
         out.inputs.insert(id, data);
     }
     out

@@ -421,10 +421,25 @@ impl<'a> Elab<'a> {
                 );
                 return self.error(span, d.hint("only integer tensors, which may be used as indices, declare a range"));
             }
-            self.mode = Mode::Bound;
+            self.mode = Mode::Extent;
             let bounds = self.bounds(r);
             self.mode = Mode::Value;
-            let (lo, mut hi) = bounds?;
+            let (lo, hi) = bounds?;
+            for (e, at) in [(lo, &r.lo), (hi, &r.hi)] {
+                if let Some(other) = self.dims_in(e).into_iter().find(|d| !ids.contains(d)) {
+                    let (name, other) = (&input.name.name, self.dim_name(other));
+                    let d = Diagnostic::new(
+                        "E0228",
+                        format!("the range of `{name}` depends on {other}, which it does not have"),
+                    );
+                    let hint = format!(
+                        "a range is of parameters, extent functions and the tensor's dimensions, {}",
+                        self.dim_names(&ids)
+                    );
+                    return self.error(at.span(), d.hint(hint));
+                }
+            }
+            let (lo, mut hi) = (self.over_args(lo, &ids), self.over_args(hi, &ids));
             let pool = &mut self.graph.env.pool;
             if r.inclusive {
                 let one = pool.int(1);

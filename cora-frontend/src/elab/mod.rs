@@ -9,7 +9,6 @@ mod combiner;
 mod decl;
 mod define;
 mod recur;
-mod used_under;
 mod value;
 
 pub(crate) use bounds::in_bounds;

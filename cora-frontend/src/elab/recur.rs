@@ -85,7 +85,13 @@ impl<'a> Elab<'a> {
         let order = self.order(&groups);
         let old = std::mem::take(&mut self.graph.ops);
         self.graph.ops = order.into_iter().map(|n| old[n].clone()).collect();
-        self.sums_of_branches();
+        for r in recurrences(&self.graph) {
+            for (reader, of) in r.unordered(&self.graph) {
+                if of.place == Place::Unknown {
+                    self.graph.only_in_its_branch(reader);
+                }
+            }
+        }
         for r in recurrences(&self.graph) {
             let tensors = self.graph.ops[r.ops.clone()].iter().map(|op| op.tensor);
             if let Some(t) = tensors.clone().find(|&t| self.graph.env.tensors[t].tuple.is_some()) {

@@ -44,7 +44,7 @@ pub fn print_program(graph: &Graph) -> String {
         };
         let dims = index_list(&names, &inputs[&id], &t.dims);
         let _ = write!(out, "{keyword} {}[{dims}] : {}", t.name, t.ty);
-        if let Some((lo, hi)) = t.range {
+        if let Some((lo, hi)) = range_over(&mut names, id, &inputs[&id]) {
             let (lo, hi) = (text(&mut names, lo), text(&mut names, hi));
             let _ = write!(out, " in {lo}..{hi}");
         }
@@ -113,6 +113,12 @@ fn index_list(names: &Names, at: &[DimId], dims: &[TensorDim]) -> String {
         None => names.dim(at).to_owned(),
     };
     at.iter().zip(dims).map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// The declared range of an input over the dimensions `at`.
+fn range_over(names: &mut Names, t: TensorId, at: &[DimId]) -> Option<(ExprId, ExprId)> {
+    let index: Vec<ExprId> = at.iter().map(|&d| names.env.pool.var(names.env.dims[d].var)).collect();
+    names.env.range_at(t, &index)
 }
 
 /// What a dimension's storage is rounded up to a multiple of.

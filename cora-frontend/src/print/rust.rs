@@ -2,7 +2,7 @@
 
 use super::expr::{Names, is_bare, unused};
 use super::rust_expr::{rust, rust_value};
-use super::{Declared, ExtentFunction, declared, pad_of};
+use super::{Declared, ExtentFunction, declared, pad_of, range_over};
 use crate::names::is_reserved;
 use cora_ir::schedule::{Binding, CopyAt, DimRef, LayoutDim, LoopRef, Part, StepKind};
 use cora_ir::{Combiner, CombinerId, DimId, Expr, ExprId, Graph, Op, Reduction, Role, TensorDim, TensorId, VarId};
@@ -73,7 +73,7 @@ pub fn to_builder_code(graph: &Graph) -> String {
         let method = if t.role == Role::Input { "input" } else { "const_input" };
         let dims = dim_list(&names, &ids, &inputs[&t_id], &t.dims);
         let _ = writeln!(out, "    let {id} = b.{method}({:?}, &[{dims}], ScalarType::{:?});", t.name, t.ty);
-        if let Some((lo, hi)) = t.range {
+        if let Some((lo, hi)) = range_over(&mut names, t_id, &inputs[&t_id]) {
             let (lo, hi) = (rust_value(&mut names, &ids, lo), rust_value(&mut names, &ids, hi));
             let _ = writeln!(out, "    b.range({id}, {lo}..{hi});");
         }

@@ -160,6 +160,13 @@ impl<'a> Context<'a> {
         self.scalars(Some(memory)).int(e, &[], &[])?.ok_or_else(|| self.undefined_extent(name, &[]))
     }
 
+    /// [`Self::size`] of what depends on a position, and on no memory.
+    fn size_at(&mut self, e: ExprId, index: &[i64], name: &str) -> Result<i64, InterpError> {
+        self.prepare(e)?;
+        let none = Memory::default();
+        self.scalars(Some(&none)).int(e, index, &[])?.ok_or_else(|| self.undefined_extent(name, index))
+    }
+
     fn undefined_extent(&self, name: &str, index: &[i64]) -> InterpError {
         InterpError::Undefined {
             stage: self.stage,
@@ -265,13 +272,24 @@ impl<'a> Context<'a> {
             let expected = usize::try_from(levels.total).unwrap_or(usize::MAX);
             return Err(InterpError::Count { name: tensor.name.clone(), expected, found: data.len() });
         }
-        if let (Some((lo, hi)), Data::I64(values)) = (tensor.range, data) {
-            let none = Memory::default();
-            let (lo, hi) = (self.size(lo, &none, &tensor.name)?, self.size(hi, &none, &tensor.name)?);
-            if let Some(at) = values.iter().position(|v| !(lo..hi).contains(v)) {
-                let index = levels.index_of(at as i64);
-                let (name, value) = (tensor.name.clone(), values[at]);
-                return Err(InterpError::Range { name, index, value, lo, hi: hi.saturating_sub(1) });
+        let from_memory = |e| env.pool.any(e, &mut |n| matches!(n, Expr::Load { .. }));
+        // Tables, which ranges are over in the storage dialect, do not exist yet; the batch is the one of the other stages.
+        let range = tensor.range.filter(|&(lo, hi)| !from_memory(lo) && !from_memory(hi));
+        if let (Some((lo, hi)), Data::I64(values)) = (range, data) {
+            let by_position = tensor.range_by_position(&env.pool);
+            let index_of = |at: usize| if by_position { levels.index_of(at as i64) } else { Vec::new() };
+            let (mut known, mut ends) = (None, (0, 0));
+            for (at, &value) in values.iter().enumerate() {
+                let index = index_of(at);
+                if known.as_ref() != Some(&index) {
+                    ends = (self.size_at(lo, &index, &tensor.name)?, self.size_at(hi, &index, &tensor.name)?);
+                    known = Some(index);
+                }
+                let (lo, hi) = ends;
+                if !(lo..hi).contains(&value) {
+                    let (name, index) = (tensor.name.clone(), levels.index_of(at as i64));
+                    return Err(InterpError::Range { name, index, value, lo, hi: hi.saturating_sub(1) });
+                }
             }
         }
         Buffer::borrowed(tensor.ty, data).ok_or_else(|| InterpError::Kind { tensor: tensor.name.clone() })

@@ -175,17 +175,45 @@ impl<'a> Known<'a> {
                     out.push(rest);
                 }
                 Expr::Cast(ScalarType::Index, x) => {
-                    let Expr::Load { tensor, guard, .. } = *env.pool.get(x) else { continue };
+                    let Expr::Load { tensor, index, guard, .. } = env.pool.get(x) else { continue };
                     if guard.is_some_and(|(c, _)| !self.holds(c)) {
                         continue;
                     }
-                    let Some((lo, hi)) = env.tensors[tensor].range else { continue };
-                    out.extend([self.difference(atom, lo, 0), self.difference(hi, atom, -1)].into_iter().flatten());
+                    let Some((lo, hi)) = env.tensors[*tensor].range else { continue };
+                    let element = self.poly(atom);
+                    out.extend(self.instantiated(lo, index).and_then(|lo| element.clone().checked_add_scaled(&lo, -1)));
+                    let most = self.instantiated(hi, index).and_then(|hi| hi.checked_add_scaled(&element, -1));
+                    out.extend(most.and_then(|p| p.checked_add_scaled(&Poly::constant(1), -1)));
                 }
                 _ => {}
             }
         }
         out
+    }
+
+    /// An expression over formal arguments, at `index`; a call only if it is part of the program there.
+    fn instantiated(&self, e: ExprId, index: &[ExprId]) -> Option<Poly> {
+        let pool = &self.env.pool;
+        let at = |e: ExprId| match *pool.get(e) {
+            Expr::Arg(n) => index.get(n as usize).copied(),
+            _ => (!pool.any(e, &mut |n| matches!(n, Expr::Arg(_)))).then_some(e),
+        };
+        let mut sum = Poly::default();
+        for (m, c) in poly(pool, e).terms {
+            let mut product = Poly::constant(1);
+            for atom in m {
+                let atom = match pool.get(atom) {
+                    Expr::Call(f, args) => {
+                        let args = args.iter().map(|&a| at(a)).collect::<Option<_>>()?;
+                        pool.lookup(&Expr::Call(*f, args))?
+                    }
+                    _ => at(atom)?,
+                };
+                product = product.checked_mul(&self.poly(atom))?;
+            }
+            sum = sum.checked_add_scaled(&product, c)?;
+        }
+        Some(sum)
     }
 
     /// That `x // n * n` is no more than `x`, for a positive `n` that is not constant.

@@ -191,11 +191,11 @@ impl Checker<'_> {
             self.error("tensor-type", format!("elements of type {} have a range", t.ty));
         }
         let allow = Allow {
-            loads: Loads::No("tensor-type"),
-            args: (0, "tensor-type"),
+            loads: if tables.is_empty() { Loads::No("tensor-type") } else { Loads::Only(tables, "tensor-type") },
+            args: (t.dims.len() as u32, "tensor-type"),
             vars: Some((&nothing, "tensor-type")),
-            no_calls: Some("tensor-type"),
-            vectors: false,
+            no_calls: None,
+            vectors: !tables.is_empty(),
         };
         for e in [lo, hi] {
             self.scalar(e, ScalarType::Index, "tensor-type", "a bound", &allow);

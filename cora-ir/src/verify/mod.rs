@@ -12,7 +12,7 @@
 //! | `uf-shape` | `prefix_sum`, `search` and `map` have arguments; `search` inverts a prefix sum with as many; `sort_desc` has one |
 //! | `tensor-dims` | extents are scalar `Index` expressions over the indices of outer dimensions, without loads (but of tables, in the storage dialect); variables occur only for tensors attached in a loop |
 //! | `tensor-layout` | layout steps fit the dimensions before them; inputs and outputs have none |
-//! | `tensor-type` | elements are not `Index`; a range is over parameters, and of an integer tensor |
+//! | `tensor-type` | elements are not `Index`; a range is over parameters, functions and the position, and of an integer tensor |
 //!
 //! | `combiner` | a combiner has components, combines each from operands, constants, operators, conversions and choices |
 //! | `tensor-tuple` | tensors of tuples are temporary, have their combiner's types, and do not occur in the storage dialect |

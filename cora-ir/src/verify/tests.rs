@@ -147,7 +147,9 @@ fn declarations() {
     loops("tensor @C[x: %q] : f32 temp", "tensor-dims");
     loops("tensor @C[] : index temp", "tensor-type");
     loops("tensor @C[] : f32 temp range 0..M", "tensor-type");
-    loops("tensor @C[] : i32 temp range 0..@lens(0)", "tensor-type");
+    loops("tensor @C[] : i32 temp range 0..$0", "tensor-type");
+    loops("tensor @C[x: M] : i32 temp range $0..$1", "tensor-type");
+    loops("tensor @C[x: M] : i32 temp range 0..index(@I[$0])", "tensor-type");
     storage("kernel @k { } kernel @k#1 { }", "names");
     loops("param M#1 in 0..=9", "names");
     loops("uf @lens#1() = extent in 0..=9", "names");

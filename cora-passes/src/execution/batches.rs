@@ -169,6 +169,14 @@ fn fill(env: &Env, world: &World, rng: &mut SmallRng) -> Option<Batch> {
 /// Small whole numbers, so that sums are exact in any order.
 fn elements(env: &Env, world: &World, t: TensorId, count: usize, rng: &mut SmallRng) -> Option<Data> {
     let tensor = &env.tensors[t];
+    if let (Some((lo, hi)), true) = (tensor.range, tensor.range_by_position(&env.pool)) {
+        let extents: Vec<_> = tensor.dims.iter().map(|d| d.extent).collect();
+        let mut value = |at: &[i64]| {
+            let range = world.eval(lo, at, &[])?..world.eval(hi, at, &[])?;
+            (!range.is_empty()).then(|| rng.random_range(range))
+        };
+        return Some(Data::I64(world.points(&extents, &[])?.iter().map(|at| value(at)).collect::<Option<_>>()?));
+    }
     let range = match tensor.range {
         Some((lo, hi)) => world.eval(lo, &[], &[])?..world.eval(hi, &[], &[])?,
         None if tensor.ty == cora_ir::ScalarType::Bool => 0..2,

@@ -36,40 +36,49 @@ pub fn check_accesses(graph: &mut Graph, simplifier: &mut dyn Simplifier) -> Res
     errors.extend(check_calls::check_declared(graph, simplifier));
     errors.extend(index_range::beyond_memory(&graph.env));
     for n in 0..graph.ops.len() {
-        let op = graph.ops[n].clone();
-        let loops: Vec<(VarId, ExprId)> =
-            op.spatial.iter().chain(&op.reduce).map(|&d| (graph.env.dims[d].var, graph.env.dims[d].extent)).collect();
-        let stage = graph.env.tensors[op.tensor].name.clone();
-        // Validation evaluates the extents of tensors: nobody would see that another one wraps.
-        let unstored =
-            op.reduce.iter().map(|&d| &graph.env.dims[d]).filter(|d| !runs_along(&graph.env, op.value, d.var));
-        let counts: Vec<ExprId> = unstored.map(|d| d.extent).collect();
-        let mut computed = std::iter::once(op.value).chain(counts);
-        if let Some(wide) = computed.find_map(|e| index_range::too_wide(&mut graph.env, e)) {
-            let d = index_range::refusal(&graph.env, &stage, wide);
-            errors.push(match graph.place_of(op.tensor, wide.0) {
-                Some(span) => d.at(span),
-                None => d,
-            });
-            continue;
+        let mut checked = check_operator(graph, n, simplifier);
+        // What is wrong everywhere may be right where its results are used.
+        if checked.is_err() && graph.only_in_its_branch(graph.ops[n].tensor) {
+            checked = check_operator(graph, n, simplifier).or(checked);
         }
-        let mut found = Vec::new();
-        let mut cx = Check {
-            env: &mut graph.env,
-            simplifier,
-            loops,
-            stage,
-            errors: &mut found,
-            gathered: FxHashMap::default(),
-            ranges: Vec::new(),
-        };
-        graph.ops[n].value = cx.expr(op.value, &mut Vec::new());
-        errors.extend(found.into_iter().map(|(load, d): (ExprId, Diagnostic)| match graph.place_of(op.tensor, load) {
-            Some(span) => d.at(span),
-            None => d,
-        }));
+        match checked {
+            Ok(value) => graph.ops[n].value = value,
+            Err(found) => errors.extend(found),
+        }
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// The value of an operator with its reads guarded where they have to be.
+fn check_operator(graph: &mut Graph, n: usize, simplifier: &mut dyn Simplifier) -> Result<ExprId, Vec<Diagnostic>> {
+    let op = graph.ops[n].clone();
+    let at = |graph: &Graph, load: ExprId, d: Diagnostic| match graph.place_of(op.tensor, load) {
+        Some(span) => d.at(span),
+        None => d,
+    };
+    let loops: Vec<(VarId, ExprId)> =
+        op.spatial.iter().chain(&op.reduce).map(|&d| (graph.env.dims[d].var, graph.env.dims[d].extent)).collect();
+    let stage = graph.env.tensors[op.tensor].name.clone();
+    // Validation evaluates the extents of tensors: nobody would see that another one wraps.
+    let unstored = op.reduce.iter().map(|&d| &graph.env.dims[d]).filter(|d| !runs_along(&graph.env, op.value, d.var));
+    let counts: Vec<ExprId> = unstored.map(|d| d.extent).collect();
+    let mut computed = std::iter::once(op.value).chain(counts);
+    if let Some(wide) = computed.find_map(|e| index_range::too_wide(&mut graph.env, e)) {
+        let d = index_range::refusal(&graph.env, &stage, wide);
+        return Err(vec![at(graph, wide.0, d)]);
+    }
+    let mut found = Vec::new();
+    let mut cx = Check {
+        env: &mut graph.env,
+        simplifier,
+        loops,
+        stage,
+        errors: &mut found,
+        gathered: FxHashMap::default(),
+        ranges: Vec::new(),
+    };
+    let value = cx.expr(op.value, &mut Vec::new());
+    if found.is_empty() { Ok(value) } else { Err(found.into_iter().map(|(load, d)| at(graph, load, d)).collect()) }
 }
 
 /// Whether a tensor that `value` reads under no condition has a dimension as long as `var` counts.
@@ -164,8 +173,18 @@ impl Check<'_> {
         let Some(goal) = self.failing(tensor, index, &assumed) else {
             return self.env.pool.load_guarded((tensor, part), ty, index.iter().copied(), guard);
         };
-        let under_path: Vec<ExprId> = assumed.iter().chain(path).copied().collect();
-        match if path.is_empty() { Some(goal) } else { self.failing(tensor, index, &under_path) } {
+        let (mut under_path, mut wrong) = (assumed.clone(), Some(goal));
+        // A condition about the element itself knows it without that condition: so do the others, or they were not the same.
+        for of_itself in [false, true] {
+            let reads = |c: &ExprId| self.env.pool.reads(*c, tensor);
+            let more: Vec<ExprId> = path.iter().copied().filter(|c| of_itself || !reads(c)).collect();
+            let conditions: Vec<ExprId> = assumed.iter().copied().chain(more).collect();
+            if wrong.is_some() && conditions.len() > under_path.len() {
+                wrong = self.failing(tensor, index, &conditions);
+                under_path = conditions;
+            }
+        }
+        match wrong {
             None => {
                 let cond = self.env.pool.all(under_path);
                 let other = guard.map_or_else(|| zero_of(&mut self.env.pool, ty), |g| g.1);
@@ -246,9 +265,16 @@ impl Check<'_> {
     /// too that there is such an index, which is known only where one is read: where `goal` or a fact is about it.
     fn unproved(&mut self, facts: &[ExprId], goal: ExprId) -> Option<Unproved> {
         let pool = &self.env.pool;
-        let read = |v: VarId| facts.iter().chain([&goal]).any(|&e| pool.uses_var(e, v));
-        let ranges = self.ranges.iter().rev().filter(|(v, _)| read(*v));
-        let loops: Vec<(VarId, ExprId)> = ranges.chain(&self.loops).copied().collect();
+        let mut about: Vec<ExprId> = facts.iter().copied().chain([goal]).collect();
+        let (mut before, mut inside) = (Vec::new(), Vec::new());
+        // The range of one may depend on those before it, and on the operator's dimensions.
+        for &(v, size) in self.ranges.iter().rev() {
+            if about.iter().any(|&e| pool.uses_var(e, v)) {
+                about.push(size);
+                if pool.vars_of(size).is_empty() { before.push((v, size)) } else { inside.insert(0, (v, size)) }
+            }
+        }
+        let loops: Vec<(VarId, ExprId)> = before.into_iter().chain(self.loops.iter().copied()).chain(inside).collect();
         if self.simplifier.prove(self.env, &loops, facts, goal) {
             return None;
         }
@@ -322,12 +348,19 @@ impl Check<'_> {
         if self.env.pool.conjuncts(cond).iter().all(|c| held.contains(c)) {
             return Some(value);
         }
-        let (lo, hi) = self.env.tensors[tensor].range?;
+        let (lo, hi) = self.range(element)?;
         let other = self.element(other, held)?;
         let goals = [self.env.pool.le(lo, other), self.env.pool.lt(other, hi)];
         let inside = goals.into_iter().all(|g| self.prove(&[], g));
         // It differs from the element where the condition does not hold.
         if inside { self.plain_gather(tensor, ty, load) } else { None }
+    }
+
+    /// The declared range of an element, over variables for gathered indices.
+    fn range(&mut self, load: ExprId) -> Option<(ExprId, ExprId)> {
+        let Expr::Load { tensor, index, .. } = self.env.pool.get(load).clone() else { return None };
+        let index: Vec<ExprId> = index.iter().map(|&i| self.without_gathers(i, &[])).collect();
+        self.env.range_at(tensor, &index)
     }
 
     fn plain_gather(&mut self, tensor: TensorId, ty: ScalarType, load: ExprId) -> Option<ExprId> {
@@ -338,7 +371,7 @@ impl Check<'_> {
         if let Some(&value) = self.gathered.get(&cast) {
             return Some(value);
         }
-        let range = self.env.tensors[tensor].range.or_else(|| {
+        let range = self.range(load).or_else(|| {
             let of_type = (ty != ScalarType::I64).then(|| (ty.int_min(), ty.int_max() + 1))?;
             Some((self.env.pool.int(of_type.0), self.env.pool.int(of_type.1)))
         });

@@ -10,7 +10,7 @@ use crate::schedule::defined::in_domain;
 use crate::simplify::Facts;
 use crate::simplify::example::{breaking, could_not_prove};
 use cora_ir::schedule::Span;
-use cora_ir::{Diagnostic, Env, Expr, ExprId, Graph, UfDef, UfId, VarId};
+use cora_ir::{Diagnostic, Env, Expr, ExprId, Graph, Tensor, UfDef, UfId, VarId};
 
 /// Checks what `graph` declares.
 ///
@@ -31,37 +31,48 @@ pub(super) fn check_declared(graph: &mut Graph, simplifier: &mut dyn Simplifier)
         let env = &mut graph.env;
         let of_dim = |&d: &cora_ir::DimId| (env.dims[d].var, env.dims[d].extent, env.dims[d].name.clone());
         let loops: Vec<(VarId, ExprId, String)> = op.spatial.iter().chain(&op.reduce).map(of_dim).collect();
-        if let Some(d) = check_loops(env, simplifier, &loops) {
+        if let Some(d) = check_loops(env, simplifier, &loops, None) {
             let whole = loops[0].1;
             report(d, graph.place_of(op.tensor, whole));
         }
     }
     let env = &mut graph.env;
-    let tensors = env.tensors.iter().map(|(_, t)| t.dims.iter().map(|d| (d.extent, d.name.clone())).collect());
+    let extents = |t: &Tensor| -> Vec<(ExprId, String)> { t.dims.iter().map(|d| (d.extent, d.name.clone())).collect() };
+    let tensors = env.tensors.iter().map(|(_, t)| (extents(t), None));
+    // An end of a range is as the extent of one more dimension.
+    let ends = env.tensors.iter().flat_map(|(_, t)| {
+        let ends = t.range.into_iter().flat_map(|(lo, hi)| [lo, hi]);
+        ends.map(move |e| {
+            let dims = extents(t).into_iter().chain([(e, String::new())]).collect();
+            (dims, Some(format!("the range of `{}`", t.name)))
+        })
+    });
     let functions = env.ufs.iter().filter(|(_, f)| matches!(f.def, UfDef::Extent { .. }));
     let arguments = |(_, f): (UfId, &cora_ir::Uf)| {
-        f.domain.iter().enumerate().map(|(n, &e)| (e, format!("{} of `{}`", n + 1, f.name))).collect()
+        (f.domain.iter().enumerate().map(|(n, &e)| (e, format!("{} of `{}`", n + 1, f.name))).collect(), None)
     };
-    let declared: Vec<Vec<(ExprId, String)>> = tensors.chain(functions.map(arguments)).collect();
-    for dims in declared {
+    let declared: Vec<(Vec<(ExprId, String)>, Option<String>)> =
+        tensors.chain(ends).chain(functions.map(arguments)).collect();
+    for (dims, place) in declared {
         let mut loops: Vec<(VarId, ExprId, String)> = Vec::new();
         for (extent, name) in dims {
             let outer: Vec<ExprId> = loops.iter().map(|l| env.pool.var(l.0)).collect();
             let extent = env.pool.instantiate(extent, &outer);
             loops.push((env.new_var(name.clone()), extent, name));
         }
-        if let Some(d) = check_loops(env, simplifier, &loops) {
+        if let Some(d) = check_loops(env, simplifier, &loops, place.as_deref()) {
             report(d, None);
         }
     }
     errors
 }
 
-/// The calls in the extents of `loops`, each inside those before it.
+/// The calls in the extents of `loops`, each inside those before it; the last may be another expression in that `place`.
 fn check_loops(
     env: &mut Env,
     simplifier: &mut dyn Simplifier,
     loops: &[(VarId, ExprId, String)],
+    place: Option<&str>,
 ) -> Option<Diagnostic> {
     for (n, (_, extent, name)) in loops.iter().enumerate() {
         let outer: Vec<(VarId, ExprId)> = loops[..n].iter().map(|l| (l.0, l.1)).collect();
@@ -70,8 +81,9 @@ fn check_loops(
                 for goal in in_domain(env, f, &args, a) {
                     if !simplifier.prove(env, &outer, &[], goal) {
                         let facts = Facts::in_loops(outer);
-                        let place = format!("the extent of dimension `{name}`");
-                        return Some(refusal(env, &place, call, f, (goal, &facts)));
+                        let extent = format!("the extent of dimension `{name}`");
+                        let place = place.filter(|_| n + 1 == loops.len()).unwrap_or(&extent);
+                        return Some(refusal(env, place, call, f, (goal, &facts)));
                     }
                 }
             }

@@ -4,7 +4,7 @@
 //! computes with positions must therefore stay inside 64 bits for every batch that passes
 //! validation. Extents of tensors need no proof: validation evaluates them, and refuses what does not fit.
 
-use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ScalarType, UfDef, UnOp};
+use cora_ir::{BinOp, Diagnostic, Env, Expr, ExprId, ScalarType, TensorId, UfDef, UnOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Least and greatest value, both inclusive; ends of 64-bit operands never overflow it but in products
@@ -19,7 +19,7 @@ const FARTHEST: i128 = 1 << 56;
 
 /// The first parameter or extent function that may be farther from 0 than [`FARTHEST`].
 pub(super) fn beyond_memory(env: &Env) -> Option<Diagnostic> {
-    let mut ranges = Ranges { env, held: Vec::new(), memo: FxHashMap::default() };
+    let mut ranges = Ranges::over(env);
     let refusal = |what: &str, name: &str| {
         let d = Diagnostic::new("E0250", format!("{what} `{name}` can be beyond 2^56"));
         d.hint("declare a tighter range, such as `0..=1000000`")
@@ -35,7 +35,7 @@ pub(super) fn beyond_memory(env: &Env) -> Option<Diagnostic> {
 
 /// The range of an index expression over dimensions.
 pub(super) fn range(env: &Env, e: ExprId) -> Range {
-    Ranges { env, held: Vec::new(), memo: FxHashMap::default() }.of(e)
+    Ranges::over(env).of(e)
 }
 
 /// The first index expression below `value` that can be outside 64 bits where its value matters, or comparison one side of
@@ -46,8 +46,14 @@ pub(super) fn range(env: &Env, e: ExprId) -> Range {
 pub(super) fn too_wide(env: &mut Env, value: ExprId) -> Option<(ExprId, Range)> {
     let mut nodes = Vec::new();
     env.pool.walk(value, &mut |id, _| nodes.push(id));
+    let mut elements = FxHashMap::default();
+    for &e in &nodes {
+        if let Expr::Load { tensor, index, .. } = env.pool.get(e).clone() {
+            elements.extend(env.range_at(tensor, &index).map(|range| (e, range)));
+        }
+    }
     let sides = nodes.into_iter().filter_map(|e| Some((e, sides(env, e)?))).collect();
-    let ranges = Ranges { env, held: Vec::new(), memo: FxHashMap::default() };
+    let ranges = Ranges { elements, ..Ranges::over(env) };
     Search { ranges, sides, seen: FxHashSet::default() }.below(value)
 }
 
@@ -138,12 +144,27 @@ pub(super) fn refusal(env: &Env, stage: &str, (e, (lo, hi)): (ExprId, Range)) ->
 
 struct Ranges<'a> {
     env: &'a Env,
+    /// The declared ranges of elements that have ranges of their own.
+    elements: FxHashMap<ExprId, (ExprId, ExprId)>,
     /// What conditions say of expressions here.
     held: Vec<(ExprId, Range)>,
     memo: FxHashMap<ExprId, Range>,
 }
 
+impl<'a> Ranges<'a> {
+    fn over(env: &'a Env) -> Self {
+        Ranges { env, elements: FxHashMap::default(), held: Vec::new(), memo: FxHashMap::default() }
+    }
+}
+
 impl Ranges<'_> {
+    /// The declared range of an element.
+    fn declared(&self, load: ExprId, tensor: TensorId) -> Option<(ExprId, ExprId)> {
+        let t = &self.env.tensors[tensor];
+        let same = || t.range.filter(|_| !t.range_by_position(&self.env.pool));
+        self.elements.get(&load).copied().or_else(same)
+    }
+
     /// Takes what `cond` having that value says of the ranges of its operands.
     fn hold(&mut self, cond: ExprId, value: bool) {
         match (self.env.pool.get(cond).clone(), value) {
@@ -245,8 +266,7 @@ impl Ranges<'_> {
     fn source(&mut self, e: ExprId) -> Range {
         match *self.env.pool.get(e) {
             Expr::Lit(l) if l.ty.is_int() => (l.as_i64().into(), l.as_i64().into()),
-            Expr::Load { tensor, guard, .. } if self.env.tensors[tensor].range.is_some() => {
-                let (lo, hi) = self.env.tensors[tensor].range.unwrap_or((e, e));
+            Expr::Load { tensor, guard, .. } if let Some((lo, hi)) = self.declared(e, tensor) => {
                 let inside = (self.operand(lo).0, self.operand(hi).1 - 1);
                 guard.map_or(inside, |(_, other)| hull(inside, self.source(other)))
             }

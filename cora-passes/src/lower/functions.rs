@@ -49,7 +49,7 @@ pub fn lower_functions(m: &mut StorageModule, simplifier: &mut dyn Simplifier, s
         let storage: Vec<ExprId> = cx.env.tensors[b.tensor].dims.iter().map(|d| d.storage).collect();
         b.offset = b.offset.map(|o| cx.lower_over(&storage, o));
     }
-    // Extents of the arguments' and results' dimensions: the host needs them.
+    // Extents of the arguments' and results' dimensions, and what elements have to be: the host needs them.
     for t in cx.env.tensors.ids().collect::<Vec<_>>() {
         if cx.env.tensors[t].role != Role::Temp {
             let dims = cx.env.tensors[t].dims.clone();
@@ -58,6 +58,8 @@ pub fn lower_functions(m: &mut StorageModule, simplifier: &mut dyn Simplifier, s
                 cx.env.tensors[t].dims[d].extent = cx.lower_over(&storage[..d], dim.extent);
                 cx.env.tensors[t].dims[d].storage = cx.lower_over(&storage[..d], dim.storage);
             }
+            let range = cx.env.tensors[t].range;
+            cx.env.tensors[t].range = range.map(|(lo, hi)| (cx.lower_over(&storage, lo), cx.lower_over(&storage, hi)));
         }
     }
     for k in &mut m.kernels {

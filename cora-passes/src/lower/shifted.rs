@@ -48,6 +48,7 @@ pub(super) fn find(m: &mut StorageModule, simplifier: &mut dyn Simplifier) -> Fx
 fn needed(m: &StorageModule) -> Vec<UfId> {
     let mut roots: Vec<ExprId> = m.buffers.iter().flat_map(|b| [Some(b.elems), b.offset]).flatten().collect();
     roots.extend(m.env.tensors.iter().flat_map(|(_, t)| &t.dims).flat_map(|d| [d.extent, d.storage]));
+    roots.extend(m.env.tensors.iter().filter_map(|(_, t)| t.range).flat_map(|(lo, hi)| [lo, hi]));
     m.kernels.iter().flat_map(|k| &k.body).for_each(|s| s.walk(&mut |s| roots.extend(s.exprs())));
     closure(&m.env, roots.iter().flat_map(|&e| called(&m.env, e)).collect())
 }

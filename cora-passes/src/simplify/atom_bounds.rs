@@ -120,8 +120,8 @@ impl Linear<'_, '_> {
             }
             Expr::Splat(a, _) => out.push(exact(self.cx.poly(a))),
             Expr::Cast(ScalarType::Index, a) => {
-                if let Expr::Load { tensor, guard: None, .. } = *self.cx.env.pool.get(a)
-                    && let Some((lo, hi)) = self.cx.env.tensors[tensor].range
+                if let Expr::Load { tensor, index, guard: None, .. } = self.cx.env.pool.get(a).clone()
+                    && let Some((lo, hi)) = self.cx.env.range_at(tensor, &index)
                 {
                     let e = self.cx.normal_poly(if upper { hi } else { lo });
                     out.extend(self.cx.plus(&e, if upper { -1 } else { 0 }).map(exact));

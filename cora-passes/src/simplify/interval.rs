@@ -157,10 +157,12 @@ impl Cx<'_> {
     /// Bounds of a value of another type that is used as an index.
     fn bounds_of_source(&mut self, e: ExprId) -> Interval {
         match self.env.pool.get(e).clone() {
-            Expr::Load { tensor, guard, .. } => {
-                let t = &self.env.tensors[tensor];
-                let ty = t.ty;
-                let range = match t.range {
+            Expr::Load { tensor, index, guard, .. } => {
+                let ty = self.env.tensors[tensor].ty;
+                // Where the position is not known, its ends may still be the same everywhere.
+                let all = self.env.tensors[tensor].range.filter(|_| self.body_of.is_none());
+                let declared = self.env.range_at(tensor, &index).or(all);
+                let range = match declared {
                     Some((lo, hi)) => {
                         Interval::new(self.bounds(lo).lo, self.bounds(hi).hi.and_then(|h| h.checked_sub(1)))
                     }

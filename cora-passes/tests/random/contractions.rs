@@ -277,6 +277,15 @@ impl Gen<'_> {
         // What is given may count from another number than 0.
         let least = if self.rng.random_bool(0.25) { self.rng.random_range(-3..=5) } else { 0 };
         let low = self.int(least);
+        let mut extent = self.over_positions(extent, &at);
+        if self.rng.random_bool(0.25) {
+            // Each element has a range of its own.
+            let position = self.rng.random_range(0..at.len()) as u32;
+            let pool = &mut self.env().pool;
+            let (position, one) = (pool.arg(position), pool.int(1));
+            let so_far = pool.add(position, one);
+            extent = pool.min(extent, so_far);
+        }
         let high = self.env().pool.add(extent, low);
         let ty =
             *[ScalarType::I32, ScalarType::I32, ScalarType::I64, ScalarType::I16].choose(self.rng).expect("not empty");

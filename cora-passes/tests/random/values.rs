@@ -49,6 +49,13 @@ impl Gen<'_> {
                 && self.rng.random_bool(0.12)
             {
                 self.gathered(extent)?
+            } else if let Some(own) = self.dims.iter().copied().find(|x| x.extent == extent)
+                && !unsafe_outer
+                && !steers
+                && self.rng.random_bool(0.06)
+            {
+                // There is a position where there is one of the dimension.
+                self.gather_by(&[own], extent)
             } else if let Some(c) = self.g.env.pool.as_int(extent).filter(|&c| c > 0)
                 && self.rng.random_bool(0.1)
             {

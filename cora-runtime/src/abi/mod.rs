@@ -238,8 +238,7 @@ pub struct TensorDesc {
     pub role: Role,
     /// The buffer that holds it.
     pub buffer: u32,
-    /// Half-open range that every value of an integer tensor must be in, checked before launch; over parameters and
-    /// tables, no `Arg`.
+    /// Half-open range that the value of an integer tensor at `Arg(0..dims.len())` must be in, checked before launch.
     pub value_range: Option<(Ix, Ix)>,
     /// Flat element offset in the buffer of the element at `Arg(0..dims.len())`.
     pub offset: Ix,

@@ -265,8 +265,8 @@ impl ProgramDesc {
         check_ix(&t.offset, self.scope(t.dims.len(), all))?;
         if let Some((lo, hi)) = &t.value_range {
             require(t.dtype.is_integer(), "only an integer tensor can have a value range")?;
-            check_ix(lo, self.scope(0, all))?;
-            check_ix(hi, self.scope(0, all))?;
+            check_ix(lo, self.scope(t.dims.len(), all))?;
+            check_ix(hi, self.scope(t.dims.len(), all))?;
         }
         index("buffer", t.buffer, self.buffers.len())?;
         let buffer = &self.buffers[t.buffer as usize];

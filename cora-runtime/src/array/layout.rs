@@ -37,6 +37,8 @@ pub struct TensorLayout {
     /// Extents of the innermost dim over the outer ones.
     count: DomainProgram,
     copy: Copying,
+    /// The ends of the declared range over all dims, where elements have ranges of their own.
+    ranges: Option<DomainProgram>,
     /// Dims whose storage extent is not simply the extent, with (extent, storage) over the dims outside.
     padded: Vec<(usize, DomainProgram)>,
 }
@@ -70,9 +72,11 @@ impl TensorLayout {
             Some((last, outer)) => DomainProgram::new(outer, &[last]),
             None => DomainProgram::new(&[], &[&one]),
         };
+        let by_position = desc.value_range.as_ref().filter(|(lo, hi)| uses_arg(lo) || uses_arg(hi));
+        let ranges = by_position.map(|(lo, hi)| DomainProgram::new(&extents, &[lo, hi]));
         let dims = desc.dims.iter().enumerate().filter(|(_, d)| d.extent != d.storage);
         let padded = dims.map(|(j, d)| (j, DomainProgram::new(&extents[..j], &[&d.extent, &d.storage]))).collect();
-        TensorLayout { desc: desc.clone(), count, copy, padded }
+        TensorLayout { desc: desc.clone(), count, copy, ranges, padded }
     }
 
     /// The tensor.
@@ -110,7 +114,7 @@ impl TensorLayout {
     /// [`Error::Elements`], [`Error::Value`], [`Error::Bool`], and those of [`TensorLayout::elements`].
     pub fn check(&self, env: Env<'_>, logical: &[u8], limits: &Limits) -> Result<()> {
         self.check_len(env, logical.len(), limits)?;
-        self.check_values(self.range(env)?, logical, 0)
+        self.check_values(self.value_ranges(env, limits)?.as_ref(), logical, 0)
     }
 
     /// [`TensorLayout::check`] of an array, and that it has the tensor's element type and form.
@@ -161,29 +165,40 @@ impl TensorLayout {
         u64::try_from(extent).map_err(|_| Error::NegativeExtent { at: self.place(), dim, extent })
     }
 
-    /// The declared range of the values, if there is one.
-    fn range(&self, env: Env<'_>) -> Result<Option<(i64, i64)>> {
+    /// The declared ranges of the values, if there are any.
+    ///
+    /// # Errors
+    /// Index arithmetic without a value, a limit exceeded.
+    pub fn value_ranges(&self, env: Env<'_>, limits: &Limits) -> Result<Option<ValueRanges>> {
         let Some((lo, hi)) = &self.desc.value_range else { return Ok(None) };
-        let bound = |ix| eval(ix, env, &[]).map_err(|fault| Error::Index { at: self.place(), fault });
-        Ok(Some((bound(lo)?, bound(hi)?)))
+        let Some(program) = &self.ranges else {
+            let bound = |ix| eval(ix, env, &[]).map_err(|fault| Error::Index { at: self.place(), fault });
+            return Ok(Some(ValueRanges(vec![(u64::MAX, bound(lo)?, bound(hi)?)])));
+        };
+        let mut ranges = ValueRanges(Vec::new());
+        self.walk(program, env, limits, &mut ranges)?;
+        Ok(Some(ranges))
     }
 
-    /// The elements from number `first` on are values of the type, in the range.
-    fn check_values(&self, range: Option<(i64, i64)>, logical: &[u8], first: u64) -> Result<()> {
+    /// The elements from number `first` on are values of the type, in their ranges.
+    fn check_values(&self, ranges: Option<&ValueRanges>, logical: &[u8], first: u64) -> Result<()> {
         if self.desc.dtype == DType::Bool
             && let Some(at) = logical.iter().position(|&b| b > 1)
         {
             let what = format!("tensor `{}`", self.desc.name);
             return Err(Error::Bool { what, element: first + at as u64, value: logical[at] });
         }
-        let Some((lo, hi)) = range else { return Ok(()) };
-        let outside = |&v: &i64| v < lo || v >= hi;
-        match integers(self.desc.dtype, logical).enumerate().find(|(_, v)| outside(v)) {
-            Some((at, value)) => {
-                Err(Error::Value { tensor: self.desc.name.clone(), element: first + at as u64, value, lo, hi })
+        let Some(ranges) = ranges else { return Ok(()) };
+        let mut values = (first..).zip(integers(self.desc.dtype, logical));
+        let mut from = first;
+        for &(end, lo, hi) in ranges.since(first) {
+            let n = usize::try_from(end - from).unwrap_or(usize::MAX);
+            if let Some((element, value)) = values.by_ref().take(n).find(|(_, v)| !(lo..hi).contains(v)) {
+                return Err(Error::Value { tensor: self.desc.name.clone(), element, value, lo, hi });
             }
-            None => Ok(()),
+            from = end;
         }
+        Ok(())
     }
 
     /// Copies logical data into storage.
@@ -212,7 +227,7 @@ impl TensorLayout {
         limits: &Limits,
         write: &mut dyn FnMut(&mut [u8]),
     ) -> Result<()> {
-        let range = self.range(env)?;
+        let ranges = self.value_ranges(env, limits)?;
         let size = self.desc.dtype.size();
         let elems = storage.len() / size;
         fill.apply(storage);
@@ -221,7 +236,7 @@ impl TensorLayout {
             let Some(run) = storage.get_mut(to..to + n) else { return false };
             if wrong.is_ok() {
                 write(run);
-                wrong = self.check_values(range, run, (from / size) as u64);
+                wrong = self.check_values(ranges.as_ref(), run, (from / size) as u64);
             }
             true
         })?;
@@ -301,6 +316,48 @@ impl TensorLayout {
 
     fn place(&self) -> String {
         format!("tensor `{}`", self.desc.name)
+    }
+}
+
+/// The ranges that values have to be in: for each stretch of elements the number of the one after it, in row-major order,
+/// the least value and the one after the greatest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueRanges(Vec<(u64, i64, i64)>);
+
+impl ValueRanges {
+    /// Of the elements' ranges, in row-major order.
+    pub fn of_each(ranges: impl IntoIterator<Item = (i64, i64)>) -> Self {
+        let mut all = Self(Vec::new());
+        ranges.into_iter().for_each(|(lo, hi)| all.push(lo, hi));
+        all
+    }
+
+    /// Adds the range of the next element.
+    fn push(&mut self, lo: i64, hi: i64) {
+        match self.0.last_mut() {
+            Some((end, l, h)) if (*l, *h) == (lo, hi) => *end += 1,
+            last => {
+                let end = last.map_or(0, |r| r.0) + 1;
+                self.0.push((end, lo, hi));
+            }
+        }
+    }
+
+    /// The range of a tensor's element, by its number in row-major order; nothing if there is no such element.
+    pub fn of(&self, element: u64) -> Option<(i64, i64)> {
+        self.since(element).first().map(|&(_, lo, hi)| (lo, hi))
+    }
+
+    /// The stretches from that of an element on.
+    fn since(&self, element: u64) -> &[(u64, i64, i64)] {
+        &self.0[self.0.partition_point(|r| r.0 <= element)..]
+    }
+}
+
+impl Sink for ValueRanges {
+    fn strip(&mut self, strip: Strip<'_>) -> std::result::Result<(), WalkFault> {
+        strip.value(0)?.iter().zip(strip.value(1)?).for_each(|(&lo, &hi)| self.push(lo, hi));
+        Ok(())
     }
 }
 

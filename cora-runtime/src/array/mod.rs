@@ -4,7 +4,7 @@ mod bytes;
 mod layout;
 
 pub use bytes::{AlignedBytes, Element};
-pub use layout::{Fill, TensorLayout};
+pub use layout::{Fill, TensorLayout, ValueRanges};
 
 pub(crate) use bytes::view;
 

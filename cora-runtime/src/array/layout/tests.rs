@@ -147,6 +147,15 @@ fn values_are_checked() {
     assert_eq!(check(&ids, &bytes([0, 3, -1])).unwrap_err().code(), "E0318");
     assert_eq!(check(&ids, &[0; 23]).unwrap_err().code(), "E0316");
     assert_eq!(check(&row(DType::Bool), &[0, 1, 2]).unwrap_err().code(), "E0319");
+    // Each element has a range of its own.
+    let up = TensorDesc { value_range: Some((Ix::from(-1), Ix::Arg(0))), ..row(DType::I64) };
+    assert!(check(&up, &bytes([-1, 0, 1])).is_ok());
+    let e = check(&up, &bytes([-1, 0, 2])).unwrap_err();
+    assert!(e.to_string().contains("element 2 is 2, outside its declared range -1..2"), "{e}");
+    let ranges = TensorLayout::new(&up).value_ranges(env, &Limits::default()).unwrap().unwrap();
+    assert_eq!((0..4).map(|n| ranges.of(n)).collect::<Vec<_>>(), [Some((-1, 0)), Some((-1, 1)), Some((-1, 2)), None]);
+    let none = TensorDesc { value_range: Some((0.into(), Ix::Arg(0))), ..row(DType::I64) };
+    assert_eq!(check(&none, &bytes([0, 0, 0])).unwrap_err().code(), "E0318");
     let small = TensorDesc { value_range: Some((0.into(), 9.into())), ..row(DType::I8) };
     assert_eq!(check(&small, &[0, 1, 0xFE]).unwrap_err().code(), "E0318");
 }

@@ -2,8 +2,8 @@
 
 use crate::args::Args;
 use crate::failure::Failure;
-use cora_runtime::abi::{DType, ProgramDesc, Role, TensorDesc};
-use cora_runtime::array::{RaggedArray, TensorLayout};
+use cora_runtime::abi::{DType, ProgramDesc, Role};
+use cora_runtime::array::{RaggedArray, TensorLayout, ValueRanges};
 use cora_runtime::artifact::{Artifact, Machine, Sample};
 use cora_runtime::eval::{Env, eval};
 use cora_runtime::exec::Instance;
@@ -196,7 +196,9 @@ impl<'a> Inputs<'a> {
 
     /// Writes elements of input `n`, one stretch after the other.
     fn random(&self, n: usize) -> Result<impl FnMut(&mut [u8]) + use<>, Error> {
-        random(&self.desc.tensors[n], self.tables.env(), self.seed.wrapping_add(n as u64))
+        let t = &self.desc.tensors[n];
+        let ranges = TensorLayout::new(t).value_ranges(self.tables.env(), &self.limits)?;
+        Ok(random(t.dtype, ranges, self.seed.wrapping_add(n as u64)))
     }
 }
 
@@ -213,16 +215,15 @@ fn check_storage(desc: &ProgramDesc, env: Env<'_>, limits: &Limits) -> Result<()
     Ok(())
 }
 
-/// Elements from the seed: small numbers, and positions within the declared range.
-fn random(t: &TensorDesc, env: Env<'_>, seed: u64) -> Result<impl FnMut(&mut [u8]) + use<>, Error> {
-    let value = |ix| eval(ix, env, &[]).map_err(|fault| Error::Index { at: t.name.clone(), fault });
-    let (lo, hi) = match &t.value_range {
-        Some((lo, hi)) => (value(lo)?, value(hi)?),
-        None => (-8, 8),
-    };
+/// Elements from the seed, in order: small numbers, and positions within the declared ranges.
+fn random(dtype: DType, ranges: Option<ValueRanges>, seed: u64) -> impl FnMut(&mut [u8]) + use<> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let (dtype, size) = (t.dtype, t.dtype.size());
+    let size = dtype.size();
+    let mut numbers = 0u64..;
     let mut element = move |bytes: &mut [u8]| {
+        let number = numbers.next();
+        let range = |r: &ValueRanges| number.and_then(|n| r.of(n));
+        let (lo, hi) = ranges.as_ref().map_or(Some((-8, 8)), range).unwrap_or((0, 0));
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -238,7 +239,7 @@ fn random(t: &TensorDesc, env: Env<'_>, seed: u64) -> Result<impl FnMut(&mut [u8
             DType::F16 => bytes.copy_from_slice(&half(float as f32).to_le_bytes()),
         }
     };
-    Ok(move |bytes: &mut [u8]| bytes.chunks_exact_mut(size).for_each(&mut element))
+    move |bytes: &mut [u8]| bytes.chunks_exact_mut(size).for_each(&mut element)
 }
 
 /// The part `unit / 2^53` of the way from `lo` to `hi`, which is not reached.
