@@ -51,9 +51,8 @@ pub(super) fn check_declared(graph: &mut Graph, simplifier: &mut dyn Simplifier)
     let arguments = |(_, f): (UfId, &cora_ir::Uf)| {
         (f.domain.iter().enumerate().map(|(n, &e)| (e, format!("{} of `{}`", n + 1, f.name))).collect(), None)
     };
-    let declared: Vec<(Vec<(ExprId, String)>, Option<String>)> =
-        tensors.chain(ends).chain(functions.map(arguments)).collect();
-    for (dims, place) in declared {
+    let declared = tensors.chain(ends).chain(functions.map(arguments));
+    for (dims, place) in declared.collect::<Vec<_>>() {
         let mut loops: Vec<(VarId, ExprId, String)> = Vec::new();
         for (extent, name) in dims {
             let outer: Vec<ExprId> = loops.iter().map(|l| env.pool.var(l.0)).collect();
