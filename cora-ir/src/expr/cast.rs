@@ -18,6 +18,13 @@ impl ExprPool {
             let v = l.as_i64();
             return self.int(v);
         }
+        if let Expr::Lit(l) = self.get(a)
+            && from.scalar.is_float()
+            && to.is_float()
+        {
+            let v = l.as_f64();
+            return self.lit(Literal::float(to, v));
+        }
         if let Some(v) = self.as_int(a) {
             return if to.is_float() {
                 self.lit(Literal::float(to, v as f64))

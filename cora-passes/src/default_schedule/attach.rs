@@ -7,6 +7,7 @@
 use super::columns::neighbours;
 use super::constants::is_constant;
 use super::contraction::Contraction;
+use super::matches::goes_to_positions;
 use super::nest::Nest;
 use super::side_results::is_intermediate;
 use super::step;
@@ -33,6 +34,10 @@ pub(super) struct Reader {
 /// Attaches `stage` at the innermost such loop, if there is one; neither `epilogues` nor anything in their loops.
 pub(super) fn attach(m: &mut LoopModule, stage: TensorId, epilogues: &FxHashSet<TensorId>) -> Option<()> {
     if epilogues.contains(&stage) || !is_intermediate(m, stage) {
+        return None;
+    }
+    // Of the positions in a part of the reader each term would be read for each part.
+    if goes_to_positions(m, stage) {
         return None;
     }
     let block = m.blocks_of(stage).into_iter().find(|b| b.role != BlockRole::Init)?.clone();

@@ -16,6 +16,7 @@ use super::attach::{Reader, readers};
 use super::constants::is_constant;
 use super::contraction::Contraction;
 use super::epilogues::is_epilogue;
+use super::matches::goes_to_positions;
 use super::nest::Nest;
 use super::side_results::is_intermediate;
 use super::unit_products::{rows_of_task, unit_of};
@@ -154,7 +155,8 @@ pub(super) fn own_positions(m: &LoopModule, nest: &Nest) -> Option<Positions> {
 
 /// `root` and the intermediates that only it and one another read, consumers first, at the same positions of all the
 /// dimensions in `outer`; a contraction must have batches, or, if
-/// `plain`, nothing that several rows share; one of many columns is there only if what is left of it has none.
+/// `plain`, nothing that several rows share; one of many columns is there only if what is left of it has none. Terms that go to
+/// positions are not looked through for those of a few rows.
 pub(super) fn computed_from(
     m: &mut LoopModule,
     root: TensorId,
@@ -165,7 +167,11 @@ pub(super) fn computed_from(
     let mut found = vec![(root, own.clone())];
     for s in stages(m).into_iter().rev().filter(|&s| s != root) {
         let Some(at) = positions(m, s, &found) else { continue };
-        if is_constant(m, s) || !is_intermediate(m, s) || Nest::of(m, s).is_none_or(|n| n.attached) {
+        if is_constant(m, s)
+            || !is_intermediate(m, s)
+            || goes_to_positions(m, s)
+            || Nest::of(m, s).is_none_or(|n| n.attached)
+        {
             continue;
         }
         let (own, epilogue) = (Contraction::of(m, s), is_epilogue(m, s));
