@@ -10,7 +10,7 @@ use crate::eval::{Evaluator, Vars};
 use cora_ir::interp::Batch;
 use cora_ir::loops::{Block, BlockRole, IterKind, LoopKind, LoopModule, Stmt};
 use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, UnOp, VarId};
-use cora_passes::lower::scatter_terms::position_of_terms;
+use cora_passes::lower::scatter_terms::positions_of_terms;
 use cora_passes::schedule::tree::{stages_below, writes_below};
 
 /// `(useful, issued)` floating-point operations (two for a multiply-add) of each kernel, that is of
@@ -39,9 +39,9 @@ pub fn kernel_flops(lowered: &Lowered, batch: &Batch) -> Vec<(f64, f64)> {
             continue;
         }
         let own = |v| op.spatial.iter().any(|&d| graph.env.dims[d].var == v);
-        let position = position_of_terms(&graph.env.pool, Combiner::Sum, op.value, own);
+        let positions = positions_of_terms(&graph.env.pool, Combiner::Sum, op.value, own);
         let dims = op.spatial.iter().chain(&op.reduce).map(|&d| &graph.env.dims[d]);
-        let nest: Nest = dims.filter(|d| Some(d.var) != position).map(|d| (d.var, d.extent, None)).collect();
+        let nest: Nest = dims.filter(|d| !positions.contains(&d.var)).map(|d| (d.var, d.extent, None)).collect();
         let useful = 2.0 * points(&truth, &graph.env.pool, &nest, &mut Vars::default());
         let name = &graph.env.tensors[op.tensor].name;
         let parts: Vec<usize> = (0..work.len()).filter(|&n| written[n].contains(name)).collect();
@@ -94,9 +94,8 @@ fn issued(eval: &Evaluator, (m, on_grid): (&LoopModule, bool), s: &Stmt, nest: &
 fn positions(m: &LoopModule, b: &Block) -> Vec<VarId> {
     let pool = &m.env.pool;
     let spatial = |v| b.iters.iter().any(|i| i.var == v && i.kind == IterKind::Spatial);
-    let found = position_of_terms(pool, Combiner::Sum, b.value, spatial);
-    let iter = found.and_then(|v| b.iters.iter().find(|i| i.var == v));
-    iter.map_or_else(Vec::new, |i| pool.vars_of(i.binding))
+    let found = positions_of_terms(pool, Combiner::Sum, b.value, spatial);
+    b.iters.iter().filter(|i| found.contains(&i.var)).flat_map(|i| pool.vars_of(i.binding)).collect()
 }
 
 /// Iterations of a nest; a loop on which no inner extent depends is a factor.

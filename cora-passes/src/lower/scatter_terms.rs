@@ -15,16 +15,17 @@ use super::place::{Place, Rewrite, Tables};
 use cora_ir::affine::{normalize, poly};
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
-use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, ExprPool, Literal, ScalarType, Scope, TensorId, Type, VarId};
+use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, ExprPool, Literal, ScalarType, Scope, TensorId, Type, UnOp, VarId};
+use rustc_hash::FxHashMap;
 
 /// Positions that are so few that each term is looked at for all of them.
-const FEW: i64 = 4;
+pub const FEW: i64 = 4;
 
 /// Rewrites such reductions in every kernel for a CPU.
 pub fn scatter_terms(m: &mut StorageModule, simplifier: &mut dyn Simplifier) {
     let tables = Tables::of(m);
     for k in m.kernels.iter_mut().filter(|k| !k.is_grid()) {
-        let mut cx = Scatter { env: &mut m.env, simplifier, place: Place::new(&tables) };
+        let mut cx = Scatter { env: &mut m.env, simplifier, place: Place::new(&tables), found: 0 };
         let body = std::mem::take(&mut k.body);
         k.body = cx.body(body);
     }
@@ -34,6 +35,8 @@ struct Scatter<'a> {
     env: &'a mut Env,
     simplifier: &'a mut dyn Simplifier,
     place: Place<'a>,
+    /// Loops over positions that are gone.
+    found: usize,
 }
 
 /// The positions of a loop, and the tensor that it writes.
@@ -69,10 +72,18 @@ impl<'a> Rewrite<'a> for Scatter<'a> {
     }
 
     fn replaced(&mut self, s: Stmt) -> Result<Vec<Stmt>, Stmt> {
-        match &s {
-            Stmt::For { var, extent, kind: LoopKind::Serial, body } => self.scattered(*var, *extent, body).ok_or(s),
-            _ => Err(s),
+        let Stmt::For { var, extent, kind: LoopKind::Serial, body } = &s else { return Err(s) };
+        if let Some(new) = self.scattered(*var, *extent, body) {
+            return Ok(new);
         }
+        // Where a loop inside was one over positions, this one may be one over others.
+        let before = self.found;
+        let s = self.inside(s);
+        let new = match &s {
+            Stmt::For { var, extent, body, .. } if self.found > before => self.scattered(*var, *extent, body),
+            _ => None,
+        };
+        Ok(new.unwrap_or_else(|| vec![s]))
     }
 }
 
@@ -93,9 +104,8 @@ impl Scatter<'_> {
         if initial == body.len() {
             return None;
         }
-        for s in &body[initial..] {
-            new.extend(self.without_loop(positions, s)?);
-        }
+        new.extend(self.all_without_loop(positions, &body[initial..])?);
+        self.found += 1;
         Some(new)
     }
 
@@ -105,7 +115,7 @@ impl Scatter<'_> {
             let bound = bound_below(s);
             let needed = term.before.iter().chain([&term.at]);
             if !needed.into_iter().any(|&e| bound.iter().any(|&v| self.env.pool.uses_var(e, v))) {
-                return self.at_position(p, s, &term);
+                return self.at_position(p, &term.before, term.at, |cx, at| Some(vec![cx.moved(p, s, at)?]));
             }
         }
         match s {
@@ -122,6 +132,11 @@ impl Scatter<'_> {
                 let then = self.all_without_loop(p, then);
                 self.place.forget(mark);
                 Some(vec![Stmt::If { cond: *cond, then: then?, other: Vec::new() }])
+            }
+            Stmt::If { cond, then, other } if other.is_empty() => self.chosen_statements(p, *cond, then),
+            Stmt::Let { var, value } if !p.moves(self.env, *value) => {
+                self.place.define(self.env, *var, *value);
+                Some(vec![s.clone()])
             }
             _ => None,
         }
@@ -148,9 +163,10 @@ impl Scatter<'_> {
         }
     }
 
-    /// The term that is combined with the element at `index`.
-    fn term(&mut self, p: Positions, index: ExprId, value: ExprId) -> Option<Term> {
-        let Expr::Bin(op, x, y) = *self.env.pool.get(value) else { return None };
+    /// What is combined with the element at `index`, and how.
+    fn combined(&self, p: Positions, index: ExprId, value: ExprId) -> Option<(Combiner, ExprId)> {
+        let pool = &self.env.pool;
+        let Expr::Bin(op, x, y) = *pool.get(value) else { return None };
         let combiner = match op {
             BinOp::Add => Combiner::Sum,
             BinOp::Mul => Combiner::Prod,
@@ -158,22 +174,31 @@ impl Scatter<'_> {
             BinOp::Max => Combiner::Max,
             _ => return None,
         };
-        let is_old = |pool: &ExprPool, e: ExprId| match pool.get(e) {
+        let is_old = |e: ExprId| match pool.get(e) {
             Expr::Load { tensor, index: at, guard: None, .. } => *tensor == p.tensor && at[..] == [index],
             _ => false,
         };
-        let term = match (is_old(&self.env.pool, x), is_old(&self.env.pool, y)) {
-            (true, false) => y,
-            (false, true) => x,
-            _ => return None,
-        };
+        match (is_old(x), is_old(y)) {
+            (true, false) => Some((combiner, y)),
+            (false, true) => Some((combiner, x)),
+            _ => None,
+        }
+    }
+
+    /// The term that is combined with the element at `index`.
+    fn term(&mut self, p: Positions, index: ExprId, value: ExprId) -> Option<Term> {
+        let (combiner, term) = self.combined(p, index, value)?;
         let ty = self.env.pool.ty(value).scalar;
         let identity = self.env.identity(combiner, ty);
         let (mut conds, mut inner) = (Vec::new(), term);
         while let Expr::Select(c, x, other) = *self.env.pool.get(inner) {
-            if other != identity {
+            let (c, x) = if other == identity {
+                (c, x)
+            } else if x == identity {
+                (contrary(&mut self.env.pool, c), other)
+            } else {
                 break;
-            }
+            };
             conds.extend(self.env.pool.conjuncts(c));
             inner = x;
         }
@@ -181,6 +206,10 @@ impl Scatter<'_> {
             conds.extend(self.env.pool.conjuncts(c));
             let one = if ty.is_float() { Literal::float(ty, 1.0) } else { Literal::int(ty, 1) };
             inner = self.env.pool.lit(one);
+        }
+        if combiner == Combiner::Max && ty == ScalarType::Bool {
+            conds.extend(self.env.pool.conjuncts(inner));
+            inner = self.env.pool.bool(true);
         }
         let n = conds.iter().position(|&c| self.position(p, c).is_some())?;
         let at = self.position(p, conds[n])?;
@@ -192,7 +221,7 @@ impl Scatter<'_> {
         if before.iter().chain([&at, &value]).any(|&e| p.moves(self.env, e)) || !self.steps(p.var, index) {
             return None;
         }
-        Some(Term { before, at, combiner: op, value })
+        Some(Term { before, at, combiner: combiner.op(), value })
     }
 
     /// Whether an index has another value at each position.
@@ -248,16 +277,59 @@ impl Scatter<'_> {
         Some((inner, other))
     }
 
-    /// The statement where a position is one of the loop's, for that one.
-    fn at_position(&mut self, p: Positions, s: &Stmt, term: &Term) -> Option<Vec<Stmt>> {
+    /// Statements that combine terms where a condition says at which position.
+    fn chosen_statements(&mut self, p: Positions, cond: ExprId, then: &[Stmt]) -> Option<Vec<Stmt>> {
+        let conds = self.env.pool.conjuncts(cond);
+        let n = conds.iter().position(|&c| self.position(p, c).is_some())?;
+        let at = self.position(p, conds[n])?;
+        let others = conds[..n].iter().chain(&conds[n + 1..]).chain([&at]);
+        if others.copied().any(|e| p.moves(self.env, e)) || !then.iter().all(|s| self.combines(p, s)) {
+            return None;
+        }
+        let after = conds[n + 1..].iter().copied().reduce(|a, b| self.env.pool.and(a, b));
+        self.at_position(p, &conds[..n], at, |cx, at| {
+            let mut then = then.to_vec();
+            let map = [(p.var, at)].into_iter().collect();
+            substitute(&mut cx.env.pool, &mut then, &map);
+            Some(match after {
+                Some(cond) => vec![Stmt::If { cond, then, other: Vec::new() }],
+                None => then,
+            })
+        })
+    }
+
+    /// Whether a statement combines terms that are the same at all positions with the elements at its own.
+    fn combines(&mut self, p: Positions, s: &Stmt) -> bool {
+        match s {
+            Stmt::For { extent, body, .. } => !p.moves(self.env, *extent) && body.iter().all(|s| self.combines(p, s)),
+            Stmt::If { cond, then, other } => {
+                !p.moves(self.env, *cond) && then.iter().chain(other).all(|s| self.combines(p, s))
+            }
+            Stmt::Let { value, .. } => !p.moves(self.env, *value),
+            Stmt::Store { tensor, index, value, mask: None, rest } if *tensor == p.tensor && rest.is_empty() => {
+                let combined = self.combined(p, *index, *value);
+                combined.is_some_and(|(_, term)| !p.moves(self.env, term)) && self.steps(p.var, *index)
+            }
+            _ => false,
+        }
+    }
+
+    /// What `body` makes for the one position that is the loop's, where conditions hold that it is read under.
+    fn at_position(
+        &mut self,
+        p: Positions,
+        before: &[ExprId],
+        position: ExprId,
+        body: impl FnOnce(&mut Self, ExprId) -> Option<Vec<Stmt>>,
+    ) -> Option<Vec<Stmt>> {
         // What the position is read of may be there only where these hold.
-        let cond = term.before.iter().copied().reduce(|a, b| self.env.pool.and(a, b));
+        let cond = before.iter().copied().reduce(|a, b| self.env.pool.and(a, b));
         let mark = cond.map(|c| self.place.assume(self.env, c));
         let name = self.env.vars[p.var].name.clone();
         let var = self.env.new_var(name);
         let at = self.env.pool.var(var);
         let zero = self.env.pool.int(0);
-        let (low, high) = (self.env.pool.le(zero, term.at), self.env.pool.lt(term.at, p.extent));
+        let (low, high) = (self.env.pool.le(zero, position), self.env.pool.lt(position, p.extent));
         let (low_here, high_here) = (self.env.pool.le(zero, at), self.env.pool.lt(at, p.extent));
         let ends = [(low, low_here), (high, high_here)];
         let unknown: Vec<ExprId> = ends
@@ -268,11 +340,11 @@ impl Scatter<'_> {
         if let Some(mark) = mark {
             self.place.forget(mark);
         }
-        let mut body = vec![self.moved(p, s, at)?];
+        let mut body = body(self, at)?;
         if let Some(cond) = unknown.into_iter().reduce(|a, b| self.env.pool.and(a, b)) {
             body = vec![Stmt::If { cond, then: body, other: Vec::new() }];
         }
-        body.insert(0, Stmt::Let { var, value: term.at });
+        body.insert(0, Stmt::Let { var, value: position });
         Some(match cond {
             Some(cond) => vec![Stmt::If { cond, then: body, other: Vec::new() }],
             None => body,
@@ -304,7 +376,7 @@ fn written_alone(body: &[Stmt]) -> Option<TensorId> {
     let (mut tensors, mut plain) = (Vec::new(), true);
     for s in body {
         s.walk(&mut |s| match s {
-            Stmt::For { .. } | Stmt::If { .. } => {}
+            Stmt::For { .. } | Stmt::If { .. } | Stmt::Let { .. } => {}
             Stmt::Store { tensor, mask: None, rest, .. } if rest.is_empty() => tensors.push(*tensor),
             _ => plain = false,
         });
@@ -325,6 +397,14 @@ fn sets_constants(pool: &ExprPool, s: &Stmt) -> bool {
     all
 }
 
+/// Replaces variables in statements.
+fn substitute(pool: &mut ExprPool, body: &mut [Stmt], map: &FxHashMap<VarId, ExprId>) {
+    for s in body {
+        s.map_exprs(&mut |e| pool.substitute(e, map));
+        s.bodies_mut().for_each(|b| substitute(pool, b, map));
+    }
+}
+
 /// The variables of loops of a statement.
 fn bound_below(s: &Stmt) -> Vec<VarId> {
     let mut all = Vec::new();
@@ -336,40 +416,70 @@ fn bound_below(s: &Stmt) -> Vec<VarId> {
     all
 }
 
-/// The position of a reduction's results that each term counts at, as in `sum(t) (if ids[t] == v then x[t] else 0)`: of its
-/// positions, that which a condition of `value` says to be what is read. Of a sum the condition may itself be the term.
-pub fn position_of_terms(
+/// The positions of a reduction's results that each term counts at, as in `sum(t) (if ids[t] == v then x[t] else 0)`: those
+/// that conditions of `value` say to be what is read. Of a sum the condition may itself be the term, and of truth values it is.
+pub fn positions_of_terms(
     pool: &ExprPool,
     combiner: Combiner,
     value: ExprId,
     is_position: impl Fn(VarId) -> bool,
-) -> Option<VarId> {
-    let (mut conds, mut inner) = (Vec::new(), value);
-    while let Expr::Select(c, x, _) = *pool.get(inner) {
-        conds.extend(pool.conjuncts(c));
-        inner = x;
+) -> Vec<VarId> {
+    let (mut conds, mut inner): (Vec<(ExprId, bool)>, ExprId) = (Vec::new(), value);
+    let add =
+        |conds: &mut Vec<(ExprId, bool)>, c: ExprId| conds.extend(pool.conjuncts(c).into_iter().map(|c| (c, true)));
+    while let Expr::Select(c, x, other) = *pool.get(inner) {
+        let identity = combiner.identity(pool.ty(x).scalar);
+        if matches!(pool.get(x), Expr::Lit(l) if *l == identity) {
+            conds.push((c, false));
+            inner = other;
+        } else {
+            add(&mut conds, c);
+            inner = x;
+        }
     }
-    if let (Combiner::Sum, Some(c)) = (combiner, as_number(pool, inner)) {
-        conds.extend(pool.conjuncts(c));
+    let of_truth = (combiner == Combiner::Max && pool.ty(inner).scalar == ScalarType::Bool).then_some(inner);
+    if let Some(c) = of_truth.or_else(|| as_number(pool, inner).filter(|_| combiner == Combiner::Sum)) {
+        add(&mut conds, c);
         // What is left of the term is 1.
         inner = value;
     }
+    // A position, moved by what is constant.
     let itself = |e: ExprId| {
         let e = match *pool.get(e) {
             Expr::Cast(_, inner) => inner,
             _ => e,
         };
-        pool.as_var(e).filter(|&v| is_position(v))
+        let moved = poly(pool, e);
+        let mut vars = moved.terms.iter().filter(|(m, _)| !m.is_empty());
+        match (vars.next(), vars.next()) {
+            (Some((m, 1 | -1)), None) if m.len() == 1 => pool.as_var(m[0]).filter(|&v| is_position(v)),
+            _ => None,
+        }
     };
     let alone = |v: VarId, at: ExprId| {
-        let comparisons = conds.iter().filter(|&&c| pool.uses_var(c, v)).count();
+        let comparisons = conds.iter().filter(|c| pool.uses_var(c.0, v)).count();
         comparisons == 1 && !pool.uses_var(at, v) && (inner == value || !pool.uses_var(inner, v))
     };
-    conds.iter().find_map(|&c| {
-        let Expr::Bin(BinOp::Eq, x, y) = *pool.get(c) else { return None };
-        let of = |x, y| itself(x).filter(|&v| alone(v, y));
+    let found = conds.iter().filter_map(|&(c, holds)| {
+        let Expr::Bin(op, x, y) = *pool.get(c) else { return None };
+        if op != if holds { BinOp::Eq } else { BinOp::Ne } {
+            return None;
+        }
+        let of = |x, y| itself(x).filter(|&v| alone(v, y)).map(|v| (v, y));
         of(x, y).or_else(|| of(y, x))
-    })
+    });
+    let found: Vec<(VarId, ExprId)> = found.collect();
+    // One that another's terms are looked up by has to be known first.
+    let looked_up = |v: VarId| found.iter().any(|&(other, at)| other != v && pool.uses_var(at, v));
+    found.iter().map(|f| f.0).filter(|&v| found.len() == 1 || !looked_up(v)).collect()
+}
+
+/// Whether a condition does not hold.
+fn contrary(pool: &mut ExprPool, c: ExprId) -> ExprId {
+    match *pool.get(c) {
+        Expr::Bin(BinOp::Ne, x, y) => pool.bin(BinOp::Eq, x, y),
+        _ => pool.un(UnOp::Not, c),
+    }
 }
 
 /// The condition that a number is 1 for, and 0 for its contrary.
