@@ -262,7 +262,13 @@ fn attached_and_tiled(m: &mut LoopModule, features: Features, in_tasks: bool) ->
         attempt(m, |m| batches::batches_first(m, stage));
         attempt(m, |m| side_by_side::side_by_side(m, stage));
         let shape = contraction::Shape::of(m, stage);
-        let rows = [contraction::row_tiles, triangles::triangle, triangles::slanted, triangles::slanted_beyond];
+        let rows = [
+            contraction::row_tiles,
+            triangles::triangle,
+            triangles::leaning,
+            triangles::slanted,
+            triangles::slanted_beyond,
+        ];
         let _ = attempt(m, |m| matches::to_positions(m, stage, vectors))
             || attempt(m, |m| units::unit_parts(m, stage, &|i| features.contain(i), vectors))
             || attempt(m, |m| units::unit_tiles(m, stage, |i| features.contain(i)))

@@ -5,7 +5,7 @@ use super::contraction::{
     Contraction, PANELS, UNROLL, accumulate, fuse, names, panels, reorder, row_tiles, split, unroll_steps,
 };
 use super::copies::{around, pack};
-use super::nest::Loop;
+use super::nest::{Loop, Nest};
 use super::tiles::Tile;
 use super::{Registers, attempt, ends, innermost, step};
 use cora_ir::affine::{normalize, poly};
@@ -45,6 +45,45 @@ pub(super) fn triangle(m: &mut LoopModule, stage: TensorId, vectors: Vectors) ->
     let (main, tail) = (part(m, "main")?, part(m, "tail")?);
     row_tiles(m, main, vectors)?;
     column_tiles(m, tail, vectors)
+}
+
+/// A contraction whose reduced loop is longer from column to column, as in a triangle on the right: up to what the columns of a
+/// tile have in common it is tiled; of the rest all columns of a tile are given as many terms, some of which are none of
+/// theirs.
+pub(super) fn leaning(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> Option<()> {
+    let registers = Registers::of(m, stage, vectors);
+    let c = Contraction::of(m, stage)?;
+    let [reduced] = c.reduced.as_slice() else { return None };
+    let uses = |l: &Loop| m.env.pool.uses_var(reduced.extent, l.var);
+    if c.rows.is_empty() || !uses(&c.inner) || c.rows.iter().any(uses) || c.is_thin(m, registers.lanes) {
+        return None;
+    }
+    let tile = c.tile(m, registers, true);
+    let least = without_constant(m, reduced.extent);
+    let common = ends::least(m, least, &[c.inner.var], tile.columns)?;
+    let most = ends::greatest(m, reduced.extent, &[c.inner.var], tile.columns)?;
+    step(m, StepKind::PadLoopTo { target: c.nest.at(reduced), extent: most })?;
+    step(m, StepKind::OpSplit { points: vec![(c.nest.named(&reduced.name), common)] })?;
+    let part = |m: &LoopModule, name: &str| m.env.tensor_named(&format!("{}.{name}", c.nest.stage));
+    let (main, tail) = (part(m, "main")?, part(m, "tail")?);
+    let whole = attempt(m, |m| row_tiles(m, main, vectors));
+    if !whole {
+        tiles(m, &c, main, tile)?;
+    }
+    tiles(m, &c, tail, tile)
+}
+
+/// A part of a contraction in tiles of rows and columns, which reads both factors where they are.
+fn tiles(m: &mut LoopModule, c: &Contraction, part: TensorId, tile: Tile) -> Option<()> {
+    let nest = Nest::of(m, part)?;
+    let (row, rows) = c.rows.split_last()?;
+    split(m, &nest, &row.name, tile.rows, "ro", "ri")?;
+    split(m, &nest, &c.inner.name, tile.columns, "co", "ci")?;
+    let around = [names(&c.batches), names(rows), names(&c.columns)].concat();
+    let [ro, co, ri, ci] = ["ro", "co", "ri", "ci"].map(str::to_owned);
+    reorder(m, &nest, [around, vec![ro, co], names(&c.reduced), vec![ri, ci]].concat())?;
+    accumulate(m, &nest, "co", &["ri"], ("ci", tile.lanes, tile.whole), None)?;
+    Some(())
 }
 
 /// A contraction with more columns from row to row, as a triangle of results: columns are padded to the rows of a tile, so

@@ -96,9 +96,9 @@ pub(crate) fn precompute_factor(
     }
     let over_windows =
         windowed(&mut m.env, &block, factor).map(|w| (w.value, own_iters(&m.env.pool, &w.iters, w.value), w.sums));
-    let of_reads = over_reads(&mut m.env, &block.iters, factor).map(|used| (factor, used, Vec::new()));
-    let plain = (factor, own_iters(&m.env.pool, &block.iters, factor), Vec::new());
     let mut prover = Prover::new();
+    let of_reads = over_reads(&mut m.env, &mut prover, &block.iters, factor).map(|used| (factor, used, Vec::new()));
+    let plain = (factor, own_iters(&m.env.pool, &block.iters, factor), Vec::new());
     let computable = |(value, used, _): &(ExprId, Vec<Iter>, _)| {
         let facts = Facts::in_loops(used.iter().map(|i| (i.var, i.extent)));
         has_value(&mut m.env, &mut prover, &facts, *value)
@@ -202,8 +202,8 @@ pub(super) fn own_iters(pool: &ExprPool, iters: &[Iter], factor: ExprId) -> Vec<
 }
 
 /// The iterators that a factor moves with alone, where the extent of one needs others that the factor does not move with, as
-/// `k < q + 1` in a triangle: of as many positions as what is read there has.
-fn over_reads(env: &mut Env, iters: &[Iter], factor: ExprId) -> Option<Vec<Iter>> {
+/// `k < q + 1` in a triangle: of as many positions as what is read there has, if none beyond is asked for, as in padded rows.
+fn over_reads(env: &mut Env, prover: &mut Prover, iters: &[Iter], factor: ExprId) -> Option<Vec<Iter>> {
     let mut used: Vec<Iter> = iters.iter().filter(|i| env.pool.uses_var(factor, i.var)).cloned().collect();
     let vars: Vec<VarId> = used.iter().map(|i| i.var).collect();
     let needs_others =
@@ -219,6 +219,7 @@ fn over_reads(env: &mut Env, iters: &[Iter], factor: ExprId) -> Option<Vec<Iter>
         return None;
     }
     let mut changed = false;
+    let around = Facts::in_loops(iters.iter().map(|i| (i.var, i.extent)));
     for i in &mut used {
         if !needs_others(&env.pool, i.extent) {
             continue;
@@ -230,6 +231,11 @@ fn over_reads(env: &mut Env, iters: &[Iter], factor: ExprId) -> Option<Vec<Iter>
         let (tensor, d, index) = loads.iter().find_map(place)?;
         let extent = env.extent_at(tensor, d, &index);
         if needs_others(&env.pool, extent) || env.pool.uses_var(extent, i.var) {
+            return None;
+        }
+        let v = env.pool.var(i.var);
+        let inside = env.pool.lt(v, extent);
+        if !prover.prove(env, &around, inside).is_proved() {
             return None;
         }
         i.extent = extent;

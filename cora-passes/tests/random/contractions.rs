@@ -27,7 +27,7 @@ impl Gen<'_> {
         });
         let rows = self.side(b, None);
         let columns = self.side(b, Some(rows));
-        let k = self.summed(b, rows);
+        let k = self.summed(b, rows, columns);
         let (read, summed) =
             *[(F32, F32), (F32, F32), (F32, F32), (F64, F64), (BF16, F32), (F16, F32), (I8, I32), (I32, I32)]
                 .choose(self.rng)
@@ -100,7 +100,7 @@ impl Gen<'_> {
         self.add_dim(extent)
     }
 
-    fn summed(&mut self, b: Option<OpDim>, rows: OpDim) -> OpDim {
+    fn summed(&mut self, b: Option<OpDim>, rows: OpDim, columns: OpDim) -> OpDim {
         let n = *[1, 2, 3, 4, 5, 8].choose(self.rng).expect("not empty");
         let constant = self.int(n);
         let one = self.int(1);
@@ -109,6 +109,11 @@ impl Gen<'_> {
             (0..3, Some(row)) => row,
             (3, _) => self.env().pool.add(rows.index, one),
             (4, _) => self.shapes.size,
+            (5, _) => {
+                let more = self.rng.random_range(0..=3);
+                let more = self.int(more);
+                self.env().pool.add(columns.index, more)
+            }
             _ => constant,
         };
         self.add_dim(extent)
