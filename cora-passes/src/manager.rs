@@ -2,10 +2,10 @@
 
 use crate::graph::narrow_masked::Windows;
 use crate::lower::{
-    Simplifier, await_tiles, capacity, carry_lanes, copy_ahead, cut_tails, device_prelude, double_buffer, drop_unread,
-    first_block, fold_positions, functions, hoist, known_branches, legalize, merge_branches, place_barriers,
-    row_segments, scatter_terms, shape_blocks, share_nests, split_accumulators, threads_outward, to_loops, to_storage,
-    unclamp, unswitch, vectorize, virtual_threads,
+    Simplifier, await_tiles, capacity, carry_lanes, copy_ahead, cut_heads, cut_tails, device_prelude, double_buffer,
+    drop_unread, first_block, fold_positions, functions, hoist, known_branches, legalize, merge_branches,
+    place_barriers, row_segments, scatter_terms, shape_blocks, share_nests, split_accumulators, threads_outward,
+    to_loops, to_storage, unclamp, unswitch, vectorize, virtual_threads,
 };
 use crate::program::Program;
 use crate::schedule::{apply_step, relax};
@@ -277,6 +277,12 @@ pub const PASSES: &[Pass] = &[
         run: |p, _, _| on_storage(p, unswitch::unswitch),
     },
     Pass {
+        name: "cut-heads",
+        summary: "innermost loops begin where masks begin to hold, and run without them from where all do",
+        input: Stage::Storage,
+        run: |p, cx, _| on_storage(p, |m| cut_heads::cut_heads(m, cx.simplifier)),
+    },
+    Pass {
         name: "cut-tails",
         summary: "innermost loops run without masks and branches where these hold",
         input: Stage::Storage,
@@ -486,6 +492,7 @@ pub const BACK_END: &[&str] = &[
     "carry-lanes",
     "hoist-loads",
     "unswitch",
+    "cut-heads",
     "cut-tails",
     "known-branches",
     "merge-branches",

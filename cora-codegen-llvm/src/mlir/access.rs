@@ -174,6 +174,12 @@ impl Emitter<'_> {
                 let other = self.b.broadcast(other, ty.lanes);
                 let direct = same_in_memory(elements) && self.b.ty(other).elem == memory_elem(elements);
                 let memory = Ty { elem: memory_elem(elements), lanes: ty.lanes };
+                if self.is_whole(tensor, index, ty.lanes) {
+                    let cond = self.emit(cond)?;
+                    let v = self.load_all(tensor, index, ty.lanes)?;
+                    let v = self.loaded(elements, ty, v);
+                    return Ok(self.b.select(cond, v, other));
+                }
                 let pass = match (direct, memory.elem.is_float()) {
                     (true, _) => other,
                     (false, true) => self.b.float(memory, 0.0),
@@ -323,6 +329,17 @@ impl Emitter<'_> {
         Ok(self.gather(at, mask.whole, pass))
     }
 
+    /// Whether a vector of registers lies within them whatever a mask says: it is a value then, selected from by the mask. An
+    /// access under a mask would keep the registers in memory.
+    fn is_whole(&mut self, tensor: TensorId, index: ExprId, lanes: u32) -> bool {
+        if self.slots.get(tensor) != Some(Slot::Registers) {
+            return false;
+        }
+        let elements = self.module.buffer(tensor).and_then(|b| self.pool.as_int(b.elems)).unwrap_or(0);
+        let Place::Run(base) = self.place(tensor, index) else { return false };
+        self.pool.as_int(base).is_some_and(|first| first >= 0 && first + i64::from(lanes) <= elements)
+    }
+
     /// The address of the element that many after the one at `base`.
     fn address_after(&mut self, tensor: TensorId, base: ExprId, elements: u32) -> Result<Val, EmitFault> {
         let by = self.pool.int(elements.into());
@@ -417,6 +434,13 @@ impl Emitter<'_> {
                 self.store_at(v, at);
             }
             (Place::Run(base), None) => {
+                let at = self.address(tensor, base)?;
+                let align = self.alignment(base, ty);
+                self.b.stmt(&format!("llvm.store {v}, {at} {{alignment = {align} : i64}} : {ty}, !llvm.ptr"));
+            }
+            (Place::Run(base), Some(mask)) if self.is_whole(tensor, index, lanes) => {
+                let before = self.load_all(tensor, index, lanes)?;
+                let v = self.b.select(mask.whole, v, before);
                 let at = self.address(tensor, base)?;
                 let align = self.alignment(base, ty);
                 self.b.stmt(&format!("llvm.store {v}, {at} {{alignment = {align} : i64}} : {ty}, !llvm.ptr"));

@@ -5,7 +5,7 @@ use crate::ids::ExprId;
 use crate::types::{BinOp, Literal, ScalarType, Type};
 
 impl ExprPool {
-    /// Conversion; a cast to the type it has is the operand itself.
+    /// Conversion; a cast to the type it has is the operand itself, and one of a float literal to another float a literal.
     pub fn cast(&mut self, to: ScalarType, a: ExprId) -> ExprId {
         let from = self.ty(a);
         if from.scalar == to {

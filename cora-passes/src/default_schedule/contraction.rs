@@ -15,7 +15,7 @@ use crate::schedule::tree::{loop_at, stage_loops};
 use cora_ir::intrinsic::Vectors;
 use cora_ir::loops::{Block, BlockRole, Iter, IterKind, LoopModule};
 use cora_ir::schedule::{CopyAt, LayoutDim, LoopRef, StepKind, Tail};
-use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, Role, Scope, TensorId, UnOp, VarId};
+use cora_ir::{BinOp, Combiner, Expr, ExprId, ExprPool, Reduction, Role, ScalarType, Scope, TensorId, UnOp, VarId};
 use rustc_hash::FxHashSet;
 
 /// Reduced iterations that are unrolled.
@@ -67,6 +67,17 @@ pub(crate) fn factors(m: &LoopModule, b: &Block) -> Option<[Read; 2]> {
     sums(b).then(both)?
 }
 
+/// Whether a condition says which of two positions comes first.
+fn compares_positions(pool: &ExprPool, c: ExprId) -> bool {
+    let reads = |e: &Expr| matches!(e, Expr::Load { .. } | Expr::Search { .. });
+    match *pool.get(c) {
+        Expr::Bin(BinOp::Lt | BinOp::Le, a, _) => {
+            pool.ty(a).scalar == ScalarType::Index && !pool.any(c, &mut |e| reads(e))
+        }
+        _ => false,
+    }
+}
+
 /// What there is in a term: all that does not move with the columns, and the one read that does.
 pub(super) fn split_factors(pool: &ExprPool, term: ExprId, column: VarId) -> Option<(Vec<ExprId>, Read)> {
     let (mut left, mut right, mut rest) = (Vec::new(), None, vec![term]);
@@ -81,9 +92,14 @@ pub(super) fn split_factors(pool: &ExprPool, term: ExprId, column: VarId) -> Opt
             if right.get_or_insert_with(|| found.clone()) != &found {
                 return None;
             }
-        } else if matches!(*pool.get(e), Expr::Select(cond, ..) if pool.uses_var(cond, column)) {
-            // Each row would have masks of its own.
-            return None;
+        } else if let Expr::Select(cond, x, other) = *pool.get(e)
+            && pool.uses_var(cond, column)
+        {
+            // Loops go without masks that compare positions where these hold for all; of others each row would have its own.
+            if !pool.conjuncts(cond).into_iter().all(|c| compares_positions(pool, c)) {
+                return None;
+            }
+            rest.extend([x, other]);
         } else {
             rest.extend(pool.children(e));
         }
@@ -92,6 +108,7 @@ pub(super) fn split_factors(pool: &ExprPool, term: ExprId, column: VarId) -> Opt
 }
 
 /// A nest as a contraction.
+#[derive(Clone)]
 pub(crate) struct Contraction {
     pub nest: Nest,
     /// The iterator of the last dimension of the result, and the loop that runs it.

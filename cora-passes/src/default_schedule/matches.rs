@@ -49,10 +49,10 @@ fn positions(m: &LoopModule, stage: TensorId) -> Option<(Nest, Vec<Loop>)> {
     };
     let mut over: Vec<Loop> = iterators.iter().filter_map(loop_of).collect();
     over.sort_by_key(|l| nest.loops.iter().position(|o| o.var == l.var));
-    let few = if columns(m, &nest, &over).is_some() { FEW_ROWS } else { FEW_ELEMENTS };
     // Storage keeps loops over few, and those that others depend on.
     let most = |l: &Loop| m.env.pool.constant_bound(l.extent).unwrap_or(i64::MAX);
     over.retain(|l| most(l) >= FEW && !nest.loops.iter().any(|o| m.env.pool.uses_var(o.extent, l.var)));
+    let few = if columns(m, &nest, &over).is_some() { FEW_ROWS } else { FEW_ELEMENTS };
     let all = over.iter().map(most).fold(1, i64::saturating_mul);
     (!over.is_empty() && all >= few).then_some((nest, over))
 }

@@ -18,6 +18,7 @@ pub(crate) struct Loop {
 }
 
 /// A stage's own loops, outermost first, and its main block: those inside all loops that other stages are in, too.
+#[derive(Clone)]
 pub(crate) struct Nest {
     pub stage: String,
     pub loops: Vec<Loop>,

@@ -73,16 +73,27 @@ pub(super) fn leaning(m: &mut LoopModule, stage: TensorId, vectors: Vectors) -> 
     tiles(m, &c, tail, tile)
 }
 
-/// A part of a contraction in tiles of rows and columns, which reads both factors where they are.
+/// A part of a contraction in tiles of rows and columns, which reads both factors where they are, or a copy of those columns.
 fn tiles(m: &mut LoopModule, c: &Contraction, part: TensorId, tile: Tile) -> Option<()> {
     let nest = Nest::of(m, part)?;
     let (row, rows) = c.rows.split_last()?;
     split(m, &nest, &row.name, tile.rows, "ro", "ri")?;
     split(m, &nest, &c.inner.name, tile.columns, "co", "ci")?;
     let around = [names(&c.batches), names(rows), names(&c.columns)].concat();
-    let [ro, co, ri, ci] = ["ro", "co", "ri", "ci"].map(str::to_owned);
-    reorder(m, &nest, [around, vec![ro, co], names(&c.reduced), vec![ri, ci]].concat())?;
-    accumulate(m, &nest, "co", &["ri"], ("ci", tile.lanes, tile.whole), None)?;
+    let own = [names(&c.reduced), vec!["ri".to_owned(), "ci".to_owned()]].concat();
+    let [ro, co] = ["ro", "co"].map(str::to_owned);
+    if c.side_by_side(m) {
+        reorder(m, &nest, [around, vec![ro, co], own].concat())?;
+        accumulate(m, &nest, "co", &["ri"], ("ci", tile.lanes, tile.whole), None)?;
+    } else {
+        reorder(m, &nest, [around, vec![co, ro], own].concat())?;
+        let b = nest.reads(m).into_iter().find(|r| r.0 == c.b.0)?;
+        let column = m.env.pool.as_var(*nest.block.index.last()?)?;
+        let at = CopyAt::Loop(nest.named("co"));
+        let part = Contraction { nest, column, b, ..c.clone() };
+        pack(m, &part, tile, at)?;
+        accumulate(m, &part.nest, "ro", &["ri"], ("ci", tile.lanes, tile.whole), None)?;
+    }
     Some(())
 }
 

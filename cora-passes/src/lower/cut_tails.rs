@@ -335,7 +335,7 @@ impl Cut<'_> {
     fn ends(&mut self, var: VarId, c: ExprId) -> Option<Vec<End>> {
         let c = self.env.pool.substitute(c, &self.inner);
         let mut pairs = Vec::new();
-        differences(self.env, c, &mut pairs)?;
+        differences(self.env, c, true, &mut pairs)?;
         let v = self.env.pool.var(var);
         let mut out = Vec::new();
         for d in pairs {
@@ -387,15 +387,15 @@ pub(super) fn is_innermost(body: &[Stmt]) -> bool {
     inner
 }
 
-/// Index expressions that are positive exactly where `c` holds, in all lanes.
-fn differences(env: &mut Env, c: ExprId, out: &mut Vec<ExprId>) -> Option<()> {
+/// Index expressions that are all positive exactly where `c` holds, in `all` lanes or in any.
+pub(super) fn differences(env: &mut Env, c: ExprId, all: bool, out: &mut Vec<ExprId>) -> Option<()> {
     match *env.pool.get(c) {
-        Expr::Splat(c, _) => differences(env, c, out),
+        Expr::Splat(c, _) => differences(env, c, all, out),
         Expr::Bin(op @ (BinOp::Lt | BinOp::Le), a, b) => {
             if env.pool.ty(a).scalar != ScalarType::Index {
                 return None;
             }
-            let (a, mut b) = (extreme_lane(env, a, true)?, extreme_lane(env, b, false)?);
+            let (a, mut b) = (extreme_lane(env, a, all)?, extreme_lane(env, b, !all)?);
             if op == BinOp::Le {
                 let one = env.pool.int(1);
                 b = env.pool.add(b, one);

@@ -6,6 +6,7 @@ pub mod capacity;
 pub mod carry_lanes;
 pub mod copy_ahead;
 mod csf;
+pub mod cut_heads;
 pub mod cut_tails;
 mod decide;
 pub mod declared;

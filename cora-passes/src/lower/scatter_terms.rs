@@ -1,4 +1,4 @@
-//! Terms of a reduction that count where a position is what is read go to that position.
+//! Terms of a reduction that count where a position is what is read go to that position, or to several positions at once.
 //!
 //! ```text
 //! for %v in 0..%n { @H[%v] = 0;  for %t in 0..%m { @H[%v] = @H[%v] + select(@ids[%t] == %v, @x[%t], 0) } }
@@ -12,11 +12,11 @@
 
 use super::Simplifier;
 use super::place::{Place, Rewrite, Tables};
+use super::vectorize::substitute_all;
 use cora_ir::affine::{normalize, poly};
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
 use cora_ir::{BinOp, Combiner, Env, Expr, ExprId, ExprPool, Literal, ScalarType, Scope, TensorId, Type, UnOp, VarId};
-use rustc_hash::FxHashMap;
 
 /// Positions that are so few that each term is looked at for all of them.
 pub const FEW: i64 = 4;
@@ -288,9 +288,7 @@ impl Scatter<'_> {
         }
         let after = conds[n + 1..].iter().copied().reduce(|a, b| self.env.pool.and(a, b));
         self.at_position(p, &conds[..n], at, |cx, at| {
-            let mut then = then.to_vec();
-            let map = [(p.var, at)].into_iter().collect();
-            substitute(&mut cx.env.pool, &mut then, &map);
+            let then = substitute_all(cx.env, then, &[(p.var, at)].into_iter().collect());
             Some(match after {
                 Some(cond) => vec![Stmt::If { cond, then, other: Vec::new() }],
                 None => then,
@@ -395,14 +393,6 @@ fn sets_constants(pool: &ExprPool, s: &Stmt) -> bool {
         }
     });
     all
-}
-
-/// Replaces variables in statements.
-fn substitute(pool: &mut ExprPool, body: &mut [Stmt], map: &FxHashMap<VarId, ExprId>) {
-    for s in body {
-        s.map_exprs(&mut |e| pool.substitute(e, map));
-        s.bodies_mut().for_each(|b| substitute(pool, b, map));
-    }
 }
 
 /// The variables of loops of a statement.

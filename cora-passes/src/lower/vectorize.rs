@@ -306,9 +306,15 @@ fn any_lane(env: &mut Env, l: &Lanes, held: &[ExprId], conds: &[ExprId]) -> Expr
         env.pool.substitute(cond, &map)
     };
     // Conditions that fail from some lane on hold in the first if in any.
-    if conds.iter().all(|&c| ends_once(env, l.var, c)) {
+    if conds.iter().all(|&c| slope(env, l.var, c).is_some_and(|s| s <= 0)) {
         let cond = env.pool.all(conds);
         return at(env, cond, 0);
+    }
+    // Those that hold from some lane on, in the last if in any.
+    let all_run = env.pool.as_int(l.extent).is_some_and(|n| n >= l.count.into());
+    if all_run && conds.iter().all(|&c| slope(env, l.var, c).is_some_and(|s| s >= 0)) {
+        let cond = env.pool.all(conds);
+        return at(env, cond, i64::from(l.count) - 1);
     }
     let lane = env.pool.var(l.var);
     let mut cond = env.pool.lt(lane, l.extent);
@@ -322,17 +328,17 @@ fn any_lane(env: &mut Env, l: &Lanes, held: &[ExprId], conds: &[ExprId]) -> Expr
     })
 }
 
-/// Whether `c` is `a + s * var < b` with `s` not negative.
-fn ends_once(env: &mut Env, var: VarId, c: ExprId) -> bool {
-    let Expr::Bin(BinOp::Lt | BinOp::Le, a, b) = *env.pool.get(c) else { return false };
+/// What each step of `var` adds to `b - a` of a comparison `a < b` or `a <= b` of indices.
+fn slope(env: &mut Env, var: VarId, c: ExprId) -> Option<i64> {
+    let Expr::Bin(BinOp::Lt | BinOp::Le, a, b) = *env.pool.get(c) else { return None };
     if env.pool.ty(a).scalar != ScalarType::Index {
-        return false;
+        return None;
     }
     let difference = env.pool.sub(b, a);
     let mut p = poly(&env.pool, difference);
     let v = env.pool.var(var);
     let slope = p.terms.remove(&vec![v]).unwrap_or(0);
-    slope <= 0 && !p.terms.keys().flatten().any(|&a| env.pool.uses_var(a, var))
+    (!p.terms.keys().flatten().any(|&a| env.pool.uses_var(a, var))).then_some(slope)
 }
 
 fn vector_stmt(

@@ -42,18 +42,31 @@ impl Gen<'_> {
             let third = self.operand(summed, &[k]);
             term = self.arith(BinOp::Mul, term, Val { e: third, bound: 21.0, exact: true });
         }
-        if self.rng.random_bool(0.2) {
-            let (Some(&p), Some(&q)) = (self.dims.choose(self.rng), self.dims.choose(self.rng)) else { return };
+        if self.rng.random_bool(0.25) {
+            let Some(mut cond) = self.comparison() else { return };
+            if self.rng.random_bool(0.3) {
+                let Some(other) = self.comparison() else { return };
+                cond = self.env().pool.and(cond, other);
+            }
             let zero = self.literal(summed, 0);
-            let pool = &mut self.g.env.pool;
-            let cond = pool.le(p.index, q.index);
-            term.e = pool.select(cond, term.e, zero);
+            term.e = self.env().pool.select(cond, term.e, zero);
         }
         let combiner = if self.rng.random_bool(0.9) { Combiner::Sum } else { Combiner::Max };
         self.define_with(summed, &[k.dim], Some(combiner), term);
         if self.rng.random_bool(0.5) {
             self.op();
         }
+    }
+
+    /// Which of two positions comes first, mostly as they are.
+    fn comparison(&mut self) -> Option<ExprId> {
+        let (&p, &q) = (self.dims.choose(self.rng)?, self.dims.choose(self.rng)?);
+        let by = if self.rng.random_bool(0.2) { self.rng.random_range(2..=3) } else { 1 };
+        let farther = if self.rng.random_bool(0.3) { self.rng.random_range(-9..=9) } else { 0 };
+        let (by, farther) = (self.int(by), self.int(farther));
+        let pool = &mut self.g.env.pool;
+        let (x, y) = (pool.mul(p.index, by), pool.add(q.index, farther));
+        Some(pool.le(x, y))
     }
 
     /// A product of an element of the row's terms and one of the column's.

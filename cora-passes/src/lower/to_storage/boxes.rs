@@ -295,6 +295,10 @@ impl Lowering<'_> {
         let offset = self.env.pool.instantiate(offset, &stored.index);
         let elems =
             self.env.greatest_over(&format!("{}.size", self.env.tensors[tensor].name), &extents[..from], volume);
+        // How many registers there are is known now or never.
+        if self.env.tensors[tensor].scope == Scope::Reg && self.env.pool.as_int(elems).is_none() {
+            return;
+        }
         self.rows.insert(tensor, Rows { offset, elems });
     }
 
