@@ -67,15 +67,10 @@ pub(crate) fn factors(m: &LoopModule, b: &Block) -> Option<[Read; 2]> {
     sums(b).then(both)?
 }
 
-/// Whether a condition says which of two positions comes first.
-fn compares_positions(pool: &ExprPool, c: ExprId) -> bool {
+/// Whether a condition speaks of positions alone.
+pub(super) fn compares_positions(pool: &ExprPool, cond: ExprId) -> bool {
     let reads = |e: &Expr| matches!(e, Expr::Load { .. } | Expr::Search { .. });
-    match *pool.get(c) {
-        Expr::Bin(BinOp::Lt | BinOp::Le, a, _) => {
-            pool.ty(a).scalar == ScalarType::Index && !pool.any(c, &mut |e| reads(e))
-        }
-        _ => false,
-    }
+    pool.ty(cond).scalar == ScalarType::Bool && !pool.any(cond, &mut |e| reads(e))
 }
 
 /// What there is in a term: all that does not move with the columns, and the one read that does.
@@ -95,8 +90,8 @@ pub(super) fn split_factors(pool: &ExprPool, term: ExprId, column: VarId) -> Opt
         } else if let Expr::Select(cond, x, other) = *pool.get(e)
             && pool.uses_var(cond, column)
         {
-            // Loops go without masks that compare positions where these hold for all; of others each row would have its own.
-            if !pool.conjuncts(cond).into_iter().all(|c| compares_positions(pool, c)) {
+            // A tile's loop goes without such a mask where it holds for all; of others each row would have its own.
+            if !compares_positions(pool, cond) {
                 return None;
             }
             rest.extend([x, other]);

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A condition counts if it is of the form `b < x + a * %k` with positive `a`, or says nothing of `%k`: then it holds from the
-//! first iteration on or in none. The iterations before the first of them holds in any lane are left out where no statement
-//! changes anything there: terms of a sum that are 0, of a maximum that are its identity. (A sum that begins with 0 is
+//! first iteration on or in none. The iterations before the first choice has its conditions in any lane are left out where no
+//! statement changes anything there: terms of a sum that are 0, of a maximum that are its identity. (A sum that begins with 0 is
 //! never -0, which adding 0 would change.) Conditions that cease to hold are those of `cut-tails`, which finds both loops.
 //!
 //! Not on a grid, where threads that go different ways run one after the other.
@@ -20,7 +20,7 @@
 //! change nothing are gone.
 
 use super::Simplifier;
-use super::cut_tails::{copy, differences, failing, is_innermost, without};
+use super::cut_tails::{copy, differences, is_innermost, without};
 use super::place::{Place, Rewrite, Tables};
 use cora_ir::affine::{Poly, build, normalize, poly};
 use cora_ir::loops::LoopKind;
@@ -52,6 +52,7 @@ struct Cut<'a> {
 }
 
 /// `rest + step * %k`, which is positive where a condition holds.
+#[derive(Clone)]
 struct Begin {
     rest: Poly,
     /// 0 where the condition says nothing of the iteration.
@@ -81,34 +82,40 @@ impl Cut<'_> {
         }
         self.proved.clear();
         let named: FxHashSet<VarId> = names(body);
-        let mut holds = FxHashSet::default();
+        // Conditions that begin to hold, and choices that they are part of.
+        let (mut holds, mut begun) = (FxHashSet::default(), FxHashSet::default());
         let (mut all, mut any) = (Vec::new(), Vec::new());
-        for c in choices(self.env, body) {
-            let speaks = |v: VarId| self.env.pool.uses_var(c, v);
-            if holds.contains(&c) || named.iter().any(|&v| speaks(v)) || self.place.reads_elements(self.env, c) {
-                continue;
+        for choice in choices(self.env, body) {
+            let mut first = Vec::new();
+            for c in self.env.pool.conjuncts(choice) {
+                let speaks = |v: VarId| self.env.pool.uses_var(c, v);
+                if named.iter().any(|&v| speaks(v)) || self.place.reads_elements(self.env, c) {
+                    continue;
+                }
+                if let (Some(own), Some(some)) = (self.begins(var, c, true), self.begins(var, c, false)) {
+                    holds.insert(c);
+                    own.into_iter().for_each(|b| add(&mut all, vec![b], false));
+                    first.extend(some);
+                }
             }
-            if let (Some(own), Some(some)) = (self.begins(var, c, true), self.begins(var, c, false)) {
-                holds.insert(c);
-                own.into_iter().for_each(|b| add(&mut all, b, false));
-                // Of a condition of several parts one has to hold, too.
-                some.into_iter().take(1).for_each(|b| add(&mut any, b, true));
+            if !first.is_empty() {
+                begun.insert(choice);
+                add(&mut any, first, true);
             }
         }
         if holds.is_empty() || all.len().max(any.len()) > MOST_BEGINNINGS {
             return None;
         }
-        let (zero, always, never) = (self.env.pool.int(0), self.env.pool.bool(true), self.env.pool.bool(false));
-        let (whole, first) = self.together(&all, BinOp::And, BinOp::Max);
-        let from = self.env.pool.select(whole.unwrap_or(always), first.unwrap_or(zero), extent);
+        let zero = self.env.pool.int(0);
+        let from = self.where_all_do(&all.concat(), extent);
         let whole = self.within(from, zero, extent);
         let (define_whole, whole) = self.named(var, whole);
         let after = without(self.env, body, &holds);
         let mut out = vec![define_whole];
         let mut begin = zero;
-        if failing(self.env, body, &holds).iter().all(|s| is_idle(self.env, s)) {
-            let (some, first) = self.together(&any, BinOp::Or, BinOp::Min);
-            let first = self.env.pool.select(some.unwrap_or(never), zero, first.unwrap_or(extent));
+        if body.iter().all(|s| is_idle(self.env, s, &begun)) {
+            let firsts: Vec<ExprId> = any.iter().map(|choice| self.where_all_do(choice, extent)).collect();
+            let first = firsts.into_iter().reduce(|a, b| self.env.pool.min(a, b)).unwrap_or(extent);
             if first == from {
                 // All begin to hold at once.
                 out.push(self.part(var, (whole, extent), &after));
@@ -178,25 +185,26 @@ impl Cut<'_> {
         proved
     }
 
-    /// Whether those that say nothing of the iteration are positive, and from which iteration on, perhaps a negative one, the others
-    /// are; nothing where there are none.
-    fn together(&mut self, begins: &[Begin], holds: BinOp, first: BinOp) -> (Option<ExprId>, Option<ExprId>) {
-        let (mut held, mut begun) = (None, None);
+    /// The iteration, perhaps a negative one, from which on all are positive; `never` where one says nothing of the iteration and
+    /// is not.
+    fn where_all_do(&mut self, begins: &[Begin], never: ExprId) -> ExprId {
         let pool = &mut self.env.pool;
         let (zero, one) = (pool.int(0), pool.int(1));
+        let (mut held, mut from) = (pool.bool(true), None);
         for b in begins {
             let rest = build(pool, &b.rest);
-            let (to, op, value) = if b.step == 0 {
-                (&mut held, holds, pool.lt(zero, rest))
-            } else {
-                let (missing, step) = (pool.sub(zero, rest), pool.int(b.step));
-                let last = pool.floor_div(missing, step);
-                let from = pool.add(last, one);
-                (&mut begun, first, normalize(pool, from))
-            };
-            *to = Some(to.map_or(value, |before| pool.bin(op, before, value)));
+            if b.step == 0 {
+                let holds = pool.lt(zero, rest);
+                held = pool.and(held, holds);
+                continue;
+            }
+            let (missing, step) = (pool.sub(zero, rest), pool.int(b.step));
+            let last = pool.floor_div(missing, step);
+            let first = pool.add(last, one);
+            let first = normalize(pool, first);
+            from = Some(from.map_or(first, |f| pool.max(f, first)));
         }
-        (held, begun)
+        pool.select(held, from.unwrap_or(zero), never)
     }
 
     /// A number of iterations, of which there are some from `least` to `most`.
@@ -228,12 +236,16 @@ impl Cut<'_> {
     }
 }
 
-/// Of those that differ by a number the least counts, or the greatest.
-fn add(begins: &mut Vec<Begin>, new: Begin, greatest: bool) {
-    for old in begins.iter_mut().filter(|b| b.step == new.step) {
-        let difference = new.rest.clone().checked_add_scaled(&old.rest, -1).and_then(|d| d.as_constant());
-        if let Some(d) = difference {
-            if (d > 0) == greatest {
+/// Of those that differ by numbers the least count, or the greatest.
+fn add(begins: &mut Vec<Vec<Begin>>, new: Vec<Begin>, greatest: bool) {
+    for old in begins.iter_mut().filter(|b| b.len() == new.len()) {
+        let ahead = |(a, b): (&Begin, &Begin)| {
+            let difference = a.rest.clone().checked_add_scaled(&b.rest, -1)?.as_constant()?;
+            (a.step == b.step).then_some(difference)
+        };
+        if let Some(ahead) = new.iter().zip(old.iter()).map(ahead).collect::<Option<Vec<i64>>>() {
+            let better = |d: i64| d != 0 && (d > 0) == greatest;
+            for ((old, new), _) in old.iter_mut().zip(new).zip(ahead).filter(|(_, d)| better(*d)) {
                 *old = new;
             }
             return;
@@ -255,7 +267,7 @@ fn names(body: &[Stmt]) -> FxHashSet<VarId> {
     all
 }
 
-/// The conditions of choices between a value and the identity of what it is added to, one by one.
+/// The conditions of choices between a value and the identity of what it is added to.
 fn choices(env: &Env, body: &[Stmt]) -> Vec<ExprId> {
     let mut found = Vec::new();
     for s in body {
@@ -263,7 +275,7 @@ fn choices(env: &Env, body: &[Stmt]) -> Vec<ExprId> {
             let Stmt::Store { tensor, index, value, .. } = s else { return };
             let Some((combiner, term)) = added(env, (*tensor, *index), *value) else { return };
             env.pool.walk(term, &mut |_, n| match *n {
-                Expr::Select(c, _, other) if is_identity(env, combiner, other) => found.extend(env.pool.conjuncts(c)),
+                Expr::Select(c, _, other) if is_identity(env, combiner, other) => found.push(c),
                 _ => {}
             });
         });
@@ -299,15 +311,25 @@ fn is_identity(env: &Env, combiner: Combiner, e: ExprId) -> bool {
     }
 }
 
-/// Whether a statement changes nothing.
-fn is_idle(env: &Env, s: &Stmt) -> bool {
+/// Whether a statement changes nothing where choices fail.
+fn is_idle(env: &Env, s: &Stmt, fail: &FxHashSet<ExprId>) -> bool {
     match s {
         Stmt::Store { tensor, index, value, rest, .. } => {
             rest.is_empty()
-                && added(env, (*tensor, *index), *value).is_some_and(|(by, term)| is_identity(env, by, term))
+                && added(env, (*tensor, *index), *value).is_some_and(|(by, term)| is_left_out(env, by, term, fail))
         }
-        Stmt::If { then, other, .. } => then.iter().chain(other).all(|s| is_idle(env, s)),
+        Stmt::If { then, other, .. } => then.iter().chain(other).all(|s| is_idle(env, s, fail)),
         Stmt::Let { .. } | Stmt::Prefetch { .. } => true,
         _ => false,
+    }
+}
+
+/// Whether a term is the identity where choices fail.
+fn is_left_out(env: &Env, by: Combiner, term: ExprId, fail: &FxHashSet<ExprId>) -> bool {
+    match *env.pool.get(term) {
+        Expr::Select(c, x, other) => {
+            is_identity(env, by, other) && (fail.contains(&c) || is_left_out(env, by, x, fail))
+        }
+        _ => is_identity(env, by, term),
     }
 }

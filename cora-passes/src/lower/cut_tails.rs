@@ -391,6 +391,11 @@ pub(super) fn is_innermost(body: &[Stmt]) -> bool {
 pub(super) fn differences(env: &mut Env, c: ExprId, all: bool, out: &mut Vec<ExprId>) -> Option<()> {
     match *env.pool.get(c) {
         Expr::Splat(c, _) => differences(env, c, all, out),
+        Expr::Bin(BinOp::Eq, a, b) => {
+            let [below, above] = [env.pool.le(a, b), env.pool.le(b, a)];
+            differences(env, below, all, out)?;
+            differences(env, above, all, out)
+        }
         Expr::Bin(op @ (BinOp::Lt | BinOp::Le), a, b) => {
             if env.pool.ty(a).scalar != ScalarType::Index {
                 return None;

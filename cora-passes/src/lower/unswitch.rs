@@ -9,7 +9,7 @@
 //! them that hold.
 //!
 //! The choice between two values, a guarded read and a mask are work in each iteration, of all lanes; the branch is one for all
-//! iterations. On a grid threads would run both loops one after the other, and a predicate costs little: there they stay.
+//! iterations. What only prefetches ask for in a loop that is left as it is becomes a choice between two lines. On a grid threads would run both loops one after the other, and a predicate costs little: there they stay.
 //!
 //! Requires: no vector or unrolled loops, reads of tables outside of the loops. Ensures: the same statements in the same
 //! order.
@@ -18,7 +18,7 @@ use super::cut_tails::{copy, failing, is_innermost, without};
 use cora_ir::affine::normalize;
 use cora_ir::loops::LoopKind;
 use cora_ir::storage::{Stmt, StorageModule};
-use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType, UnOp, VarId};
+use cora_ir::{BinOp, Env, Expr, ExprId, ScalarType, TensorId, UnOp, VarId};
 use rustc_hash::FxHashSet;
 
 /// Conditions of one loop that become branches: each doubles what it holds.
@@ -71,13 +71,16 @@ fn loops(
     } else {
         known_before(env, var, &body, &all)
     };
+    let whole = |env: &mut Env, body: Vec<Stmt>| {
+        vec![Stmt::For { var, extent, kind: LoopKind::Serial, body: choose_lines(env, var, body) }]
+    };
     let Some(cond) = decisive(env, &known) else {
-        return vec![Stmt::For { var, extent, kind: LoopKind::Serial, body }];
+        return whole(env, body);
     };
     // What follows where it holds, and what would have it follow.
     let follows: Vec<ExprId> = known.iter().copied().filter(|&c| c == cond || implies(env, cond, c)).collect();
     if statements > MOST_STATEMENTS && follows.len() < known.len() {
-        return vec![Stmt::For { var, extent, kind: LoopKind::Serial, body }];
+        return whole(env, body);
     }
     let opposite = opposite(env, cond);
     let stronger: Vec<ExprId> = known.iter().copied().filter(|&c| c == cond || implies(env, c, cond)).collect();
@@ -99,6 +102,57 @@ fn loops(
             _ => loops(env, (v, extent), part, left),
         });
     vec![Stmt::If { cond, then, other }]
+}
+
+/// Prefetches under conditions that are known before the loop, without a branch: where a condition fails the tensor's first line is
+/// asked for, which costs nothing once it is there.
+fn choose_lines(env: &mut Env, var: VarId, body: Vec<Stmt>) -> Vec<Stmt> {
+    let mut out = Vec::with_capacity(body.len());
+    for s in body.clone() {
+        let mut lines = Vec::new();
+        match s {
+            Stmt::If { .. } if prefetches(env, &s, &[], &mut lines) => {
+                let conds: Vec<ExprId> = lines.iter().flat_map(|l| l.0.clone()).collect();
+                if conds.iter().any(|c| known_before(env, var, &body, &[*c]).is_empty()) {
+                    out.push(s);
+                    continue;
+                }
+                for (conds, tensor, index, locality) in lines {
+                    let (cond, first) = (env.pool.all(conds), env.pool.int(0));
+                    out.push(Stmt::Prefetch { tensor, index: env.pool.select(cond, index, first), locality });
+                }
+            }
+            s => out.push(s),
+        }
+    }
+    out
+}
+
+/// A prefetch: its conditions, tensor, index and locality.
+type Line = (Vec<ExprId>, TensorId, ExprId, i64);
+
+/// Whether there is nothing but prefetches in a statement; all of them under their conditions, one by one.
+fn prefetches(env: &Env, s: &Stmt, around: &[ExprId], out: &mut Vec<Line>) -> bool {
+    match s {
+        Stmt::Prefetch { tensor, index, locality } => {
+            // Where conditions fail it has to be possible to compute, too.
+            let fails = env.pool.any(*index, &mut |n| match *n {
+                Expr::Load { .. } | Expr::Search { .. } => true,
+                Expr::Bin(BinOp::FloorDiv | BinOp::Mod, _, by) => env.pool.as_int(by).is_none_or(|by| by == 0),
+                _ => false,
+            });
+            if fails {
+                return false;
+            }
+            out.push((around.to_vec(), *tensor, *index, *locality));
+            true
+        }
+        Stmt::If { cond, then, other } if other.is_empty() => {
+            let conds = [around, &env.pool.conjuncts(*cond)].concat();
+            then.iter().all(|s| prefetches(env, s, &conds, out))
+        }
+        _ => false,
+    }
 }
 
 /// The one that most others follow from.
