@@ -68,7 +68,7 @@ pub(crate) fn factors(m: &LoopModule, b: &Block) -> Option<[Read; 2]> {
 }
 
 /// Whether a condition speaks of positions alone.
-pub(super) fn compares_positions(pool: &ExprPool, cond: ExprId) -> bool {
+pub(super) fn is_of_positions(pool: &ExprPool, cond: ExprId) -> bool {
     let reads = |e: &Expr| matches!(e, Expr::Load { .. } | Expr::Search { .. });
     pool.ty(cond).scalar == ScalarType::Bool && !pool.any(cond, &mut |e| reads(e))
 }
@@ -91,7 +91,7 @@ pub(super) fn split_factors(pool: &ExprPool, term: ExprId, column: VarId) -> Opt
             && pool.uses_var(cond, column)
         {
             // A tile's loop goes without such a mask where it holds for all; of others each row would have its own.
-            if !compares_positions(pool, cond) {
+            if !is_of_positions(pool, cond) {
                 return None;
             }
             rest.extend([x, other]);

@@ -9,7 +9,7 @@
 
 use super::attempt;
 use super::constants::is_constant;
-use super::contraction::{Contraction, compares_positions};
+use super::contraction::{Contraction, is_of_positions};
 use super::nest::{Nest, moves_by_one};
 use super::unit_products::unit_of;
 use super::units::unit;
@@ -51,7 +51,7 @@ pub(super) fn precompute_factors(m: &mut LoopModule, stage: TensorId, processor:
             continue;
         }
         // Computed again it takes less than it would to be read, and loops end and begin where it does.
-        if compares_positions(&m.env.pool, e) {
+        if is_of_positions(&m.env.pool, e) {
             continue;
         }
         if let (true, Expr::Cast(_, read)) = (by_unit, m.env.pool.get(e)) {

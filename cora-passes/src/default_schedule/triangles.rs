@@ -87,6 +87,7 @@ fn tiles(m: &mut LoopModule, c: &Contraction, part: TensorId, tile: Tile) -> Opt
         accumulate(m, &nest, "co", &["ri"], ("ci", tile.lanes, tile.whole), None)?;
     } else {
         reorder(m, &nest, [around, vec![co, ro], own].concat())?;
+        // The terms of the rest begin elsewhere in each column: by itself it would be taken for no contraction.
         let b = nest.reads(m).into_iter().find(|r| r.0 == c.b.0)?;
         let column = m.env.pool.as_var(*nest.block.index.last()?)?;
         let at = CopyAt::Loop(nest.named("co"));

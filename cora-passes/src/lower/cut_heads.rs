@@ -20,7 +20,7 @@
 //! change nothing are gone.
 
 use super::Simplifier;
-use super::cut_tails::{copy, differences, is_innermost, without};
+use super::cut_tails::{copy, differences, in_parts, without};
 use super::place::{Place, Rewrite, Tables};
 use cora_ir::affine::{Poly, build, normalize, poly};
 use cora_ir::loops::LoopKind;
@@ -65,12 +65,7 @@ impl<'a> Rewrite<'a> for Cut<'a> {
     }
 
     fn replaced(&mut self, s: Stmt) -> Result<Vec<Stmt>, Stmt> {
-        match &s {
-            Stmt::For { var, extent, kind: LoopKind::Serial, body } if is_innermost(body) => {
-                Ok(self.cut(*var, *extent, body).unwrap_or_else(|| vec![s]))
-            }
-            _ => Err(s),
-        }
+        in_parts(s, |var, extent, body| self.cut(var, extent, body))
     }
 }
 

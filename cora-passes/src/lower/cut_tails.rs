@@ -84,12 +84,7 @@ impl<'a> Rewrite<'a> for Cut<'a> {
     }
 
     fn replaced(&mut self, s: Stmt) -> Result<Vec<Stmt>, Stmt> {
-        match &s {
-            Stmt::For { var, extent, kind: LoopKind::Serial, body } if is_innermost(body) => {
-                Ok(self.cut(*var, *extent, body).unwrap_or_else(|| vec![s]))
-            }
-            _ => Err(s),
-        }
+        in_parts(s, |var, extent, body| self.cut(var, extent, body))
     }
 }
 
@@ -379,6 +374,19 @@ fn is_plain(s: &Stmt) -> bool {
     matches!(s, Stmt::If { .. } | Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. })
 }
 
+/// What `cut` makes of an innermost loop; the loop itself where that is nothing. Other statements are given back.
+pub(super) fn in_parts(
+    s: Stmt,
+    cut: impl FnOnce(VarId, ExprId, &[Stmt]) -> Option<Vec<Stmt>>,
+) -> Result<Vec<Stmt>, Stmt> {
+    match &s {
+        Stmt::For { var, extent, kind: LoopKind::Serial, body } if is_innermost(body) => {
+            Ok(cut(*var, *extent, body).unwrap_or_else(|| vec![s]))
+        }
+        _ => Err(s),
+    }
+}
+
 pub(super) fn is_innermost(body: &[Stmt]) -> bool {
     let mut inner = true;
     for s in body {
@@ -391,7 +399,7 @@ pub(super) fn is_innermost(body: &[Stmt]) -> bool {
 pub(super) fn differences(env: &mut Env, c: ExprId, all: bool, out: &mut Vec<ExprId>) -> Option<()> {
     match *env.pool.get(c) {
         Expr::Splat(c, _) => differences(env, c, all, out),
-        Expr::Bin(BinOp::Eq, a, b) => {
+        Expr::Bin(BinOp::Eq, a, b) if env.pool.ty(a).scalar == ScalarType::Index => {
             let [below, above] = [env.pool.le(a, b), env.pool.le(b, a)];
             differences(env, below, all, out)?;
             differences(env, above, all, out)

@@ -9,7 +9,8 @@
 //! them that hold.
 //!
 //! The choice between two values, a guarded read and a mask are work in each iteration, of all lanes; the branch is one for all
-//! iterations. What only prefetches ask for in a loop that is left as it is becomes a choice between two lines. On a grid threads would run both loops one after the other, and a predicate costs little: there they stay.
+//! iterations. What only prefetches ask for in a loop that is left as it is becomes a choice between two lines. On a grid
+//! threads would run both loops one after the other, and a predicate costs little: there they stay.
 //!
 //! Requires: no vector or unrolled loops, reads of tables outside of the loops. Ensures: the same statements in the same
 //! order.
@@ -108,21 +109,19 @@ fn loops(
 /// asked for, which costs nothing once it is there.
 fn choose_lines(env: &mut Env, var: VarId, body: Vec<Stmt>) -> Vec<Stmt> {
     let mut out = Vec::with_capacity(body.len());
-    for s in body.clone() {
+    for s in &body {
         let mut lines = Vec::new();
-        match s {
-            Stmt::If { .. } if prefetches(env, &s, &[], &mut lines) => {
-                let conds: Vec<ExprId> = lines.iter().flat_map(|l| l.0.clone()).collect();
-                if conds.iter().any(|c| known_before(env, var, &body, &[*c]).is_empty()) {
-                    out.push(s);
-                    continue;
-                }
-                for (conds, tensor, index, locality) in lines {
-                    let (cond, first) = (env.pool.all(conds), env.pool.int(0));
-                    out.push(Stmt::Prefetch { tensor, index: env.pool.select(cond, index, first), locality });
-                }
-            }
-            s => out.push(s),
+        let before = |c: &ExprId| !known_before(env, var, &body, &[*c]).is_empty();
+        if !matches!(s, Stmt::If { .. })
+            || !prefetches(env, s, &[], &mut lines)
+            || !lines.iter().flat_map(|l| &l.0).all(before)
+        {
+            out.push(s.clone());
+            continue;
+        }
+        for (conds, tensor, index, locality) in lines {
+            let (cond, first) = (env.pool.all(conds), env.pool.int(0));
+            out.push(Stmt::Prefetch { tensor, index: env.pool.select(cond, index, first), locality });
         }
     }
     out
